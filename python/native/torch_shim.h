@@ -15,42 +15,65 @@ typedef tconv_status tconv_torch_execute(const tconv_plan *, const tconv_tensor 
                                          const tconv_tensor *, const tconv_tensor *, void *, size_t, void *);
 typedef void tconv_torch_destroy(tconv_plan *);
 
-/* A planned layer whose tensors are computed in place. */
+/* A plan whose tensors are computed in place. */
 typedef struct tconv_torch_layer {
     tconv_plan *plan;
     tconv_torch_execute *execute; /* tconv_plan_execute and tconv_plan_destroy of the library that made the plan */
     tconv_torch_destroy *destroy;
     size_t workspace_size;
-    /* Elements of src's dtype to allocate for the workspace; 0 where the thread's scratch memory is enough. */
+    /* Elements of the tensors' dtype to allocate for the workspace; 0 where the thread's scratch memory is enough. */
     int64_t workspace_elements;
-    int64_t rank; /* rank of the result */
+    int64_t rank; /* rank of the result, of the gradients that of the input or the weight */
     int64_t sizes[4], strides[4];
+    /* Of a gradient: the strides in which the gradient of the output, and the input or the weight, are copied; 0 where
+     * they are read as they lie. */
+    int64_t copies[2][4];
     int32_t dtype, location; /* tconv_dtype and tconv_location */
 } tconv_torch_layer;
+
+typedef struct tconv_torch_plan tconv_torch_plan;
+
+/* Bits of flags, which tell calls apart that were planned under different settings of PyTorch. */
+enum {
+    TCONV_TORCH_OURS = 1,
+    TCONV_TORCH_TF32 = 2,
+    TCONV_TORCH_CUDNN = 4,
+    TCONV_TORCH_DETERMINISTIC = 8, /* of gradients */
+};
+
+/* Returns the flags of PyTorch's settings now. */
+typedef int64_t tconv_torch_settings(void);
 
 /* Registers the kernels, once in a process. Returns 0, or -1 where this PyTorch lacks what the kernels need. */
 TCONV_TORCH_API int tconv_torch_install(void);
 TCONV_TORCH_API void tconv_torch_uninstall(void);
 
+/* The same for the kernels of gradients; on CUDA they ask for the settings. */
+TCONV_TORCH_API int tconv_torch_install_gradients(tconv_torch_settings *settings);
+TCONV_TORCH_API void tconv_torch_uninstall_gradients(void);
+
 /* Returns the flags of the calling thread, which live as long as the thread; NULL where there is no memory. Flags that
- * are not 0 mark the next convolution with the dispatch key as the package's; their bits tell layers apart that were
- * planned under different settings of PyTorch. The package clears the flags after its call. */
+ * are not 0 mark the next convolution with the dispatch key as the package's. The package clears the flags after its
+ * call. */
 TCONV_TORCH_API int64_t *tconv_torch_flags(void);
 
-/* Puts the layer of the call that tconv::unplanned is serving into the table, and takes over its plan. The caller
- * passes the result to tconv_torch_release, where it would have passed the plan to tconv_plan_destroy. Returns NULL
- * where the call's layer does not belong in the table; the plan then stays the caller's. */
-TCONV_TORCH_API void *tconv_torch_remember(const tconv_torch_layer *layer);
+/* Takes over a plan. The caller passes the result to tconv_torch_release, where it would have passed the plan to
+ * tconv_plan_destroy. Returns NULL where calls of the plan do not belong in the table; it then stays the caller's. */
+TCONV_TORCH_API tconv_torch_plan *tconv_torch_own(const tconv_torch_layer *layer);
+TCONV_TORCH_API void tconv_torch_release(tconv_torch_plan *plan);
 
-/* Puts a layer that fell out of the table back. */
-TCONV_TORCH_API void tconv_torch_remember_again(void *remembered);
-
-TCONV_TORCH_API void tconv_torch_release(void *remembered);
+/* Puts the call that tconv::unplanned or tconv::unplanned_gradients is serving into the table, if it belongs there:
+ * with the plan of a layer, or those of the gradients of its input and of its weight and bias, NULL where PyTorch
+ * computes them or they are not wanted. */
+TCONV_TORCH_API void tconv_torch_remember(tconv_torch_plan *first, tconv_torch_plan *second);
 
 /* Empties the table. */
 TCONV_TORCH_API void tconv_torch_forget(void);
 
-/* Returns the number of calls that were computed by a layer of the table. */
+/* Returns the number of calls that were computed by a layer of the table, of gradients that were, and of gradients
+ * that such calls left to PyTorch. */
 TCONV_TORCH_API int64_t tconv_torch_taken(void);
+TCONV_TORCH_API int64_t tconv_torch_gradients(void);
+TCONV_TORCH_API int64_t tconv_torch_left(void);
 
 #endif

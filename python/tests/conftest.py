@@ -18,13 +18,6 @@ def cuda_missing():
     return "" if cuda["available"] else "the library has no CUDA backend"
 
 
-def has_gradients(device):
-    """Whether gradients on this device are tconv's now: on CUDA where PyTorch's algorithms are to be deterministic."""
-    import torch
-
-    return not device.startswith("cuda") or torch.are_deterministic_algorithms_enabled()
-
-
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
 def device(request):
     if request.param == "cuda" and (why := cuda_missing()):

@@ -10,7 +10,6 @@ torch = pytest.importorskip("torch")
 
 import torch.autograd.forward_ad as forward_ad  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
-from conftest import has_gradients  # noqa: E402
 from torch.func import grad, jvp, vmap  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
@@ -55,9 +54,10 @@ def gradients_by(function, tensors, layer, cotangent=None, **more):
 
 def counted(function):
     """The answer, how many calls of the layer there were for it, and how many of gradients."""
-    before = _compute.counts.taken, _gradients.counts.gradients
+    before = tt.counters()
     answer = function()
-    return answer, _compute.counts.taken - before[0], _gradients.counts.gradients - before[1]
+    after = tt.counters()
+    return answer, after.taken - before.taken, after.gradients - before.gradients
 
 
 @pytest.fixture(autouse=True)
@@ -72,10 +72,6 @@ def gradients_are_ours():
     torch.use_deterministic_algorithms(True, warn_only=True)
     yield
     torch.use_deterministic_algorithms(before)
-
-
-def ours_if(device, count):
-    return count if has_gradients(device) else 0
 
 
 # ------------------------------------------------------------------------------------------------------------- values
@@ -105,7 +101,7 @@ def test_are_pytorchs_exactly_on_integers(device, layer, spatial, dtype):
             assert torch.equal(a, b)
         assert ours[0].stride() == expected[0].stride()
         assert ours[1].stride() == tensors[1].stride()
-        assert calls == ours_if(device, 2)
+        assert calls == 2
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
@@ -129,7 +125,7 @@ def test_autocast(device):
     with torch.autocast(device, torch.bfloat16):
         result = layer(x.requires_grad_())
     _, _, calls = counted(lambda: result.float().square().sum().backward())
-    assert calls == ours_if(device, 2)
+    assert calls == 2
     theirs = torch.nn.ConvTranspose2d(4, 3, 3, stride=2, device=device)
     theirs.load_state_dict(layer.state_dict())
     theirs(x).square().sum().backward()
@@ -170,6 +166,7 @@ def test_what_is_not_wanted_is_not_computed(wanted, monkeypatch):
     """The tensors that the library is given: src, weights, bias and dst."""
     tensors = [t.requires_grad_(want) for t, want in zip(example(2, LAYERS[1]), wanted, strict=True)]
     loss, given, real = tt.conv_transpose2d(*tensors, **LAYERS[1]).sum(), [], _compute.Plan.execute
+    forget_plans()
     monkeypatch.setattr(
         _compute.Plan, "execute", lambda plan, *a: given.append([x != 0 for x in a[:4]]) or real(plan, *a)
     )
@@ -191,6 +188,22 @@ def test_sum_sends_strides_of_zero(device, monkeypatch):
     for t in tensors:
         assert not (t.grad % 2).any()  # both added the same
     assert not copies
+
+
+@pytest.mark.parametrize(("channels", "stride"), [((4, 6), 2), ((9, 2), 1)], ids=str)
+def test_of_images_in_two_layouts_the_smaller_are_copied(device, monkeypatch, channels, stride):
+    copied, real = [], _gradients._copy
+    monkeypatch.setattr(_gradients, "_copy", lambda t, lying: copied.append(t.shape) or real(t, lying))
+    inputs, outputs = channels
+    x, weight = (
+        integers(2, inputs, 5, 6, device=device),
+        integers(inputs, outputs, 2, 2, device=device).requires_grad_(),
+    )
+    result = F.conv_transpose2d(x, weight, stride=stride)
+    cotangent = integers(*result.shape, device=device).contiguous(memory_format=torch.channels_last)
+    found, _ = WEIGHTS[2](x, cotangent, [2, 2], [stride, stride], [0, 0], 1, [1, 1], [True, False], False)
+    assert torch.equal(found, torch.autograd.grad(result, weight, cotangent)[0])
+    assert copied == [min(x, cotangent, key=torch.numel).shape]
 
 
 def test_deterministic(device):
@@ -219,7 +232,7 @@ def test_gradgradcheck(device, layer, spatial):
     (answer, forward, backward) = counted(lambda: second_order(call, tensors))
     torch.testing.assert_close(answer, second_order(functools.partial(THEIRS[spatial], **layer), tensors))
     # the gradients of both; of each of these, its other operand's and a layer; and through the layer once more both
-    assert forward >= 2 and backward == ours_if(device, 2 + 2 + 2)
+    assert forward >= 2 and backward == 2 + 2 + 2
 
 
 def second_order(call, tensors):
@@ -299,7 +312,7 @@ def test_a_map_is_one_call(device, operator, layer, spatial):
         ]
         expected = torch.stack(parts) if operator is of_data else tuple(map(torch.stack, zip(*parts, strict=True)))
         torch.testing.assert_close(results, expected)
-        assert calls == ours_if(device, 1)
+        assert calls == 1
 
 
 @pytest.mark.parametrize("wanted", [(False, True), (True, False), (True, True)], ids=str)
@@ -334,7 +347,7 @@ def test_gradients_of_each_sample(device):
         answer, forward, backward = counted(lambda: each(weight, bias, images))  # noqa: B023
         results.append(answer)
         if f is tt.conv_transpose2d:
-            assert (forward, backward) == (1, ours_if(device, 1))
+            assert (forward, backward) == (1, 1)
     torch.testing.assert_close(*results)
 
 
@@ -504,12 +517,75 @@ def test_mistakes_of_the_operators():
         WEIGHTS[2](x, diff_dst[:1], weight.shape[2:], *rest, [True, True], False)
 
 
-def test_gradients_on_cuda_are_pytorchs_unless_deterministic(device):
-    x = torch.rand(2, 3, 4, 5, device=device, requires_grad=True)
-    weight = torch.rand(3, 2, 3, 3, device=device)
+# ------------------------------------------------------------------------------------------------ the default on CUDA
+
+
+@pytest.mark.parametrize("lying", [torch.contiguous_format, torch.channels_last], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_each_gradient_is_whose_is_faster(device, dtype, lying):
+    """By the rule, and all tconv's where algorithms are to be deterministic. explain tells before, counters after."""
+    tensors = [t.detach().requires_grad_() for t in example(2, LAYERS[1], dtype, device)]
+    tensors[0] = tensors[0].detach().contiguous(memory_format=lying).requires_grad_()
+    expected, cotangent = gradients_by(F.conv_transpose2d, tensors, LAYERS[1])
+    cotangent = cotangent.contiguous(memory_format=lying)
     for deterministic in (False, True, False):
         torch.use_deterministic_algorithms(deterministic, warn_only=True)
-        by = tt.explain(tt.conv_transpose2d, x, weight).gradients["input"]
-        _, _, count = counted(lambda: tt.conv_transpose2d(x, weight).sum().backward())
-        assert count == ours_if(device, 1)
-        assert (by == f"PyTorch: {_reasons.SPEED.text}") == (not has_gradients(device))
+        ours = device == "cpu" or deterministic
+        fast = [ours or dtype in _reasons.FAST_ON_CUDA[name, lying] for name in ("input", "weight")]
+        found = tt.explain(tt.conv_transpose2d, *tensors, **LAYERS[1]).gradients
+        assert [by.startswith("tconv, by ") or "general" in by for by in found.values()] == [*fast, fast[1]]
+        before = tt.counters()
+        (gradients, _), _, count = counted(lambda: gradients_by(tt.conv_transpose2d, tensors, LAYERS[1], cotangent))
+        left = tt.counters().passed_on.get("speed", 0) - before.passed_on.get("speed", 0)
+        assert count == sum(found[name].startswith("tconv") for name in ("input", "weight")) and left == 2 - count
+        for a, b in zip(gradients, expected, strict=True):
+            assert torch.equal(a, b)
+
+
+def test_rule_of_speed(monkeypatch):
+    """What is not computed here: gradients on CUDA, of tensors that are there in name alone."""
+
+    class OnCuda:
+        is_cuda, dtype = True, torch.float32
+
+    def rule(name, implementation="cuda_outer", lying=torch.channels_last):
+        return _reasons.of_speed(name, OnCuda, lying, implementation)
+
+    torch.use_deterministic_algorithms(False)
+    monkeypatch.setitem(_reasons.FAST_ON_CUDA, ("weight", torch.channels_last), frozenset({torch.float32}))
+    assert rule("weight") is None and "general implementation" in rule("weight", "cuda_general").text
+    assert "gradient of the bias" in rule("bias").text
+    monkeypatch.setattr(OnCuda, "dtype", torch.bfloat16)
+    assert "of the weight in torch.bfloat16, channels_last" in rule("weight").text
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    assert rule("weight", "cuda_general") is None is rule("bias")
+
+
+@pytest.mark.parametrize("left", ["input", "weight"])
+def test_a_pass_by_both_libraries(device, monkeypatch, left):
+    """Of every order, in both modes, mapped and compiled: one of the two gradients is PyTorch's for its speed."""
+    monkeypatch.setattr(
+        _reasons, "of_speed", lambda name, *_: _reasons.Reason("speed", "a test") if name == left else None
+    )
+    forget_plans()
+    try:
+        tensors = example(2, LAYERS[3], device=device, make=torch.randn)
+        call, theirs = (functools.partial(f, **LAYERS[3]) for f in (tt.conv_transpose2d, F.conv_transpose2d))
+        expected, cotangent = gradients_by(theirs, tensors, {})
+        (ours, _), _, count = counted(lambda: gradients_by(call, tensors, {}, cotangent))
+        torch.testing.assert_close(ours, expected)
+        assert count == 1
+        for alone in range(3):
+            of_one = torch.autograd.grad(call(*tensors), tensors[alone], cotangent)
+            torch.testing.assert_close(of_one[0], expected[alone])
+        torch.testing.assert_close(second_order(call, tensors), second_order(theirs, tensors))
+        tangents = tuple(torch.randn_like(t) for t in tensors)
+        plain = tuple(t.detach() for t in tensors)
+        along = [jvp(lambda *t, f=f: grad(lambda *u: f(*u).pow(3).sum())(*t), plain, tangents) for f in (call, theirs)]
+        torch.testing.assert_close(*along)
+        maps = [vmap(grad(lambda w, x, f=f: f(x, w, None).pow(2).sum()), (None, 0)) for f in (call, theirs)]
+        torch.testing.assert_close(*(each(plain[1], torch.stack([plain[0], -plain[0]])) for each in maps))
+        compiled = torch.compile(call, backend="aot_eager", fullgraph=True)
+        torch.testing.assert_close(gradients_by(compiled, tensors, {}, cotangent)[0], expected)
+    finally:
+        forget_plans()

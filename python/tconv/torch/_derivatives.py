@@ -4,8 +4,8 @@ The layer, the gradient of its input and that of its weight are faces of one tri
 its operands, and the gradients of one are the other two (docs/python.md has the table). Reverse mode is a node of
 PyTorch's own, that of aten::convolution_overrideable: PyTorch has this operator for backends beside its own, and on the
 CPU and on CUDA no kernel for it. Its node keeps both operands and the arguments and calls
-aten::convolution_backward_overrideable, whose kernels here say what the gradients are. So no autograd.Function is
-needed, which would cost more than PyTorch's node and know no torch.func.
+aten::convolution_backward_overrideable, whose kernels are in _backward.py; what the gradients are is said here. So no
+autograd.Function is needed, which would cost more than PyTorch's node and know no torch.func.
 
 transposed = True is the layer itself. The other two come with transposed = False, and their sizes in place of
 output_padding.
@@ -22,7 +22,7 @@ import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 from torch._prims_common import suggest_memory_format
 
-from ._gradients import gradients, left_over
+from ._gradients import left_over
 from ._reasons import PLAIN
 
 _node = torch.ops.aten.convolution_overrideable.default
@@ -277,29 +277,5 @@ def gradients_of(
     return answers[0], answers[1], None
 
 
-def _backward(
-    cotangent: Tensor,
-    first: Tensor,
-    second: Tensor,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    sizes: Sequence[int],
-    groups: int,
-    wanted: Sequence[bool],
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """aten::convolution_backward_overrideable where autograd would be: the gradients of a layer, with nothing that
-    looks on, are computed at once."""
-    if transposed and not may_have_derivatives((cotangent, first, second)):
-        if cotangent.is_neg() or first.is_neg() or second.is_neg():
-            cotangent, first, second = cotangent.resolve_neg(), first.resolve_neg(), second.resolve_neg()
-        return gradients(cotangent, first, second, stride, padding, sizes, groups, dilation, wanted)
-    return gradients_of(cotangent, first, second, stride, padding, dilation, transposed, sizes, groups, wanted)
-
-
 _aten = torch.library.Library("aten", "IMPL")
 _aten.impl("convolution_overrideable", _handed_on, _INSIDE.name)
-for _where in ("AutogradCPU", "AutogradCUDA", "AutogradMeta"):
-    _aten.impl("convolution_backward_overrideable", _backward, _where)
-_aten.impl("convolution_backward_overrideable", gradients_of, "FuncTorchBatched")

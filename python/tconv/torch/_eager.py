@@ -26,16 +26,13 @@ _KEY_WITH_GRAPH_SET = torch._C.DispatchKeySet(_KEY_WITH_GRAPH)
 _include_key = torch._C._dispatch_tls_set_dispatch_key_included
 _thread = _native.thread
 
-# Flags of a call, which are a part of what a layer is known by. The first says that the call is ours.
-_OURS, _TF32, _CUDNN = 1, 2, 4
-
 
 def inside(function: Any, with_graph: bool, input: Tensor, *arguments: Any) -> Tensor:
     """PyTorch's function, which ends in aten::convolution, with tconv in place of what that computes."""
     key = _KEY_WITH_GRAPH if with_graph else _KEY
-    flags = _OURS
+    flags = _native.OURS
     if input.is_cuda:
-        flags |= (_TF32 if tf32() else 0) | (_CUDNN if cudnn_enabled() else 0)
+        flags |= (_native.TF32 if tf32() else 0) | (_native.CUDNN if cudnn_enabled() else 0)
     ours = _thread.flags
     ours[0] = flags
     _include_key(key, True)

@@ -33,8 +33,9 @@ class Gradient:
     strides: tuple[int, ...]
     workspace_elements: int
     memory_format: torch.memory_format  # of images that have to be copied
-    copy_diff_dst: bool
-    copy_other: bool  # the input or the weight
+    # The strides in which the output's gradient, and the input or the weight, are copied; () where they are not.
+    copy_diff_dst: tuple[int, ...]
+    copy_other: tuple[int, ...]
     device: int | None  # of CUDA
 
 
@@ -76,7 +77,9 @@ def find_data(
     """That of the input, from the cache, or why it is PyTorch's."""
     sizes = (tuple(in_size), tuple(stride), tuple(padding), groups, tuple(dilation))
     key = ("data", sizes, channels_last, _key(diff_dst), _key(weight), settings(diff_dst))
-    return planned.get(key) or planned.make(key, lambda: _plan(_plan_data, diff_dst, weight, sizes, channels_last))
+    return planned.get(key) or planned.make(
+        key, lambda: _plan("input", _plan_data, diff_dst, weight, sizes, channels_last)
+    )
 
 
 def find_weights(
@@ -92,25 +95,29 @@ def find_weights(
     """That of the weight, which gets these strides, and that of the bias."""
     sizes = (tuple(kernel_size), tuple(stride), tuple(padding), groups, tuple(dilation))
     key = ("weights", sizes, strides, _key(diff_dst), _key(input), settings(diff_dst))
-    return planned.get(key) or planned.make(key, lambda: _plan(_plan_weights, diff_dst, input, sizes, strides))
+    return planned.get(key) or planned.make(
+        key, lambda: _plan("weight", _plan_weights, diff_dst, input, sizes, strides)
+    )
 
 
 def find_bias(diff_dst: Tensor) -> Gradient | Reason:
     """That of the bias alone, which no other size of the layer concerns."""
     key = ("bias", _key(diff_dst), settings(diff_dst))
-    return planned.get(key) or planned.make(key, lambda: _plan(_plan_bias, diff_dst))
+    return planned.get(key) or planned.make(key, lambda: _plan("bias", _plan_bias, diff_dst))
 
 
 # ----------------------------------------------------------------------------------------------------------- the plans
 
 
-def _plan(make: Callable[..., Gradient], diff_dst: Tensor, *arguments: Any) -> Gradient | Reason:
+def _plan(name: str, make: Callable[..., Gradient], diff_dst: Tensor, *arguments: Any) -> Gradient | Reason:
+    """The gradient of this name, where tconv's is to be called."""
     others = [argument for argument in arguments if isinstance(argument, Tensor)]
     reason = reasons.of_gradients(diff_dst, *others)
     if reason is not None:
         return reason
     try:
-        return make(diff_dst, *arguments)
+        found = make(diff_dst, *arguments)
+        return reasons.of_speed(name, diff_dst, found.memory_format, found.plan.implementation) or found
     except (TconvError, TypeError, ValueError) as error:
         return reasons.of_error(error)
 
@@ -164,8 +171,19 @@ def strides_of(shape: Sizes, channels_last: bool) -> tuple[int, ...]:
     return torch.empty(tuple(shape), device="meta", memory_format=lying).stride()
 
 
+def _strides_of_images(shape: Sizes, layout: int) -> tuple[int, ...]:
+    """Of images that are copied to lie in a layout."""
+    strides = strides_of(_four_axes(shape, 1), layout == lib.NHWC)
+    return strides if len(shape) == 4 else (*strides[:2], strides[3])
+
+
 def _gradient(
-    desc: lib.Desc, diff_dst: Tensor, shape: Sizes, strides: Sizes, copy_diff_dst: bool, copy_other: bool
+    desc: lib.Desc,
+    diff_dst: Tensor,
+    shape: Sizes,
+    strides: Sizes,
+    copy_diff_dst: tuple[int, ...],
+    copy_other: tuple[int, ...],
 ) -> Gradient:
     plan = make_plan(desc, diff_dst.device)
     return Gradient(
@@ -189,13 +207,18 @@ def _plan_data(diff_dst: Tensor, weight: Tensor, sizes: Any, channels_last: bool
         desc.dst_strides[:] = _counted(diff_dst)
     weight_layout = _layer.weight_layout(_four_axes(weight.shape, 1), _four_axes(weight.stride(), 0))
     desc.weight_layout = lib.WEIGHT_IOHW if weight_layout is None else weight_layout
-    return _gradient(desc, diff_dst, shape, strides_of(shape, channels_last), not as_it_lies, weight_layout is None)
+    copies = (
+        () if as_it_lies else _strides_of_images(diff_dst.shape, layout),
+        () if weight_layout is not None else strides_of(weight.shape, False),
+    )
+    return _gradient(desc, diff_dst, shape, strides_of(shape, channels_last), *copies)
 
 
 def _plan_weights(diff_dst: Tensor, input: Tensor, sizes: Any, strides: Sizes) -> Gradient:
     shape = (input.shape[1], diff_dst.shape[1] // max(sizes[3], 1), *sizes[0])
     layouts, dst_layouts = _lies_as(input), _lies_as(diff_dst)
-    layout = _layer.choose_layout(layouts, dst_layouts)
+    larger_first = sorted(((input, layouts), (diff_dst, dst_layouts)), key=lambda pair: -pair[0].numel())
+    layout = _layer.choose_layout(*(lying for _, lying in larger_first))  # the smaller is copied where they differ
     desc = _desc(diff_dst, input.shape, shape, sizes, lib.OP_BACKWARD_WEIGHTS, layout)
     if layout in layouts:
         desc.src_strides[:] = _counted(input)
@@ -204,7 +227,11 @@ def _plan_weights(diff_dst: Tensor, input: Tensor, sizes: Any, strides: Sizes) -
     weight_layout = _layer.weight_layout(_four_axes(shape, 1), _four_axes(strides, 0))
     assert weight_layout is not None
     desc.weight_layout = weight_layout
-    return _gradient(desc, diff_dst, shape, strides, layout not in dst_layouts, layout not in layouts)
+    copies = (
+        () if layout in dst_layouts else _strides_of_images(diff_dst.shape, layout),
+        () if layout in layouts else _strides_of_images(input.shape, layout),
+    )
+    return _gradient(desc, diff_dst, shape, strides, *copies)
 
 
 def _plan_bias(diff_dst: Tensor) -> Gradient:
@@ -218,7 +245,8 @@ def _plan_bias(diff_dst: Tensor) -> Gradient:
     desc = _desc(diff_dst, diff_dst.shape, weight_shape, sizes, lib.OP_BACKWARD_WEIGHTS, layout)
     if layouts:
         desc.dst_strides[:] = _counted(diff_dst)
-    return _gradient(desc, diff_dst, weight_shape, strides_of(weight_shape, False), not layouts, False)
+    copy = () if layouts else _strides_of_images(diff_dst.shape, layout)
+    return _gradient(desc, diff_dst, weight_shape, strides_of(weight_shape, False), copy, ())
 
 
 # ------------------------------------------------------------------------------------------------------------ the calls

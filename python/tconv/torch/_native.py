@@ -8,11 +8,16 @@ import pathlib
 import sys
 import threading
 
+import torch
+
 from .. import _library as lib
 from .. import _plan
-from ._compute import Layer
+from ._compute import Layer, cudnn_enabled, tf32
+from ._gradients import Gradient, Wanted
+from ._reasons import Reason
 
 _NAME = "libtconv_torch.so"
+deterministic = torch._C._get_deterministic_algorithms
 _package = __name__.partition(".")[0]
 
 
@@ -28,9 +33,23 @@ class _Description(c.Structure):
         ("rank", c.c_int64),
         ("sizes", c.c_int64 * 4),
         ("strides", c.c_int64 * 4),
+        ("copies", c.c_int64 * 4 * 2),
         ("dtype", c.c_int32),
         ("location", c.c_int32),
     )
+
+
+# The bits of flags, which tell calls apart that were planned under different settings of PyTorch. The first says that a
+# call is the package's.
+OURS, TF32, CUDNN, DETERMINISTIC = 1, 2, 4, 8
+
+_Settings = c.CFUNCTYPE(c.c_int64)
+
+
+@_Settings
+def _settings() -> int:
+    """Those that gradients on CUDA depend on, as flags."""
+    return (TF32 if tf32() else 0) | (CUDNN if cudnn_enabled() else 0) | (DETERMINISTIC if deterministic() else 0)
 
 
 def _load() -> c.CDLL:
@@ -48,11 +67,15 @@ def _install() -> c.CDLL | None:
             ("install", c.c_int, ()),
             ("uninstall", None, ()),
             ("flags", c.c_void_p, ()),
-            ("remember", c.c_void_p, (c.c_void_p,)),
-            ("remember_again", None, (c.c_void_p,)),
+            ("install_gradients", c.c_int, (_Settings,)),
+            ("uninstall_gradients", None, ()),
+            ("own", c.c_void_p, (c.c_void_p,)),
             ("release", None, (c.c_void_p,)),
+            ("remember", None, (c.c_void_p, c.c_void_p)),
             ("forget", None, ()),
             ("taken", c.c_int64, ()),
+            ("gradients", c.c_int64, ()),
+            ("left", c.c_int64, ()),
         ):
             function = getattr(shim, f"tconv_torch_{name}")
             function.restype, function.argtypes = result, arguments
@@ -76,9 +99,29 @@ def uninstall() -> None:
     _shim = None
 
 
+def install_gradients() -> bool:
+    """Whether the kernels of gradients are in place now."""
+    return _shim is not None and _shim.tconv_torch_install_gradients(_settings) == 0
+
+
+def uninstall_gradients() -> None:
+    if _shim is not None:
+        _shim.tconv_torch_uninstall_gradients()
+
+
 def taken() -> int:
     """Calls that the shim has computed."""
     return 0 if _shim is None else _shim.tconv_torch_taken()
+
+
+def gradients() -> int:
+    """Gradients that the shim has computed: those of an input, or those of a weight and a bias."""
+    return 0 if _shim is None else _shim.tconv_torch_gradients()
+
+
+def left() -> int:
+    """Those that the shim has left to PyTorch, which is faster."""
+    return 0 if _shim is None else _shim.tconv_torch_left()
 
 
 class _Thread(threading.local):
@@ -105,21 +148,44 @@ class _Table:
 
     def put(self, layer: Layer) -> None:
         """For the call that the kernel has passed on. Layers whose tensors have to be copied stay Python's."""
-        if _shim is None or layer.copy_input or layer.copy_weight or layer.copy_bias:
+        if not (layer.copy_input or layer.copy_weight or layer.copy_bias):
+            self._put(layer)
+
+    def put_gradients(self, found: Wanted) -> None:
+        """Likewise. What is PyTorch's for another cause than its speed is counted in Python."""
+        parts = found.data, found.weights
+        for part in parts:
+            if isinstance(part, Reason):
+                if part.cause != "speed":
+                    return
+        if found.copy_as is None:
+            self._put(*(None if isinstance(part, Reason) else part for part in parts))
+
+    def _put(self, *parts: Layer | Gradient | None) -> None:
+        if _shim is None:
             return
+        owners = [None if part is None else self._owner(part) for part in parts]
+        if all((owner is None) == (part is None) for owner, part in zip(owners, parts, strict=True)):
+            _shim.tconv_torch_remember(*owners, *[None] * (2 - len(owners)))
+
+    def _owner(self, part: Layer | Gradient) -> int | None:
+        """The shim's owner of the plan; None where calls of this plan do not belong in the table."""
+        assert _shim is not None
         with self._lock:
-            if layer.plan.owner is not None:
-                _shim.tconv_torch_remember_again(layer.plan.owner)
-                return
-            description = _Description()
-            layer.plan.describe(description)
-            description.workspace_elements = layer.workspace_elements
-            description.rank = len(layer.shape)
-            description.sizes[: len(layer.shape)] = layer.shape
-            description.strides[: len(layer.shape)] = layer.strides
-            owner = _shim.tconv_torch_remember(c.byref(description))
-            if owner is not None:
-                layer.plan.hand_over(owner, _shim.tconv_torch_release)
+            if part.plan.owner is None:
+                description = _Description()
+                part.plan.describe(description)
+                description.workspace_elements = part.workspace_elements
+                description.rank = len(part.shape)
+                description.sizes[: len(part.shape)] = part.shape
+                description.strides[: len(part.shape)] = part.strides
+                if isinstance(part, Gradient):
+                    for copy, strides in zip(description.copies, (part.copy_diff_dst, part.copy_other), strict=True):
+                        copy[: len(strides)] = strides
+                owner = _shim.tconv_torch_own(c.byref(description))
+                if owner is not None:
+                    part.plan.hand_over(owner, _shim.tconv_torch_release)
+            return part.plan.owner
 
     def clear(self) -> None:
         if _shim is not None:

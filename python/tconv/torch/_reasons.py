@@ -30,9 +30,21 @@ class Reason:
 
 
 NEGATIVE_BIT = Reason("negative bit", "a tensor has PyTorch's bit for negative, as views of complex ones do")
-# tconv's gradients on CUDA are right, and the same in every run, but not yet as fast on every layer.
-SPEED = Reason("speed", "PyTorch's gradients on CUDA are faster on many layers; deterministic algorithms are tconv's")
 MISALIGNED = Reason("alignment", "a tensor's address is no multiple of its element", expected=False)
+
+
+# The gradients on CUDA that are tconv's, dtypes by operation and layout: those that it computes faster than PyTorch in
+# the mean of many layers, or as fast with less work for the host (docs/log/2026-11-26-gradients-from-pytorch.md). The
+# bias's comes with the weight's; alone it is a sum.
+_NCHW, _NHWC = torch.contiguous_format, torch.channels_last
+FAST_ON_CUDA = {
+    ("input", _NCHW): frozenset(DTYPES),
+    ("input", _NHWC): frozenset(DTYPES),
+    ("weight", _NCHW): frozenset({torch.float32, torch.float16, torch.bfloat16}),
+    ("weight", _NHWC): frozenset({torch.float32}),
+}
+# Without tensor cores: for what the others decline.
+SLOW_ON_CUDA = frozenset({"cuda_general"})
 
 
 # ---------------------------------------------------------------------------------------------------------- the causes
@@ -104,8 +116,19 @@ def of_gradients(diff_dst: Tensor, *others: Tensor) -> Reason | None:
         return Reason("shape", f"the gradient has {diff_dst.dim()} axes: must have 3 or 4, as all of its operands")
     if any(0 in tensor.shape[1:] for tensor in (diff_dst, *others)):
         return Reason("shape", "a tensor has no elements")
-    if diff_dst.is_cuda and not torch.are_deterministic_algorithms_enabled():
-        return SPEED
+    return None
+
+
+def of_speed(name: str, like: Tensor, memory_format: torch.memory_format, implementation: str) -> Reason | None:
+    """Why the gradient of this name, of the input, weight or bias, is PyTorch's on CUDA, as the faster one, given what
+    tconv has for it; None where it is tconv's, as all are where algorithms are to be deterministic."""
+    if not like.is_cuda or torch.are_deterministic_algorithms_enabled():
+        return None
+    if like.dtype not in FAST_ON_CUDA.get((name, memory_format), ()):
+        lying = "channels_last" if memory_format is _NHWC else "contiguous"
+        return Reason("speed", f"the gradient of the {name} in {like.dtype}, {lying}, is as fast or faster on CUDA")
+    if implementation in SLOW_ON_CUDA:
+        return Reason("speed", f"tconv has its general implementation alone for this gradient of the {name}")
     return None
 
 
@@ -170,6 +193,7 @@ class Counters:
 # Each says how many calls were taken in a place that counts its own.
 taken_by: list[Callable[[], int]] = []
 gradients_by: list[Callable[[], int]] = []
+left_by: list[Callable[[], int]] = []  # gradients that are PyTorch's for its speed
 _passed_on: Counter[str] = Counter()
 _packings = 0
 _warned = False
@@ -179,8 +203,8 @@ _lock = threading.Lock()
 def counters() -> Counters:
     """What tconv.torch has computed and passed on to PyTorch in this process until now."""
     with _lock:
-        taken, gradients = (sum(count() for count in counts) for counts in (taken_by, gradients_by))
-        return Counters(taken, dict(_passed_on), _packings, gradients)
+        taken, gradients, left = (sum(count() for count in counts) for counts in (taken_by, gradients_by, left_by))
+        return Counters(taken, dict(_passed_on + Counter(speed=left)), _packings, gradients)
 
 
 def count_packing() -> None:

@@ -1,0 +1,243 @@
+#include "torch_table.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---------------------------------------------------------------------------------------------------------- the key */
+
+bool read_tensor(torch_tensor *tensor, tensor_key *key)
+{
+    int32_t layout = 0, dtype = 0, device_type = 0, device_index = 0;
+    int64_t *sizes = NULL, *strides = NULL;
+    if (torch.aoti_torch_get_layout(tensor, &layout) != 0 || layout != torch.aoti_torch_layout_strided() ||
+        torch.aoti_torch_get_dim(tensor, &key->rank) != 0 || key->rank > 4 ||
+        torch.aoti_torch_get_sizes(tensor, &sizes) != 0 || torch.aoti_torch_get_strides(tensor, &strides) != 0 ||
+        torch.aoti_torch_get_dtype(tensor, &dtype) != 0 ||
+        torch.aoti_torch_get_device_type(tensor, &device_type) != 0 ||
+        torch.aoti_torch_get_device_index(tensor, &device_index) != 0)
+        return false;
+    key->dtype = dtype;
+    key->device_type = device_type;
+    key->device_index = device_index;
+    for (int64_t axis = 0; axis < key->rank; axis++) {
+        key->sizes[axis] = sizes[axis];
+        key->strides[axis] = strides[axis];
+    }
+    return true;
+}
+
+bool read_list(stable_value value, int64_t spatial, int64_t numbers[2])
+{
+    torch_list *list = list_of(value);
+    size_t size = 0;
+    if (torch.torch_list_size(list, &size) != 0 || (int64_t)size != spatial)
+        return false;
+    for (size_t i = 0; i < size; i++) {
+        stable_value number = 0;
+        if (torch.torch_list_get_item(list, i, &number) != 0)
+            return false;
+        numbers[i] = (int64_t)number;
+    }
+    return true;
+}
+
+static size_t hash_key(const call_key *key)
+{
+    const uint64_t *words = (const uint64_t *)(const void *)key;
+    uint64_t hash = 0;
+    for (size_t i = 0; i < sizeof *key / sizeof *words; i++)
+        hash = (hash ^ words[i]) * UINT64_C(0x9E3779B97F4A7C15);
+    return (size_t)(hash >> 32);
+}
+
+/* -------------------------------------------------------------------------------------------------------- the table */
+
+/* Calls: as many as the package's own cache keeps layers (tconv/_plan.py). */
+#define CAPACITY 512
+#define BUCKETS  1024
+
+static struct table {
+    pthread_mutex_t lock;
+    entry *buckets[BUCKETS];
+    entry *newest, *oldest;
+    int count;
+} table = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+void tconv_torch_release(tconv_torch_plan *given)
+{
+    if (given != NULL && atomic_fetch_sub(&given->uses, 1) == 1) {
+        given->is.destroy(given->is.plan);
+        free(given);
+    }
+}
+
+void release(entry *given)
+{
+    if (atomic_fetch_sub(&given->uses, 1) == 1) {
+        for (int i = 0; i < 2; i++)
+            tconv_torch_release(given->plans[i]);
+        free(given);
+    }
+}
+
+static void unlink_from_order(entry *given)
+{
+    *(given->newer != NULL ? &given->newer->older : &table.newest) = given->older;
+    *(given->older != NULL ? &given->older->newer : &table.oldest) = given->newer;
+}
+
+static void link_as_newest(entry *given)
+{
+    given->newer = NULL;
+    given->older = table.newest;
+    *(table.newest != NULL ? &table.newest->newer : &table.oldest) = given;
+    table.newest = given;
+}
+
+static entry **bucket_of(const call_key *key)
+{
+    return &table.buckets[hash_key(key) % BUCKETS];
+}
+
+static entry *find_in_bucket(const call_key *key)
+{
+    entry *found = *bucket_of(key);
+    while (found != NULL && memcmp(&found->key, key, sizeof *key) != 0)
+        found = found->next;
+    return found;
+}
+
+/* Takes an entry out of the table; the caller releases it. */
+static void take_out(entry *gone)
+{
+    for (entry **link = bucket_of(&gone->key); *link != NULL; link = &(*link)->next)
+        if (*link == gone) {
+            *link = gone->next;
+            unlink_from_order(gone);
+            table.count--;
+            return;
+        }
+}
+
+entry *find(const call_key *key)
+{
+    pthread_mutex_lock(&table.lock);
+    entry *found = find_in_bucket(key);
+    if (found != NULL) {
+        atomic_fetch_add(&found->uses, 1);
+        if (table.newest != found) {
+            unlink_from_order(found);
+            link_as_newest(found);
+        }
+    }
+    pthread_mutex_unlock(&table.lock);
+    return found;
+}
+
+/* Puts an entry into the table, in place of one with the same key or, where the table is full, of the one used longest
+ * ago. */
+static void put(entry *given)
+{
+    pthread_mutex_lock(&table.lock);
+    entry *gone = find_in_bucket(&given->key);
+    entry **bucket = bucket_of(&given->key);
+    if (gone == NULL && table.count == CAPACITY)
+        gone = table.oldest;
+    if (gone != NULL)
+        take_out(gone);
+    given->next = *bucket;
+    *bucket = given;
+    link_as_newest(given);
+    table.count++;
+    pthread_mutex_unlock(&table.lock);
+    if (gone != NULL)
+        release(gone);
+}
+
+tconv_torch_plan *tconv_torch_own(const tconv_torch_layer *description)
+{
+    if (description->workspace_elements == 0 && description->workspace_size > SCRATCH_BYTES)
+        return NULL; /* the package counts on more scratch memory than SCRATCH_BYTES */
+    tconv_torch_plan *made = malloc(sizeof *made);
+    if (made == NULL)
+        return NULL;
+    made->is = *description;
+    atomic_init(&made->uses, 1);
+    return made;
+}
+
+void tconv_torch_remember(tconv_torch_plan *first, tconv_torch_plan *second)
+{
+    thread_state *state = get_state();
+    entry *made = state == NULL || !state->has_call ? NULL : malloc(sizeof *made);
+    if (made == NULL)
+        return;
+    memset(made, 0, sizeof *made);
+    made->key = state->key;
+    made->plans[0] = first;
+    made->plans[1] = second;
+    for (int i = 0; i < 2; i++)
+        if (made->plans[i] != NULL)
+            atomic_fetch_add(&made->plans[i]->uses, 1);
+    atomic_init(&made->uses, 1);
+    put(made);
+}
+
+void tconv_torch_forget(void)
+{
+    entry *gone;
+    do {
+        pthread_mutex_lock(&table.lock);
+        gone = table.oldest;
+        if (gone != NULL)
+            take_out(gone);
+        pthread_mutex_unlock(&table.lock);
+        if (gone != NULL)
+            release(gone);
+    } while (gone != NULL);
+}
+
+/* Locks the table before a fork: another thread could hold the lock then, and would not exist in the child to release
+ * it. */
+static void lock_table(void)
+{
+    pthread_mutex_lock(&table.lock);
+}
+
+static void unlock_table(void)
+{
+    pthread_mutex_unlock(&table.lock);
+}
+
+/* ------------------------------------------------------------------------------------------------------- a thread's */
+
+static pthread_key_t state_key;
+
+int make_states(void)
+{
+    return pthread_key_create(&state_key, free) == 0 && pthread_atfork(lock_table, unlock_table, unlock_table) == 0
+               ? 0
+               : -1;
+}
+
+thread_state *get_state(void)
+{
+    return pthread_getspecific(state_key);
+}
+
+thread_state *make_state(void)
+{
+    thread_state *state = get_state();
+    if (state != NULL)
+        return state;
+    state = aligned_alloc(64, (sizeof *state + 63) / 64 * 64);
+    if (state == NULL)
+        return NULL;
+    memset(state, 0, sizeof *state);
+    if (pthread_setspecific(state_key, state) != 0) {
+        free(state);
+        return NULL;
+    }
+    return state;
+}

@@ -1,0 +1,74 @@
+/*
+ * The table of calls whose plans are known, and what each thread has.
+ */
+#ifndef TCONV_TORCH_TABLE_H
+#define TCONV_TORCH_TABLE_H
+
+#include "torch_interface.h"
+#include "torch_shim.h"
+
+#include <stdatomic.h>
+
+/* Everything about a tensor that a plan depends on. Unused axes are 0. */
+typedef struct tensor_key {
+    int64_t rank, dtype, device_type, device_index;
+    int64_t sizes[4], strides[4];
+} tensor_key;
+
+typedef struct call_key {
+    tensor_key input, weight;
+    tensor_key third; /* the bias, all 0 where there is none, or the gradient of the output */
+    int64_t stride[2], padding[2], dilation[2], output_padding[2];
+    int64_t spatial, groups;
+    int64_t flags; /* those of the calling thread: PyTorch's settings; and which operator and gradients these are */
+    int64_t threads;
+} call_key;
+
+/* A plan that executes and the package share. The last of its uses destroys it. */
+struct tconv_torch_plan {
+    tconv_torch_layer is;
+    atomic_int uses;
+};
+
+/* What the table holds of a call: the plan of a layer, or those of its two gradients, of the input and of the weight.
+ * NULL where PyTorch computes, or nothing is wanted. */
+typedef struct entry {
+    call_key key;
+    tconv_torch_plan *plans[2];
+    atomic_int uses;    /* of the table and of calls */
+    struct entry *next; /* next in its bucket */
+    struct entry *newer, *older;
+} entry;
+
+/* Returns false for a tensor that the table holds no calls of. */
+bool read_tensor(torch_tensor *tensor, tensor_key *key);
+
+/* Reads a list of one number for each spatial axis. */
+bool read_list(stable_value value, int64_t spatial, int64_t numbers[2]);
+
+/* Finds the entry of this key, which the caller releases; NULL where there is none. */
+entry *find(const call_key *key);
+void release(entry *given);
+
+/* Bytes: the largest workspace on the host that is the thread's own, so that small layers allocate nothing
+ * (tconv/_plan.py). */
+#define SCRATCH_BYTES (64 * 1024)
+
+typedef struct thread_state {
+    /* Not 0 while the package calls: marks the next convolution as the package's, and holds PyTorch's settings. */
+    int64_t flags;
+    bool has_call; /* whether key is that of a call that the package is planning */
+    call_key key;
+    _Alignas(64) char scratch[SCRATCH_BYTES];
+} thread_state;
+
+/* Returns 0, or -1. */
+int make_states(void);
+
+/* The calling thread's; NULL where it has none. */
+thread_state *get_state(void);
+
+/* Makes it where there is none; NULL where there is no memory. */
+thread_state *make_state(void);
+
+#endif
