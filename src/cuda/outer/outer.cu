@@ -6,7 +6,7 @@
  *
  * an implicit GEMM of input channels by pairs of a tap and an output channel, whose terms are pixels (kernel.cuh). A block has
  * a tile of it and a part of the pixels, and writes its sums to a slice of the workspace; a second kernel adds the slices in
- * order (sums.cu). The gradient of the bias has kernels of its own (bias.cu).
+ * order (sums.cu). On Hopper a block whose part is all pixels may write the weights itself. The gradient of the bias has kernels of its own (bias.cu).
  *
  * Numeric order, by layer and number of multiprocessors alone: pixels of a part by steps of MMAs, in f32, up to
  * FLUSH_TERMS; in 3xTF32 STRICT_STEPS of them, which join a compensated sum; parts in double, one rounding.
@@ -37,7 +37,7 @@ tconv_status plan(const tconv_layer *layer, void *to, tconv_planned *planned, tc
     if (!choose(layer, made))
         return tconv_decline(issue, "needs compute capability 8.0, at most %d taps along an axis and smaller extents",
                              MAX_TAPS);
-    const size_t slices = slices_bytes(made), bias = bias_scratch(layer);
+    const size_t slices = made->writes_weights ? 0 : slices_bytes(made), bias = bias_scratch(layer);
     planned->sizes.scratch = tconv_max((int64_t)slices, (int64_t)bias);
     return TCONV_SUCCESS;
 }
@@ -52,17 +52,28 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
             p.src = arguments->src;
             p.diff_dst = arguments->dst;
             p.slices = (float *)arguments->scratch;
-            const uintptr_t read = (uintptr_t)p.src | (made->reading == SRC_ROWS ? 0 : (uintptr_t)p.diff_dst);
-            const reading reading = read % model::VECTOR_BYTES == 0 ? made->reading : ELEMENTS;
+            const uintptr_t read = (uintptr_t)p.src | (uintptr_t)p.diff_dst;
+            const bool aligned = read % model::VECTOR_BYTES == 0;
+            const reading reading = aligned || made->reading == LINES ? made->reading : ELEMENTS;
             const launch_grid grid = {made->kernel.functions[reading], made->blocks, made->threads, shared_bytes_of(&p),
                                       false};
-            CUtensorMap map = {};
-            tensor_map_recipe dst = made->dst;
+            tensor_maps maps = {};
+            tensor_map_recipe dst = made->dst, src = made->src;
             dst.data = arguments->dst;
-            if (reading != CHANNELS || p.box_bytes == 0 || !encode_tensor_map(&dst, &map))
+            src.data = arguments->src;
+            if ((reading != CHANNELS && reading != LINES) || p.box_bytes == 0 || !encode_tensor_map(&dst, &maps.dst))
                 p.box_bytes = 0;
-            void *kernel_arguments[] = {&p, &map};
-            *of = {p.tiles, p.k_tiles > 0 ? p.splits : 0, false};
+            if ((uintptr_t)p.diff_dst % (LINE_UNIT * sizeof(float)) != 0)
+                p.lines.unit = 1;
+            if ((uintptr_t)p.src % model::VECTOR_BYTES != 0)
+                p.src_unit = 1;
+            p.lines.src_vectors = p.lines.src_vectors && (uintptr_t)p.src % model::VECTOR_BYTES == 0;
+            if (p.lines.src_box_pixels > 0 && !encode_tensor_map(&src, &maps.src))
+                p.lines.src_box_pixels = 0;
+            void *kernel_arguments[] = {&p, &maps};
+            if (made->writes_weights)
+                p.weights.at = arguments->weights;
+            *of = {p.tiles, p.k_tiles > 0 ? p.splits : 0, false, p.k_tiles > 0 && made->writes_weights};
             if (p.k_tiles == 0)
                 return TCONV_SUCCESS;
             const tconv_status status = allow_shared(grid.kernel, layer->target.shared_bytes, issue);

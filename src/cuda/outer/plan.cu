@@ -2,6 +2,7 @@
 #include "plan.h"
 
 #include "cost.h"
+#include "plan_lines.h"
 
 #include "../../core/checked.h"
 #include "../gemm/shape.h"
@@ -80,7 +81,7 @@ tap_order order_of(const tconv_axis *axis, int64_t kernel_step, int64_t group_ta
 int pitch_of(int64_t channels, bool half)
 {
     if (!half) {
-        int64_t words = channels;
+        int64_t words = tconv_round_up(channels, 4);
         while (words % 16 != 8)
             words += 4;
         return (int)words * 4;
@@ -110,17 +111,10 @@ bool is_near(const tconv_problem *problem, const tconv_strides *strides, int ima
 struct candidate {
     const kernel_choice *kernel;
     int warps_m, k_log2, row_log2, column_log2;
+    bool lines; /* reads them */
     int64_t row_taps, column_taps;
     int64_t chunk; /* output channels of a tile, at most; of a kernel by wgmma as many as there are pairs for */
 };
-
-/* Whether a pixel's channels are vectors of 16 bytes, where the first one's address is aligned. */
-bool has_vectors(const tconv_problem *problem, const tconv_strides *strides, int64_t group_channels)
-{
-    const int64_t vector = vector_length(problem);
-    return problem->layout == TCONV_NHWC && group_channels % vector == 0 &&
-           model::begins_at_multiples(problem, strides, vector);
-}
 
 /* Neighbouring pixels of a row of so many that can be read at once, from multiples of `begins` on: a power of two of at
  * most a vector. */
@@ -133,9 +127,10 @@ int unit_of(const tconv_problem *problem, const tconv_strides *strides, int64_t 
     return (int)unit;
 }
 
-/* Chooses how K-tiles of rows of 2^column_log2 inputs are read. */
-void choose_reading(const tconv_layer *layer, planned_layer *plan, int column_log2)
+/* Chooses how K-tiles of a candidate are read. */
+void choose_reading(const tconv_layer *layer, const candidate *of, planned_layer *plan)
 {
+    const int column_log2 = of->column_log2;
     const tconv_problem *problem = &layer->problem;
     parameters *p = &plan->parameters;
     plan->reading = ELEMENTS;
@@ -143,14 +138,37 @@ void choose_reading(const tconv_layer *layer, planned_layer *plan, int column_lo
     if (has_vectors(problem, &problem->src, problem->group_in) &&
         has_vectors(problem, &problem->dst, problem->group_out))
         plan->reading = CHANNELS;
+    if (of->lines)
+        plan->reading = LINES;
     if (problem->layout != TCONV_NCHW)
         return;
     p->src_unit = unit_of(problem, &problem->src, problem->w.in, (int64_t)1 << column_log2);
+    if (problem->element_size == 4 && p->src_unit > 2)
+        p->src_unit = 2;
     p->dst_unit = unit_of(problem, &problem->dst, problem->w.out, problem->w.stride << column_log2);
-    if (problem->element_size == 4) /* elements of the gradient of dst are copied as they lie as fast */
-        plan->reading = p->src_unit == vector_length(problem) ? SRC_ROWS : ELEMENTS;
-    else if (p->src_unit > 1 && p->dst_unit > 1)
+    if (problem->element_size == 2 && p->src_unit > 1 && p->dst_unit > 1)
         plan->reading = ROWS;
+}
+
+/* Whether blocks that have all terms of their sums can write the weights. */
+bool can_write_weights(const planned_layer *plan)
+{
+    const parameters *p = &plan->parameters;
+    return plan->kernel.by_warpgroups && p->k_tiles <= p->flush_tiles &&
+           (int64_t)p->tiles.block_m * p->weights.pitch * (int64_t)sizeof(float) <= (int64_t)p->stages * p->stage_bytes;
+}
+
+/* How many times as much moves as is written, where a block writes its weights: whole sectors. */
+double written_part(const planned_layer *plan, int element_size)
+{
+    const sum_tiles *tiles = &plan->parameters.tiles;
+    int64_t run = tiles->columns.group_taps;
+    if (plan->parameters.weights.outputs_inner)
+        run = tiles->chunk;
+    else if (tiles->columns.groups == 1)
+        run *= tiles->rows.group_taps * (tiles->rows.groups == 1 ? tiles->chunk : 1);
+    const double bytes = (double)run * element_size;
+    return bytes >= model::SECTOR_BYTES ? 1 : model::SECTOR_BYTES / bytes;
 }
 
 /* Chooses into how many parts the K-tiles are cut, and predicts the whole. */
@@ -167,11 +185,15 @@ void choose_splits(const tconv_layer *layer, planned_layer *plan, double cycles)
         const double rounds = (double)tconv_ceil_div(splits * p->tiles.count, places);
         const double block = BEGIN_CYCLES + (double)tconv_ceil_div(p->k_tiles, splits) * cycles +
                              plan->resident * tile_bytes / STORE_BYTES;
-        const double added = (double)splits * slice_bytes / (ADD_BYTES * layer->target.multiprocessors);
+        const double lines = written_part(plan, (int)layer->problem.element_size) - 1;
+        const bool writes = splits == 1 && lines < 1 && can_write_weights(plan);
+        const double added =
+            (writes ? lines : (double)splits) * slice_bytes / (ADD_BYTES * layer->target.multiprocessors);
         const double all = rounds * block + added;
         if (splits == 1 || all < plan->cycles) {
             plan->cycles = all;
             p->splits = (int)splits;
+            plan->writes_weights = writes;
         }
     }
     plan->blocks = p->splits * p->tiles.count;
@@ -183,7 +205,7 @@ bool cut_channels(const tconv_layer *layer, const candidate *of, planned_layer *
     const tconv_problem *problem = &layer->problem;
     sum_tiles *tiles = &plan->parameters.tiles;
     const kernel_choice *kernel = of->kernel;
-    const int64_t vector = vector_length(problem), taps = of->row_taps * of->column_taps;
+    const int64_t vector = of->lines ? 1 : vector_length(problem), taps = of->row_taps * of->column_taps;
     const int64_t most = kernel->by_warpgroups ? kernel->pairs / taps / vector * vector : of->chunk;
     if (most == 0)
         return false;
@@ -314,23 +336,32 @@ bool make(const tconv_layer *layer, const candidate *of, planned_layer *plan)
     if (k_tiles >= MAX_EXTENT || slots > 4096)
         return false;
     p->k_tiles = (int)k_tiles;
-    choose_reading(layer, plan, of->column_log2);
+    choose_reading(layer, of, plan);
     const int64_t units = all_units(plan, row_residues);
     p->src_pitch = pitch_of(tiles->block_m, half);
     p->dst_pitch = pitch_of(tiles->chunk, half);
+    p->row_pitch = p->columns.extent * p->dst_pitch;
+    p->column_pitch = p->dst_pitch;
+    p->box_bytes = 0;
+    p->lines = {};
+    if (plan->reading == LINES)
+        lay_out_lines(layer, plan);
     p->src_bytes = (int)src_bytes_of(layer, plan);
-    p->stage_bytes = (int)tconv_round_up(p->src_bytes + slots * p->dst_pitch, by_warpgroups ? STAGE_ALIGNMENT : 128);
+    const int64_t dst_bytes =
+        plan->reading == LINES ? (int64_t)row_residues * p->lines.residue_bytes : slots * p->dst_pitch;
+    p->stage_bytes = (int)tconv_round_up(p->src_bytes + dst_bytes, by_warpgroups ? STAGE_ALIGNMENT : 128);
     p->table_bytes = (int)tconv_round_up(table_bytes_of(plan, slots, units) + (by_warpgroups ? BARRIER_BYTES : 0), 128);
     if (!is_near(problem, &p->src_strides, p->images_log2, 1 << of->row_log2, 1 << of->column_log2) ||
         !is_near(problem, &p->dst_strides, p->images_log2, furthest_slot(&p->rows, p->rows.first[tiles->rows.groups]),
                  furthest_slot(&p->columns, p->columns.first[tiles->columns.groups])))
         return false;
-    p->box_bytes = 0;
     if (by_warpgroups && plan->reading == CHANNELS && describe_box(layer, plan))
         p->box_bytes = ((p->rows.extent * p->columns.extent) << p->images_log2) * p->dst_pitch;
     p->flush_tiles = (int)(FLUSH_TERMS / p->k_pixels);
     if (!choose_stages(layer, plan))
         return false;
+    p->weights = {NULL, problem->weight, problem->weight.out == 1, problem->desc.accumulate != 0,
+                  (int)(tiles->block_n + tiles->block_n / LANES) | 1};
     choose_splits(layer, plan,
                   by_warpgroups ? warpgroup_cycles(layer, plan, slots, units) : tile_cycles(layer, plan, slots));
     return true;
@@ -441,7 +472,10 @@ bool choose(const tconv_layer *layer, planned_layer *best)
         const kernel_list hopper = warpgroup_kernels_of(trial.mode);
         of.warps_m = 1;
         for (of.kernel = hopper.kernels; of.kernel < hopper.kernels + hopper.count; of.kernel++)
-            try_taps(layer, &of, &trial, best);
+            for (int lines = 0; lines <= can_be_lines(problem); lines++) {
+                of.lines = lines != 0;
+                try_taps(layer, &of, &trial, best);
+            }
     }
     return best->cycles > 0;
 }

@@ -16,8 +16,10 @@ struct planned_layer {
     int threads;
     int resident; /* blocks of a multiprocessor */
     int64_t blocks;
+    bool writes_weights;          /* blocks write no slices */
     double cycles;                /* predicted; 0: there is no plan yet */
     tensor_map_recipe dst;        /* of the gradient of dst, without its address; where TMA brings it */
+    tensor_map_recipe src;        /* the same of src; LINES */
     outer::parameters parameters; /* without addresses, and as if all were aligned */
 };
 
