@@ -30,7 +30,7 @@ constexpr double WARPGROUP_L2_BYTES = 26;  /* a cycle */
 constexpr double VECTOR_CYCLES = 6;        /* of 32 vectors that are copied */
 constexpr double UNIT_CYCLES = 21;         /* of 32 units of a channel that are transposed in registers */
 constexpr double TRANSPOSED_CYCLES = 2.6;  /* and of 32 elements of them */
-constexpr double ELEMENT_CYCLES = 4;       /* of 32 elements */
+constexpr double ELEMENT_CYCLES = 16;      /* of 32 elements, or units of lines */
 constexpr double HALF_ELEMENT_CYCLES = 16; /* of 32 of 16 bits */
 constexpr double TILE_CYCLES = 150;        /* of a K-tile, beside that */
 
@@ -44,7 +44,14 @@ double sector_part(const tconv_problem *problem, const planned_layer *plan, int 
 {
     const double run = (double)apart * (double)(1 << plan->parameters.columns.tile_log2);
     const double sector = model::SECTOR_BYTES / (double)problem->element_size;
-    return plan->reading == CHANNELS || run >= sector ? 1 : sector / run;
+    return plan->reading == CHANNELS || plan->parameters.lines.src_vectors || run >= sector ? 1 : sector / run;
+}
+
+/* Words of a bank that a load of lines takes, where no taps of neighbouring columns share it. */
+double line_conflicts(const parameters *of)
+{
+    const int power = of->columns.stride & -of->columns.stride;
+    return (double)(power < 8 ? power : 8) / of->lines.twins;
 }
 
 double longer_of(double one, double other)
@@ -61,19 +68,28 @@ double warpgroup_cycles(const tconv_layer *layer, const planned_layer *plan, int
     const double channels = plan->kernel.channels, pairs = plan->kernel.pairs, pixels = p->k_pixels;
     const double steps = pixels * size / MMA_K_BYTES, mmas = steps * pairs / MMA_M;
     const double products = mmas * channels / 2 / WGMMA_PART;
-    const double src = pixels * channels, dst = (double)slots * chunk;
-    const bool rows = plan->reading == ROWS, elements = plan->reading == ELEMENTS;
+    const bool rows = plan->reading == ROWS, lines = plan->reading == LINES, elements = plan->reading == ELEMENTS;
+    const double src = pixels * channels,
+                 dst = lines ? (double)(p->stage_bytes - p->src_bytes) / size : (double)slots * chunk;
     const double read = rows ? (double)units * chunk * p->dst_unit : dst;
-    const double l2 =
-        (src * sector_part(&layer->problem, plan, 1) + read * sector_part(&layer->problem, plan, p->columns.stride)) *
-        size / WARPGROUP_L2_BYTES;
-    const double shared = (mmas * (MMA_A_BYTES + channels * MMA_K_BYTES) + (src + dst) * size) / SHARED_BYTES;
+    const double l2 = (src * sector_part(&layer->problem, plan, 1) +
+                       read * (lines ? 1 : sector_part(&layer->problem, plan, p->columns.stride))) *
+                      size / WARPGROUP_L2_BYTES;
+    const double shared =
+        (mmas * (MMA_A_BYTES * (lines ? line_conflicts(p) : 1) + channels * MMA_K_BYTES) + (src + dst) * size) /
+        SHARED_BYTES;
     const double of_vectors = size / model::VECTOR_BYTES / LANES * VECTOR_CYCLES,
                  of_elements = (size == 2 ? HALF_ELEMENT_CYCLES : ELEMENT_CYCLES) / LANES;
+    const double src_elements = size == 4 ? of_elements / p->src_unit : of_elements;
     const auto of_units = [](int unit) { return (UNIT_CYCLES / unit + TRANSPOSED_CYCLES) / LANES; };
-    const double copies_src = src * (elements ? of_elements : rows ? of_units(p->src_unit) : of_vectors);
+    const double copies_src = lines && p->lines.src_box_pixels > 0
+                                  ? 0
+                                  : src * (elements || (lines && !p->lines.src_vectors) ? src_elements
+                                           : rows                                       ? of_units(p->src_unit)
+                                                                                        : of_vectors);
     const double copies_dst = p->box_bytes > 0            ? 0
                               : rows                      ? read * of_units(p->dst_unit)
+                              : lines                     ? read / p->lines.unit * of_elements
                               : plan->reading == CHANNELS ? dst * of_vectors
                                                           : dst * of_elements;
     return longer_of(longer_of(products, shared), longer_of(l2, copies_src + copies_dst)) + TILE_CYCLES;

@@ -190,7 +190,8 @@ __global__ void __launch_bounds__(RESIDENT_WARPS<MODE, HEIGHT> *LANES)
     const int first = (int)((int64_t)p.k_tiles * split / p.splits);
     const int count = (int)((int64_t)p.k_tiles * (split + 1) / p.splits) - first;
 
-    const tables tables = make_tables<Element, true>(p, block, shared);
+    const tables tables = make_tables<Element>(p, shared, block.slots,
+                                               [&](int i) { return find_slot(p, block, i, (int)sizeof(Element)); });
     __syncthreads();
     int pairs[HALF ? WIDTH / 2 : WIDTH];
 #pragma unroll

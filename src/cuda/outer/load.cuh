@@ -32,10 +32,13 @@ struct origin {
     int channels;           /* of the block, that exist */
     bool all;               /* every place of the table is known to exist */
 
+    __device__ __forceinline__ bool has_row(const place &at) const
+    {
+        return (unsigned)(row + at.row) < (unsigned)rows && image + at.image < images;
+    }
     __device__ __forceinline__ bool has(const place &at) const
     {
-        return (unsigned)(column + at.column) < (unsigned)columns && (unsigned)(row + at.row) < (unsigned)rows &&
-               image + at.image < images;
+        return (unsigned)(column + at.column) < (unsigned)columns && has_row(at);
     }
 };
 
@@ -279,32 +282,45 @@ __device__ __forceinline__ void load_stage(const parameters &p, const block_tile
                                   dst_origin<Element>(p, block, k_tile));
 }
 
+/* Pair n of the block's tile: a tap, by its places in the order of rows and columns, and an output channel of the chunk. */
+struct pair_places {
+    int row, column, channel;
+    bool exists;
+};
+
+static __device__ __forceinline__ pair_places find_pair(const parameters &p, const block_tile &block, int n)
+{
+    const int tap = n / (int)p.tiles.chunk, row = tap / p.tiles.columns.group_taps;
+    pair_places at;
+    at.channel = n % (int)p.tiles.chunk;
+    at.row = block.at.row_group * p.tiles.rows.group_taps + row;
+    at.column = block.at.column_group * p.tiles.columns.group_taps + tap % p.tiles.columns.group_taps;
+    at.exists = row < p.tiles.rows.group_taps && at.row < p.tiles.rows.kernel && at.column < p.tiles.columns.kernel;
+    return at;
+}
+
 /* The offset in a stage's slots of pair n of the block's tile, where a tap's output channels lie; 0 where there is none. */
 static __device__ __forceinline__ int pair_offset(const parameters &p, const block_tile &block, int n, int element_size)
 {
-    const int tap = n / (int)p.tiles.chunk, channel = n % (int)p.tiles.chunk;
-    const int row = tap / p.tiles.columns.group_taps, column = tap % p.tiles.columns.group_taps;
-    const int row_place = block.at.row_group * p.tiles.rows.group_taps + row;
-    const int column_place = block.at.column_group * p.tiles.columns.group_taps + column;
-    if (row >= p.tiles.rows.group_taps || row_place >= p.tiles.rows.kernel || column_place >= p.tiles.columns.kernel)
+    const pair_places at = find_pair(p, block, n);
+    if (!at.exists)
         return 0;
-    const int residues = p.rows.tap_residue[row_place] * block.column_residues + p.columns.tap_residue[column_place];
-    const int slot = p.rows.tap_slot[row_place] * p.columns.extent + p.columns.tap_slot[column_place];
-    return (residues * p.residue_slots + slot) * p.dst_pitch + channel * element_size;
+    const int residues = p.rows.tap_residue[at.row] * block.column_residues + p.columns.tap_residue[at.column];
+    const int slot = p.rows.tap_slot[at.row] * p.columns.extent + p.columns.tap_slot[at.column];
+    return (residues * p.residue_slots + slot) * p.dst_pitch + at.channel * element_size;
 }
 
 /* Where the slot lies of an input of a K-tile, in bytes, for a tap whose first slot is the first. */
 static __device__ __forceinline__ int slot_offset(const parameters &p, const place &input)
 {
-    return ((input.image * p.rows.extent + input.row) * p.columns.extent + input.column) * p.dst_pitch;
+    return (input.image * p.rows.extent + input.row) * p.row_pitch + input.column * p.column_pitch;
 }
 
-/* Makes the tables of a block, that of slots where it is wanted; ends without a barrier. */
-template <class Element, bool slots>
-__device__ __forceinline__ tables make_tables(const parameters &p, const block_tile &block, char *memory)
+/* Makes the tables of a block: of so many slots, which `find` finds; ends without a barrier. */
+template <class Element, class Find>
+__device__ __forceinline__ tables make_tables(const parameters &p, char *memory, int slot_count, Find find)
 {
     constexpr int SIZE = (int)sizeof(Element);
-    const int slot_count = slots ? block.slots : 0;
     tables made;
     made.inputs = reinterpret_cast<place *>(memory);
     made.slots = made.inputs + p.k_pixels;
@@ -317,7 +333,7 @@ __device__ __forceinline__ tables make_tables(const parameters &p, const block_t
         made.pixels[turn] = slot_offset(p, made.inputs[i]);
     }
     for (int i = (int)threadIdx.x; i < slot_count; i += (int)blockDim.x)
-        made.slots[i] = find_slot(p, block, i, SIZE);
+        made.slots[i] = find(i);
     return made;
 }
 

@@ -6,7 +6,7 @@
  *
  * an implicit GEMM of input channels by pairs of a tap and an output channel, whose terms are pixels (kernel.cuh). A block has
  * a tile of it and a part of the pixels, and writes its sums to a slice of the workspace; a second kernel adds the slices in
- * order (sums.cu). The gradient of the bias has kernels of its own (bias.cu).
+ * order (sums.cu). On Hopper a block whose part is all pixels may write the weights itself. The gradient of the bias has kernels of its own (bias.cu).
  *
  * Numeric order, by layer and number of multiprocessors alone: pixels of a part by steps of MMAs, in f32, up to
  * FLUSH_TERMS; in 3xTF32 STRICT_STEPS of them, which join a compensated sum; parts in double, one rounding.
@@ -38,7 +38,7 @@ tconv_status plan(const tconv_layer *layer, void *to, tconv_planned *planned, tc
     if (!choose(layer, made))
         return tconv_decline(issue, "needs compute capability 8.0, at most %d taps along an axis and smaller extents",
                              MAX_TAPS);
-    const size_t slices = slices_bytes(made), bias = bias_scratch(layer);
+    const size_t slices = made->writes_weights ? 0 : slices_bytes(made), bias = bias_scratch(layer);
     planned->sizes.scratch = tconv_max((int64_t)slices + copied_bytes(made->copies), (int64_t)bias);
     return TCONV_SUCCESS;
 }
@@ -49,20 +49,26 @@ tconv_status launch_products(const tconv_layer *layer, const planned_layer *made
 {
     p->src = src;
     p->diff_dst = diff_dst;
-    const uintptr_t read = (uintptr_t)src | (made->reading == SRC_ROWS ? 0 : (uintptr_t)diff_dst);
-    reading reading = read % model::VECTOR_BYTES == 0 ? made->reading : ELEMENTS;
-    CUtensorMap dst_map = {}, src_map = {};
+    const bool src_aligned = (uintptr_t)src % model::VECTOR_BYTES == 0,
+               aligned = src_aligned && (uintptr_t)diff_dst % model::VECTOR_BYTES == 0;
+    reading reading = aligned || made->reading == LINES ? made->reading : ELEMENTS;
+    tensor_maps maps = {};
     tensor_map_recipe dst = made->dst, of_src = made->src;
     dst.data = diff_dst;
     of_src.data = src;
     dst.extents[3] = of_src.extents[3] = (cuuint64_t)p->images;
-    if ((reading != CHANNELS && reading != BOXES) || p->box_bytes == 0 || !encode_tensor_map(&dst, &dst_map) ||
-        (reading == BOXES && !encode_tensor_map(&of_src, &src_map))) {
+    if (reading == ELEMENTS || reading == ROWS || p->box_bytes == 0 || !encode_tensor_map(&dst, &maps.dst))
         p->box_bytes = 0;
-        reading = reading == BOXES ? ELEMENTS : reading;
-    }
+    if (reading == BOXES && (p->box_bytes == 0 || !encode_tensor_map(&of_src, &maps.src)))
+        reading = ELEMENTS;
+    if ((uintptr_t)diff_dst % (LINE_UNIT * sizeof(float)) != 0)
+        p->lines.unit = 1;
+    p->src_unit = src_aligned ? p->src_unit : 1;
+    p->lines.src_vectors = p->lines.src_vectors && src_aligned;
+    if (p->lines.src_box_pixels > 0 && !encode_tensor_map(&of_src, &maps.src))
+        p->lines.src_box_pixels = 0;
     const launch_grid grid = {made->kernel.functions[reading], made->blocks, made->threads, shared_bytes_of(p), false};
-    void *arguments[] = {p, &dst_map, &src_map};
+    void *arguments[] = {p, &maps};
     const tconv_status status = allow_shared(grid.kernel, layer->target.shared_bytes, issue);
     return status == TCONV_SUCCESS ? launch_kernel(&grid, arguments, stream, issue) : status;
 }
@@ -93,7 +99,9 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
         [&](slices *of) {
             parameters p = made->parameters;
             p.slices = (float *)arguments->scratch;
-            *of = {p.tiles, p.k_tiles > 0 ? p.splits : 0, false};
+            if (made->writes_weights)
+                p.weights.at = arguments->weights;
+            *of = {p.tiles, p.k_tiles > 0 ? p.splits : 0, false, p.k_tiles > 0 && made->writes_weights};
             return p.k_tiles == 0 ? TCONV_SUCCESS
                    : made->copies.images > 0
                        ? launch_copied(layer, made, &p, arguments, issue)

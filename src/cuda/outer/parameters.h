@@ -2,6 +2,8 @@
 #ifndef TCONV_CUDA_OUTER_PARAMETERS_H
 #define TCONV_CUDA_OUTER_PARAMETERS_H
 
+#include <cuda.h>
+
 #include "../../core/impl.h"
 #include "tiles.h"
 
@@ -13,6 +15,7 @@ constexpr int MAX_SLOTS = 256; /* of an axis, of a group of taps */
 constexpr int SLOT_BLOCK = 8;  /* slots of two residues begin at multiples of it: of 128 bytes, where TMA writes */
 constexpr int MAX_WARPS = 8;   /* of a block */
 constexpr int LANES = 32;
+constexpr int LINE_UNIT = 4;                               /* outputs of f32, at whose multiples lines begin */
 constexpr int STRICT_STEPS = 4;                            /* of K, whose sums in 3xTF32 are the tensor cores' */
 constexpr int MAX_PIXELS = 64;                             /* of a K-tile */
 constexpr int PIXELS_BEHIND = 4;                           /* the last in their table, which is read a step ahead */
@@ -43,6 +46,27 @@ struct tile_axis {
     int16_t tap_slot[MAX_TAPS];    /* the slot of the tap at input 0, of its residue's */
 };
 
+/* Slots as lines of outputs: a line has all columns of a row, for all taps of a group of columns. Where K-tiles lie in shared
+ * memory line by line, for each channel one, residues are those of rows alone. */
+struct line_slots {
+    int channels;       /* of a line: 1, or all of the layer, whose outputs lie beside each other */
+    int length;         /* elements of a line, what pads it included */
+    int unit;           /* elements of lines that are copied at once, where TMA brings none */
+    int residue_bytes;  /* from a residue to the next */
+    int twins;          /* rows of M that follow one another and are taps of neighbouring columns */
+    int src_box_pixels; /* TMA brings src so many columns at a time; 0: it brings none */
+    bool src_vectors;   /* 16 bytes of channels of src are read at once */
+};
+
+/* The gradient of weights, where a block writes its sums to it. */
+struct weights_of_block {
+    void *at; /* NULL: blocks write slices */
+    tconv_weight_strides strides;
+    bool outputs_inner; /* output channels are neighbours among them, not taps */
+    bool accumulates;   /* to what it holds */
+    int pitch;          /* sums from an input channel's to the next's in shared memory */
+};
+
 struct parameters {
     const void *src, *diff_dst;
     float *slices;
@@ -53,20 +77,29 @@ struct parameters {
     int k_tiles, splits;
     int warps_m;
     int k_pixels;             /* of a K-tile */
-    int src_pitch, dst_pitch; /* bytes from a pixel (slot) to the next in shared memory */
+    int src_pitch, dst_pitch; /* bytes from a pixel (slot; LINES: channel) to the next in shared memory */
+    int row_pitch;            /* bytes from a row of slots to the next */
+    int column_pitch;         /* from the slot of an input to that of its neighbour */
     int src_unit, dst_unit;   /* ROWS: neighbouring pixels that are read at once, 2, 4 or 8 */
     int src_bytes;            /* of a stage, in front of the slots */
     int residue_slots;        /* slots of a residue of rows and one of columns, what fills them up included */
     int box_bytes;            /* of these without that: what TMA brings; 0: it brings none */
-    int table_bytes;          /* of shared memory, before the stages: the block's tables */
+    line_slots lines;         /* LINES: */
+    weights_of_block weights;
+    int table_bytes; /* of shared memory, before the stages: the block's tables */
     int stage_bytes, stages;
     bool adds;       /* to what the slice holds */
     int flush_tiles; /* K-tiles after which sums are added to the slice */
 };
 
-/* How src and the gradient of dst are read: by elements, or by several at once that are neighbours in memory: pixels of src in
+/* How src and the gradient of dst are read: by elements, or by several at once that are neighbours in memory: lines of both in
  * f32, pixels of both in 16 bits, 16 bytes of channels of both, or boxes of 64 channels of both. */
-enum reading { ELEMENTS, SRC_ROWS, ROWS, CHANNELS, BOXES, READINGS };
+enum reading { ELEMENTS, LINES, ROWS, CHANNELS, BOXES, READINGS };
+
+/* The tensor maps of the gradient of dst, and of src for LINES and BOXES. */
+struct tensor_maps {
+    CUtensorMap dst, src;
+};
 
 /* A kernel by mma.sync, whose warp tiles may be any number, or by wgmma, with one tile of the block; one by boxes has both
  * operands in shared memory. */

@@ -2,6 +2,7 @@
 #include "plan.h"
 
 #include "cost.h"
+#include "plan_lines.h"
 
 #include "../../core/checked.h"
 #include "../gemm/shape.h"
@@ -84,7 +85,7 @@ tap_order order_of(const tconv_axis *axis, int64_t kernel_step, int64_t group_ta
 int pitch_of(int64_t channels, bool half)
 {
     if (!half) {
-        int64_t words = channels;
+        int64_t words = tconv_round_up(channels, 4);
         while (words % 16 != 8)
             words += 4;
         return (int)words * 4;
@@ -114,17 +115,10 @@ bool is_near(const tconv_problem *problem, const tconv_strides *strides, int ima
 struct candidate {
     const kernel_choice *kernel;
     int warps_m, k_log2, row_log2, column_log2;
+    bool lines; /* reads them */
     int64_t row_taps, column_taps;
     int64_t chunk; /* output channels of a tile, at most; of a kernel by wgmma as many as there are pairs for */
 };
-
-/* Whether a pixel's channels are vectors of 16 bytes, where the first one's address is aligned. */
-bool has_vectors(const tconv_problem *problem, const tconv_strides *strides, int64_t group_channels)
-{
-    const int64_t vector = vector_length(problem);
-    return problem->layout == TCONV_NHWC && group_channels % vector == 0 &&
-           model::begins_at_multiples(problem, strides, vector);
-}
 
 /* Neighbouring pixels of a row of so many that can be read at once, from multiples of `begins` on: a power of two of at
  * most a vector. */
@@ -137,9 +131,10 @@ int unit_of(const tconv_problem *problem, const tconv_strides *strides, int64_t 
     return (int)unit;
 }
 
-/* Chooses how K-tiles of rows of 2^column_log2 inputs are read. */
-void choose_reading(const tconv_layer *layer, planned_layer *plan, int column_log2)
+/* Chooses how K-tiles of a candidate are read. */
+void choose_reading(const tconv_layer *layer, const candidate *of, planned_layer *plan)
 {
+    const int column_log2 = of->column_log2;
     const tconv_problem *problem = &layer->problem;
     parameters *p = &plan->parameters;
     plan->reading = ELEMENTS;
@@ -149,14 +144,37 @@ void choose_reading(const tconv_layer *layer, planned_layer *plan, int column_lo
         plan->reading = CHANNELS;
     if (plan->reading == CHANNELS && plan->kernel.by_boxes)
         plan->reading = BOXES;
+    if (of->lines)
+        plan->reading = LINES;
     if (problem->layout != TCONV_NCHW)
         return;
     p->src_unit = unit_of(problem, &problem->src, problem->w.in, (int64_t)1 << column_log2);
+    if (problem->element_size == 4 && p->src_unit > 2)
+        p->src_unit = 2;
     p->dst_unit = unit_of(problem, &problem->dst, problem->w.out, problem->w.stride << column_log2);
-    if (problem->element_size == 4) /* elements of the gradient of dst are copied as they lie as fast */
-        plan->reading = p->src_unit == vector_length(problem) ? SRC_ROWS : ELEMENTS;
-    else if (p->src_unit > 1 && p->dst_unit > 1)
+    if (problem->element_size == 2 && p->src_unit > 1 && p->dst_unit > 1)
         plan->reading = ROWS;
+}
+
+/* Whether blocks that have all terms of their sums can write the weights. */
+bool can_write_weights(const planned_layer *plan)
+{
+    const parameters *p = &plan->parameters;
+    return plan->kernel.by_warpgroups && p->k_tiles <= p->flush_tiles && parts_of(plan->copies) <= 1 &&
+           (int64_t)p->tiles.block_m * p->weights.pitch * (int64_t)sizeof(float) <= (int64_t)p->stages * p->stage_bytes;
+}
+
+/* How many times as much moves as is written, where a block writes its weights: whole sectors. */
+double written_part(const planned_layer *plan, int element_size)
+{
+    const sum_tiles *tiles = &plan->parameters.tiles;
+    int64_t run = tiles->columns.group_taps;
+    if (plan->parameters.weights.outputs_inner)
+        run = tiles->chunk;
+    else if (tiles->columns.groups == 1)
+        run *= tiles->rows.group_taps * (tiles->rows.groups == 1 ? tiles->chunk : 1);
+    const double bytes = (double)run * element_size;
+    return bytes >= model::SECTOR_BYTES ? 1 : model::SECTOR_BYTES / bytes;
 }
 
 /* Chooses into how many parts the K-tiles are cut, and predicts the whole. */
@@ -174,11 +192,15 @@ void choose_splits(const tconv_layer *layer, planned_layer *plan, double cycles)
         const double rounds = (double)tconv_ceil_div(splits * p->tiles.count, places);
         const double block = BEGIN_CYCLES + (double)tconv_ceil_div(p->k_tiles, splits) * cycles +
                              plan->resident * tile_bytes / STORE_BYTES;
-        const double added = (double)splits * slice_bytes / (ADD_BYTES * layer->target.multiprocessors);
+        const double lines = written_part(plan, (int)layer->problem.element_size) - 1;
+        const bool writes = splits == 1 && lines < 1 && can_write_weights(plan);
+        const double added =
+            (writes ? lines : (double)splits) * slice_bytes / (ADD_BYTES * layer->target.multiprocessors);
         const double all = rounds * block + added;
         if (splits == 1 || all < plan->cycles) {
             plan->cycles = all;
             p->splits = (int)splits;
+            plan->writes_weights = writes;
         }
     }
     plan->blocks = p->splits * p->tiles.count;
@@ -190,7 +212,9 @@ bool cut_channels(const tconv_layer *layer, const candidate *of, planned_layer *
     const tconv_problem *problem = &layer->problem;
     sum_tiles *tiles = &plan->parameters.tiles;
     const kernel_choice *kernel = of->kernel;
-    const int64_t unit = kernel->by_boxes ? BOX_CHANNELS : vector_length(problem),
+    const int64_t unit = kernel->by_boxes ? BOX_CHANNELS
+                         : of->lines      ? 1
+                                          : vector_length(problem),
                   taps = of->row_taps * of->column_taps;
     const int64_t most = kernel->by_warpgroups ? kernel->pairs / taps / unit * unit : of->chunk;
     if (most == 0)
@@ -345,7 +369,6 @@ bool describe_boxes(const tconv_layer *layer, planned_layer *plan)
 {
     parameters *p = &plan->parameters;
     const bool by_boxes = plan->kernel.by_boxes;
-    p->box_bytes = 0;
     if (by_boxes ? plan->reading != BOXES || !has_core_rows(p)
                  : !plan->kernel.by_warpgroups || plan->reading != CHANNELS)
         return !by_boxes;
@@ -381,12 +404,20 @@ bool make(const tconv_layer *layer, const candidate *of, planned_layer *plan)
     if (k_tiles >= MAX_EXTENT || slots > 4096)
         return false;
     p->k_tiles = (int)k_tiles;
-    choose_reading(layer, plan, of->column_log2);
+    choose_reading(layer, of, plan);
     const int64_t units = all_units(plan, row_residues);
     p->src_pitch = pitch_of(tiles->block_m, half);
     p->dst_pitch = by_boxes ? BOX_CHANNELS * (int)sizeof(uint16_t) : pitch_of(tiles->chunk, half);
+    p->row_pitch = p->columns.extent * p->dst_pitch;
+    p->column_pitch = p->dst_pitch;
+    p->box_bytes = 0;
+    p->lines = {};
+    if (plan->reading == LINES)
+        lay_out_lines(layer, plan);
     p->src_bytes = (int)src_bytes_of(layer, plan);
-    const int64_t dst_bytes = slots * p->dst_pitch * (by_boxes ? tiles->chunk / BOX_CHANNELS : 1);
+    const int64_t dst_bytes = plan->reading == LINES
+                                  ? (int64_t)row_residues * p->lines.residue_bytes
+                                  : slots * p->dst_pitch * (by_boxes ? tiles->chunk / BOX_CHANNELS : 1);
     p->stage_bytes = (int)tconv_round_up(p->src_bytes + dst_bytes, by_warpgroups ? STAGE_ALIGNMENT : 128);
     p->table_bytes = (int)tconv_round_up(table_bytes_of(plan, slots, units) + (by_warpgroups ? BARRIER_BYTES : 0), 128);
     if (!is_near(problem, &p->src_strides, p->images_log2, 1 << of->row_log2, 1 << of->column_log2) ||
@@ -398,6 +429,8 @@ bool make(const tconv_layer *layer, const candidate *of, planned_layer *plan)
     p->flush_tiles = (int)(FLUSH_TERMS / p->k_pixels);
     if (!choose_stages(layer, plan))
         return false;
+    p->weights = {NULL, problem->weight, problem->weight.out == 1, problem->desc.accumulate != 0,
+                  (int)(tiles->block_n + tiles->block_n / LANES) | 1};
     choose_splits(layer, plan,
                   by_boxes        ? box_cycles(plan, slots)
                   : by_warpgroups ? warpgroup_cycles(layer, plan, slots, units)
@@ -509,11 +542,12 @@ planned_layer begin(const tconv_layer *layer)
     return trial;
 }
 
-/* Tries all kernels of a list with one tile of a block. */
-void try_kernels(const tconv_layer *layer, kernel_list list, planned_layer *trial, planned_layer *best)
+/* Tries all kernels of a list with one tile of a block, by lines or not. */
+void try_kernels(const tconv_layer *layer, kernel_list list, bool lines, planned_layer *trial, planned_layer *best)
 {
     candidate of = {};
     of.warps_m = 1;
+    of.lines = lines;
     for (of.kernel = list.kernels; of.kernel < list.kernels + list.count; of.kernel++)
         try_taps(layer, &of, trial, best);
 }
@@ -533,7 +567,7 @@ void try_copies(const tconv_layer *layer, planned_layer *best)
     part.problem = problem_of_part(problem, copies);
     planned_layer trial = begin(&part), made = {};
     trial.copies = copies;
-    try_kernels(&part, box_kernels_of(trial.mode), &trial, &made);
+    try_kernels(&part, box_kernels_of(trial.mode), false, &trial, &made);
     const double bytes = (double)problem->batch * (double)problem->element_size *
                          ((double)(problem->in_channels * problem->h.in * problem->w.in) +
                           (double)(problem->out_channels * problem->h.out * problem->w.out));
@@ -564,8 +598,10 @@ bool choose(const tconv_layer *layer, planned_layer *best)
                     try_taps(layer, &of, &trial, best);
     }
     if (why_not_hopper(layer) == NULL) {
-        try_kernels(layer, warpgroup_kernels_of(trial.mode), &trial, best);
-        try_kernels(layer, box_kernels_of(trial.mode), &trial, best);
+        try_kernels(layer, warpgroup_kernels_of(trial.mode), false, &trial, best);
+        try_kernels(layer, box_kernels_of(trial.mode), false, &trial, best);
+        if (can_be_lines(problem))
+            try_kernels(layer, warpgroup_kernels_of(trial.mode), true, &trial, best);
         try_copies(layer, best);
     }
     return best->cycles > 0;

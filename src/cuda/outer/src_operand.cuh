@@ -91,7 +91,7 @@ template <class Do> __device__ __forceinline__ void with_unit(int unit, Do what)
         what(std::integral_constant<int, 2>());
 }
 
-/* Loads a block; zeros where there is no input. unit: pixels at once, of ROWS. */
+/* Loads a block; zeros where there is no input. unit: pixels at once, of ROWS, and where it is 2 of elements of f32. */
 template <class Element, reading way>
 __device__ __forceinline__ void load_block(src_block &to, const block_place<Element, way> &at, const origin &from,
                                            int unit)
@@ -107,14 +107,18 @@ __device__ __forceinline__ void load_block(src_block &to, const block_place<Elem
 #pragma unroll
         for (int i = 0; i < 4; i++)
             put(i, load(data + at.offsets[i], at.channel < from.channels && at.exists(from, i)));
-    } else if constexpr (way == SRC_ROWS) {
-        const int existing = at.exists(from, 0) ? from.channels : 0;
-        const char *data = from.data + at.offsets[0] + at.channel * from.channel_stride;
-#pragma unroll
-        for (int c = 0; c < BLOCK_CHANNELS; c++, data += from.channel_stride)
-            put(c, load(data, at.channel + c < existing));
     } else if constexpr (way == ROWS) {
         with_unit(unit, [&](auto of) { load_units<of>(to, at.channel, at.inputs, from); });
+    } else if (sizeof(Element) == 4 && unit == 2) {
+#pragma unroll
+        for (int i = 0; i < 4; i += 2) {
+            const int existing = at.exists(from, i) ? from.channels : 0;
+            const char *data = from.data + at.inputs[i].offset + at.channel * from.channel_stride;
+            asm volatile("" : "+l"(data)); /* as below */
+#pragma unroll
+            for (int c = 0; c < BLOCK_CHANNELS; c++, data += from.channel_stride)
+                load_unit<4>(to.at[c] + i, data, at.channel + c < existing);
+        }
     } else {
         const char *data = from.data + at.channel * from.channel_stride;
 #pragma unroll

@@ -14,6 +14,7 @@ struct slices {
     sum_tiles tiles;
     int64_t count; /* 0: all sums are 0 */
     bool are_double;
+    bool are_added = false; /* already, in the gradient of weights */
 };
 
 /* Launches the kernel that adds the slices in order, in double, and rounds to the layer's dtype once. */
@@ -44,7 +45,7 @@ tconv_status execute_gradients(const tconv_layer *layer, const tconv_arguments *
         if (arguments->weights != NULL) {
             slices of = {};
             status = sum_weights(&of);
-            if (status == TCONV_SUCCESS)
+            if (status == TCONV_SUCCESS && !of.are_added)
                 status = add_slices(layer, &of, arguments->scratch, arguments->weights, arguments->stream, issue);
         }
         if (status == TCONV_SUCCESS && arguments->bias != NULL)

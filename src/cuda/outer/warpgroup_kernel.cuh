@@ -1,7 +1,8 @@
 /*
  * The kernel of cuda_outer for Hopper: the same tiles, K-tiles and slices as kernel.cuh, by wgmma. A row of M is a pair of a
  * tap and an output channel, whose fragments consumer warps load from the slots, as there; N are input channels, whose
- * operand in shared memory (src_operand.cuh) producer warps write. They copy the slots as well.
+ * operand in shared memory (src_operand.cuh) producer warps write. They copy the slots as well. Of f32 the slots may be lines,
+ * and TMA brings what it can of them and of src (lines.cuh). A block that has all terms writes weights (store_weights.cuh).
  *
  * Numeric order: as in kernel.cuh.
  */
@@ -13,7 +14,9 @@
 #include "../ptx/mma.cuh"
 #include "../ptx/tma.cuh"
 #include "dst_rows.cuh"
+#include "lines.cuh"
 #include "src_operand.cuh"
+#include "store_weights.cuh"
 
 namespace tconv::outer
 {
@@ -89,8 +92,8 @@ template <class Element> struct row_copies {
 };
 
 /* Fills the stages. What goes through registers is loaded while the K-tile before is waited for. */
-template <mode MODE, int N, reading way>
-__device__ __forceinline__ void produce(const parameters &p, const CUtensorMap *map, const block_tile &block,
+template <mode MODE, int N, reading way, reading SRC_WAY = way>
+__device__ __forceinline__ void produce(const parameters &p, const tensor_maps *maps, const block_tile &block,
                                         const tables &tables, const row_tables &row_tables, const stage_ring &ring,
                                         int first, int count)
 {
@@ -98,16 +101,17 @@ __device__ __forceinline__ void produce(const parameters &p, const CUtensorMap *
     const crew by = {(int)threadIdx.x - CONSUMERS, PRODUCERS};
     const int pixels_log2 = p.images_log2 + p.rows.tile_log2 + p.columns.tile_log2;
     const int vectors_log2 = pixels_log2 - (sizeof(Element) == 4 ? 2 : 3);
-    const bool has_block = by.thread < N / BLOCK_CHANNELS << vectors_log2;
+    const bool has_block =
+        by.thread < N / BLOCK_CHANNELS << vectors_log2 && (way != LINES || p.lines.src_box_pixels == 0);
     src_block held;
-    const block_place<Element, way> place(by.thread, vectors_log2, tables.inputs);
+    const block_place<Element, SRC_WAY> place(by.thread, vectors_log2, tables.inputs);
     row_copies<Element> rows = {p, block, row_tables, by, {}};
     const auto load_ahead = [&](const k_walk &at) {
         if constexpr (way == ROWS)
             rows.load_ahead(at);
         if constexpr (!SRC_IS_MN_MAJOR<MODE, way>)
             if (has_block)
-                load_block<Element, way>(held, place, src_origin<Element>(p, block, at), p.src_unit);
+                load_block<Element, SRC_WAY>(held, place, src_origin<Element>(p, block, at), p.src_unit);
     };
     stage_walk stage(ring, 1);
     k_walk walk;
@@ -117,18 +121,37 @@ __device__ __forceinline__ void produce(const parameters &p, const CUtensorMap *
     for (int k = 0; k < count; k++, stage.next()) {
         stage.wait_empty();
         const uint32_t slots = stage.buffer() + p.src_bytes;
-        if constexpr (way == ROWS)
+        if constexpr (way == LINES) {
+            const auto copy = [&](auto unit) {
+                copy_lines<unit>(p, block, by, slots, tables.slots, dst_origin<Element>(p, block, walk));
+            };
+            if (p.box_bytes == 0 && p.lines.unit == 4)
+                copy(std::integral_constant<int, 4>());
+            else if (p.box_bytes == 0 && p.lines.unit == 2)
+                copy(std::integral_constant<int, 2>());
+            else if (p.box_bytes == 0)
+                copy(std::integral_constant<int, 1>());
+            else if (by.thread == 0)
+                load_lines(p, &maps->dst, block, walk, slots, stage.full());
+            if (p.lines.src_box_pixels > 0 && by.thread == LANES)
+                load_src_boxes(p, &maps->src, block, walk, stage.buffer(), stage.full());
+        } else if constexpr (way == ROWS)
             rows.store(walk, slots);
         else if (way == CHANNELS && p.box_bytes > 0)
-            load_boxes(p, map, block, walk, by, slots, stage.full());
+            load_boxes(p, &maps->dst, block, walk, by, slots, stage.full());
         else
             copy_slots<Element, way>(p, block, tables, walk, by, slots);
         if constexpr (SRC_IS_MN_MAJOR<MODE, way>)
             copy_boxes(by, stage.buffer(), tables.inputs, pixels_log2, N, src_origin<Element>(p, block, walk));
         else if (has_block)
-            store_block<Element, way>(held, place, stage.buffer(), N);
+            store_block<Element, SRC_WAY>(held, place, stage.buffer(), N);
         cp_async_arrive(stage.full());
-        stage.signal_written(by.thread % LANES);
+        if (way == LINES && p.lines.src_box_pixels > 0) { /* all that wgmma reads is TMA's */
+            __syncwarp();
+            signal_for_warp(stage.full(), by.thread % LANES);
+        } else {
+            stage.signal_written(by.thread % LANES);
+        }
         walk.advance(p);
         if (k + 1 < count)
             load_ahead(walk);
@@ -156,6 +179,37 @@ template <bool mn_major> __device__ __forceinline__ uint64_t operand_descriptor(
            (mn_major ? (uint32_t)(pixels * SWIZZLED_BYTES / 16) << 16 : 0);
 }
 
+/* The same where TMA has brought so many channels, in rows of 128 bytes or of 64, 32 or 16 in swizzles of theirs, and how far
+ * it is from a step of K to the next, and to the second next, in units of 16 bytes. */
+struct box_operand {
+    uint64_t descriptor;
+    uint32_t step, two_steps;
+};
+
+__device__ __forceinline__ box_operand find_operand(int row_bytes, int channels)
+{
+    const uint32_t row = (uint32_t)row_bytes / 16, box = row * channels;
+    const uint32_t swizzle = row == 8 ? 1 : row == 4 ? 2 : row == 2 ? 3 : 0;
+    return {(uint64_t)(swizzle << 30 | 8 * row) << 32 | (row == 1 ? box << 16 : 0),
+            row >= 4   ? 2
+            : row == 2 ? box
+                       : 2 * box,
+            row == 8   ? 4
+            : row == 4 ? box
+            : row == 2 ? 2 * box
+                       : 4 * box};
+}
+
+/* The same from lines, whose rows of M lie where the order of theirs has them. */
+__device__ __forceinline__ void load_line_pairs(fragment_a &to, uint32_t from, const int (&rows)[2], int second_pixel)
+{
+#pragma unroll
+    for (int k = 0; k < 2; k++)
+#pragma unroll
+        for (int j = 0; j < 2; j++)
+            to.at[2 * k + j] = load_shared<uint32_t>(from + rows[j] + k * second_pixel);
+}
+
 /* Loads a fragment of 64 pairs by a step of pixels from the slots. In f32 the MMA's rows g and g + 8 are pairs 2g and
  * 2g + 1, at the lane's first pixel and so many bytes on at its second. */
 template <bool half> __device__ __forceinline__ void load_pairs(fragment_a &to, uint32_t from, int second_pixel)
@@ -171,18 +225,20 @@ template <bool half> __device__ __forceinline__ void load_pairs(fragment_a &to, 
     }
 }
 
-/* Writes the sums of 64 pairs by N channels to the slice, or adds them to what it holds; `to`: of the warp's first pair. */
-template <bool half, int N>
-__device__ __forceinline__ void store_pairs(const float (&sums)[N / 2], float *to, int64_t pitch, bool adds, int lane)
+/* Writes the sums of 64 pairs by N channels to the slice, or adds them to what it holds; `to`: of the lane's first pair, from
+ * which its second is so far. */
+template <int N>
+__device__ __forceinline__ void store_pairs(const float (&sums)[N / 2], float *to, int second, int64_t pitch, bool adds,
+                                            int lane)
 {
-    to += lane % 4 * 2 * pitch + (half ? lane / 4 : lane / 4 * 2);
+    to += lane % 4 * 2 * pitch;
 #pragma unroll
     for (int i = 0; i < N / 2; i += 4) {
         /* Addresses are computed here, one after the other: there are no registers for more. */
         asm volatile("" : "+l"(to), "+l"(pitch)::"memory");
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            float *at = to + j % 2 * pitch + j / 2 * (half ? 8 : 1);
+            float *at = to + j % 2 * pitch + j / 2 * second;
             *at = adds ? *at + sums[i + j] : sums[i + j];
         }
         to += 8 * pitch;
@@ -194,23 +250,30 @@ __device__ __forceinline__ void store_pairs(const float (&sums)[N / 2], float *t
  * those of its first pixel do and of what a lane's pixel adds in every step. */
 template <mode MODE, int M, int N, reading way>
 __device__ __forceinline__ void consume(const parameters &p, const block_tile &block, const tables &tables,
-                                        const stage_ring &ring, int count, float *slice, int warp, int lane)
+                                        const stage_ring &ring, int count, float *slice, float *stages, int warp,
+                                        int lane)
 {
-    constexpr bool HALF = IS_HALF<MODE>, MN_MAJOR = SRC_IS_MN_MAJOR<MODE, way>;
+    constexpr bool HALF = IS_HALF<MODE>, MN_MAJOR = SRC_IS_MN_MAJOR<MODE, way>, BY_LINES = way == LINES;
     constexpr int STEP = HALF ? 16 : 8, STEPS = 4;                         /* pixels of a step; steps without a loop */
     constexpr int GROUP = M < 4 ? M : 2, GROUPS = (M + GROUP - 1) / GROUP; /* MMAs; groups of a step */
     using Product = wgmma_rs<TYPE_OF<MODE, MN_MAJOR>, N>;
     constexpr uint32_t B_STEP = (MN_MAJOR ? STEP * SWIZZLED_BYTES : MMA_K_BYTES) / 16, B_BOX = N * SWIZZLED_BYTES / 16;
-    const uint64_t descriptor = operand_descriptor<MN_MAJOR>(p.k_pixels);
+    box_operand operand = {operand_descriptor<MN_MAJOR>(p.k_pixels), B_STEP, 2 * B_STEP};
+    if (BY_LINES && p.lines.src_box_pixels > 0)
+        operand = find_operand(p.lines.src_box_pixels * 4, N);
     const int first_pair = warp / WARPGROUP_WARPS * M * MMA_M + warp % WARPGROUP_WARPS * WARP_M;
     uint32_t never = count <= 0;
     const int second_pixel = HALF ? 0 : tables.pixels[1];
-    int pairs[M];
+    int pairs[M], line_pairs[M][2];
 #pragma unroll
-    for (int m = 0; m < M; m++)
-        pairs[m] =
-            pair_offset(p, block, first_pair + m * MMA_M + (HALF ? lane / 8 % 2 * 8 : lane / 4 * 2), HALF ? 2 : 4) +
-            tables.pixels[HALF ? lane / 16 * 8 + lane % 8 : lane % 4 * 2];
+    for (int m = 0; m < M; m++) {
+        const int first = first_pair + m * MMA_M, pixel = tables.pixels[HALF ? lane / 16 * 8 + lane % 8 : lane % 4 * 2];
+        if constexpr (BY_LINES)
+            for (int j = 0; j < 2; j++)
+                line_pairs[m][j] = line_offset(p, block, first + j * 8 + lane / 4) + pixel;
+        else
+            pairs[m] = pair_offset(p, block, first + (HALF ? lane / 8 % 2 * 8 : lane / 4 * 2), HALF ? 2 : 4) + pixel;
+    }
     float sums[M][N / 2];
     const auto clear = [&] {
 #pragma unroll
@@ -219,10 +282,18 @@ __device__ __forceinline__ void consume(const parameters &p, const block_tile &b
             for (int i = 0; i < N / 2; i++)
                 sums[m][i] = 0;
     };
-    const auto store = [&](bool adds) {
+    const auto store = [&](bool adds, float *to, int64_t pitch, bool as_weights) {
 #pragma unroll
-        for (int m = 0; m < M; m++)
-            store_pairs<HALF, N>(sums[m], slice + first_pair + m * MMA_M, p.tiles.block_n, adds, lane);
+        for (int m = 0; m < M; m++) {
+            int row = first_pair + m * MMA_M + (HALF || BY_LINES ? lane / 4 : lane / 4 * 2);
+            asm volatile("" : "+r"(row)); /* or where sums go is kept in registers through the main loop */
+            int first = row, second = row + (HALF || BY_LINES ? 8 : 1);
+            if constexpr (BY_LINES)
+                first = line_pair(p, first), second = line_pair(p, second);
+            if (as_weights)
+                first = skewed(weight_number(p, first)), second = skewed(weight_number(p, second));
+            store_pairs<N>(sums[m], to + first, second - first, pitch, adds, lane);
+        }
     };
     clear();
     fragment_a a[2][GROUP];
@@ -238,7 +309,7 @@ __device__ __forceinline__ void consume(const parameters &p, const block_tile &b
         if constexpr (MN_MAJOR)
             fence_proxy_async(); /* what cp.async has written is for wgmma to read */
         const uint32_t slots = stage.buffer() + p.src_bytes;
-        uint64_t b = descriptor | descriptor_address(stage.buffer());
+        uint64_t b = operand.descriptor | descriptor_address(stage.buffer());
 #pragma unroll 1
         for (int i = 0; i < p.k_pixels; i += STEPS * STEP, b += B_BOX) {
 #pragma unroll
@@ -251,7 +322,10 @@ __device__ __forceinline__ void consume(const parameters &p, const block_tile &b
                     fragment_a(&now)[GROUP] = a[(s * GROUPS + first / GROUP) % 2];
 #pragma unroll
                     for (int m = first; m < first + GROUP && m < M; m++)
-                        load_pairs<HALF>(now[m - first], from + pairs[m], second_pixel);
+                        if constexpr (BY_LINES)
+                            load_line_pairs(now[m - first], from, line_pairs[m], second_pixel);
+                        else
+                            load_pairs<HALF>(now[m - first], from + pairs[m], second_pixel);
 #pragma unroll
                     for (int m = 0; m < GROUP && !HALF; m++)
 #pragma unroll
@@ -260,7 +334,8 @@ __device__ __forceinline__ void consume(const parameters &p, const block_tile &b
                     wgmma_fence();
 #pragma unroll
                     for (int m = first; m < first + GROUP && m < M; m++)
-                        Product::add(sums[m], now[m - first].at, b + s * B_STEP, 1);
+                        Product::add(sums[m], now[m - first].at,
+                                     b + (BY_LINES ? s % 2 * operand.step + s / 2 * operand.two_steps : s * B_STEP), 1);
                     wgmma_commit();
                     wgmma_wait<1>();
                     keep_until_here(a[(s * GROUPS + first / GROUP + 1) % 2], never);
@@ -274,7 +349,7 @@ __device__ __forceinline__ void consume(const parameters &p, const block_tile &b
         release = stage.empty();
         if (--until_flush == 0) {
             wgmma_wait<0>();
-            store(flushed);
+            store(flushed, slice, p.tiles.block_n, false);
             clear();
             flushed = true;
             until_flush = p.flush_tiles;
@@ -282,12 +357,19 @@ __device__ __forceinline__ void consume(const parameters &p, const block_tile &b
     }
     wgmma_wait<0>();
     keep_until_here(a[1], never);
-    store(flushed);
+    const bool writes = p.weights.at != NULL;
+    if (writes)
+        named_barrier_sync<CONSUMERS>();
+    store(flushed, writes ? stages : slice, writes ? p.weights.pitch : p.tiles.block_n, writes);
+    if (writes) {
+        named_barrier_sync<CONSUMERS>();
+        write_weights<element_of<MODE>>(p, {(int)threadIdx.x, CONSUMERS}, stages);
+    }
 }
 
 template <mode MODE, int M, int N, reading way>
 __global__ void TCONV_HOPPER_BOUNDS(WARPGROUP_BLOCK_THREADS)
-    warpgroup_kernel(const __grid_constant__ parameters p, const __grid_constant__ CUtensorMap map)
+    warpgroup_kernel(const __grid_constant__ parameters p, const __grid_constant__ tensor_maps maps)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     static_assert(STAGE_BARRIERS * sizeof(uint64_t) <= BARRIER_BYTES, "they fit");
@@ -305,7 +387,12 @@ __global__ void TCONV_HOPPER_BOUNDS(WARPGROUP_BLOCK_THREADS)
         mbarrier_init_fence();
     }
     using Element = element_of<MODE>;
-    const tables tables = make_tables<Element, way != ROWS>(p, block, barriers + BARRIER_BYTES);
+    const tables tables = make_tables<Element>(
+        p, barriers + BARRIER_BYTES,
+        way == ROWS    ? 0
+        : way == LINES ? line_rows(p, block)
+                       : block.slots,
+        [&](int i) { return way == LINES ? find_line(p, block, i) : find_slot(p, block, i, (int)sizeof(Element)); });
     row_tables rows = {};
     if constexpr (way == ROWS)
         rows = make_row_tables(p, block, tables.end);
@@ -313,20 +400,25 @@ __global__ void TCONV_HOPPER_BOUNDS(WARPGROUP_BLOCK_THREADS)
     if (warp < CONSUMERS / LANES) {
         setmaxnreg_increase<CONSUMER_REGISTERS>();
         float *slice = p.slices + (split * p.tiles.count + number) * p.tiles.block_m * p.tiles.block_n;
-        consume<MODE, M, N, way>(p, block, tables, ring, count, slice, warp, (int)threadIdx.x % LANES);
+        consume<MODE, M, N, way>(p, block, tables, ring, count, slice, reinterpret_cast<float *>(shared), warp,
+                                 (int)threadIdx.x % LANES);
     } else {
         setmaxnreg_decrease<PRODUCER_REGISTERS>();
-        produce<MODE, N, way>(p, &map, block, tables, rows, ring, first, count);
+        if constexpr (way != LINES)
+            produce<MODE, N, way>(p, &maps, block, tables, rows, ring, first, count);
+        else if (p.lines.src_vectors)
+            produce<MODE, N, way, CHANNELS>(p, &maps, block, tables, rows, ring, first, count);
+        else
+            produce<MODE, N, way, ELEMENTS>(p, &maps, block, tables, rows, ring, first, count);
     }
 #endif
 }
 
 template <mode MODE, int M, int N> kernel_choice warpgroups()
 {
-    const void *by_src_rows = (const void *)warpgroup_kernel<MODE, M, N, SRC_ROWS>, *by_rows = by_src_rows;
-    if constexpr (IS_HALF<MODE>)
-        by_rows = (const void *)warpgroup_kernel<MODE, M, N, ROWS>;
-    return {{(const void *)warpgroup_kernel<MODE, M, N, ELEMENTS>, by_src_rows, by_rows,
+    constexpr reading LIES_IN_ROWS = IS_HALF<MODE> ? ROWS : LINES;
+    const void *by_rows = (const void *)warpgroup_kernel<MODE, M, N, LIES_IN_ROWS>;
+    return {{(const void *)warpgroup_kernel<MODE, M, N, ELEMENTS>, by_rows, by_rows,
              (const void *)warpgroup_kernel<MODE, M, N, CHANNELS>, NULL},
             N,
             WARPGROUPS * M * MMA_M,

@@ -1,0 +1,145 @@
+/*
+ * The slots of a K-tile of f32 as lines: all columns of a row of outputs, as they lie in memory, for each channel one. TMA
+ * brings lines, and where it can src as well, as the operand; else single elements are copied.
+ *
+ * The MMA's rows are pairs of a tap and an output channel in an order of their own, in which neighbours are taps of
+ * neighbouring columns (`twins`) before they are channels: with a stride, a fragment's eight rows by four pixels lie in all
+ * banks so, since lines are padded (plan_lines.cu).
+ */
+#ifndef TCONV_CUDA_OUTER_LINES_CUH
+#define TCONV_CUDA_OUTER_LINES_CUH
+
+#include "../ptx/mbarrier.cuh"
+#include "../ptx/tma.cuh"
+#include "load.cuh"
+
+namespace tconv::outer
+{
+
+/* The number among the block's pairs of row m of M. */
+static __device__ __forceinline__ int line_pair(const parameters &p, int m)
+{
+    const int chunk = (int)p.tiles.chunk, columns = p.tiles.columns.group_taps;
+    const int taps = p.tiles.rows.group_taps * columns;
+    if (m >= taps * chunk)
+        return m;
+    int first = m / (p.lines.twins * chunk) * p.lines.twins; /* tap of the twins; the last may be fewer */
+    const int twins = min(p.lines.twins, taps - first);
+    const int rest = m - first * chunk;
+    first += rest % twins;
+    const int column = first % columns;
+    const int place = p.tiles.columns.groups == 1 ? place_of(p.tiles.columns, column) : column;
+    return (first - column + place) * chunk + rest / twins;
+}
+
+/* The block's first channel in a line. */
+static __device__ __forceinline__ int line_channel(const parameters &p, const block_tile &block)
+{
+    return p.lines.channels == 1 ? 0 : (int)(block.at.group * p.tiles.group_out + block.at.chunk * p.tiles.chunk);
+}
+
+/* The output, from a K-tile's first, that a block's lines begin with: TMA wants a multiple of 16 bytes. */
+static __device__ __forceinline__ int line_begin(const block_tile &block)
+{
+    return block.outputs.columns[0] & -LINE_UNIT;
+}
+
+/* Where its slots begin. */
+static __device__ __forceinline__ int line_offset(const parameters &p, const block_tile &block, int m)
+{
+    const pair_places at = find_pair(p, block, line_pair(p, m));
+    if (!at.exists)
+        return 0;
+    const int output = p.columns.least[block.column_first + p.columns.tap_residue[at.column]] +
+                       p.columns.tap_slot[at.column] * p.columns.stride - line_begin(block);
+    return p.rows.tap_residue[at.row] * p.lines.residue_bytes + p.rows.tap_slot[at.row] * p.row_pitch +
+           (at.channel + line_channel(p, block)) * p.dst_pitch + output * p.lines.channels * (int)sizeof(float);
+}
+
+/* Row i of lines of a block's K-tile: residue by residue, image by image. */
+static __device__ __forceinline__ place find_line(const parameters &p, const block_tile &block, int i)
+{
+    const int images = 1 << p.images_log2, slot = i % p.rows.extent;
+    place at;
+    at.column = line_begin(block);
+    at.image = i / p.rows.extent % images;
+    at.row = p.rows.least[block.row_first + i / p.rows.extent / images] + slot * p.rows.stride;
+    at.offset =
+        (int)(at.image * p.dst_strides.n + at.row * p.dst_strides.h + at.column * p.dst_strides.w) * (int)sizeof(float);
+    return at;
+}
+
+static __device__ __forceinline__ int line_rows(const parameters &p, const block_tile &block)
+{
+    return (block.row_residues * p.rows.extent) << p.images_log2;
+}
+
+/* Has TMA bring lines, residue by residue. */
+__device__ __forceinline__ void load_lines(const parameters &p, const CUtensorMap *map, const block_tile &block,
+                                           const k_walk &k_tile, uint32_t slots, uint32_t full)
+{
+    const int channel =
+        p.lines.channels > 1 ? 0 : (int)(block.at.group * p.tiles.group_out + block.at.chunk * p.tiles.chunk);
+    const int column = (k_tile.column * p.columns.stride + line_begin(block)) * p.lines.channels;
+    mbarrier_expect_tx(full, (uint32_t)(p.box_bytes * block.row_residues));
+#pragma unroll 1
+    for (int i = 0; i < block.row_residues; i++)
+        tma_load(slots + i * p.lines.residue_bytes, map, column, channel,
+                 k_tile.row * p.rows.stride + p.rows.least[block.row_first + i], k_tile.image, full);
+}
+
+/* Has TMA bring src's channels as the operand. */
+__device__ __forceinline__ void load_src_boxes(const parameters &p, const CUtensorMap *map, const block_tile &block,
+                                               const k_walk &k_tile, uint32_t operand, uint32_t full)
+{
+    const int bytes = p.k_pixels * p.tiles.block_m * (int)sizeof(float);
+    const int boxes = max(1, (1 << p.columns.tile_log2) / p.lines.src_box_pixels);
+    const int channel = (int)(block.at.group * p.tiles.group_in) + (int)block.at.m_tile * p.tiles.block_m;
+    mbarrier_expect_tx(full, (uint32_t)bytes);
+#pragma unroll 1
+    for (int i = 0; i < boxes; i++)
+        tma_load(operand + i * (bytes / boxes), map, k_tile.column + i * p.lines.src_box_pixels, channel, k_tile.row,
+                 k_tile.image, full);
+}
+
+/* Copies lines by so many elements at once, zeros where they do not exist: some lanes of a warp have a line. */
+template <int unit>
+__device__ __forceinline__ void copy_lines(const parameters &p, const block_tile &block, crew by, uint32_t slots,
+                                           const place *table, const origin &from)
+{
+    constexpr int BYTES = unit * (int)sizeof(float);
+    const int units = p.lines.length / unit, lanes_log2 = units > 16 ? 5 : units > 8 ? 4 : 3;
+    const int first = by.thread >> lanes_log2, step = by.threads >> lanes_log2;
+    const bool together = p.lines.channels > 1;
+    const int channels = together ? 1 : (int)p.tiles.chunk, existing = together ? 1 : from.channels;
+    const int begin = (from.column + line_begin(block)) * p.lines.channels, end = from.columns * p.lines.channels;
+    const int rows = p.rows.extent << p.images_log2;
+#pragma unroll 1
+    for (int j = by.thread & ((1 << lanes_log2) - 1); j < units; j += 1 << lanes_log2) {
+        const bool column = (unsigned)(begin + j * unit) < (unsigned)end;
+        const char *data =
+            from.data + (j * unit - line_channel(p, block)) * (int)sizeof(float) + first * from.channel_stride;
+        const place *at = table;
+#pragma unroll 1
+        for (int residue = 0; residue < block.row_residues; residue++) {
+            uint32_t to_row = slots + residue * p.lines.residue_bytes + first * p.dst_pitch + j * BYTES;
+#pragma unroll 2
+            for (int row = 0; row < rows; row++, at++, to_row += p.row_pitch) {
+                const place line = *at;
+                const int last = column && from.has_row(line) ? existing : 0;
+                const char *from_line = data + line.offset;
+                uint32_t to = to_row;
+#pragma unroll 2
+                for (int c = first; c < channels; c += step) {
+                    cp_async_padded<BYTES>(to, from_line, c < last ? BYTES : 0);
+                    from_line += step * from.channel_stride;
+                    to += step * p.dst_pitch;
+                }
+            }
+        }
+    }
+}
+
+} // namespace tconv::outer
+
+#endif

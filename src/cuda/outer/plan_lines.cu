@@ -1,0 +1,152 @@
+/* How K-tiles of f32 lie in shared memory line by line (lines.cuh), and what of them TMA brings. */
+#include "plan_lines.h"
+
+#include "../../core/checked.h"
+#include "../gemm/shape.h"
+#include "cost.h"
+
+namespace tconv::outer
+{
+
+namespace
+{
+
+constexpr cuuint32_t MAX_BOX = 256; /* along an axis (CUDA driver API) */
+constexpr int MAX_TWINS = 4;        /* taps of a fragment's eight rows */
+constexpr int BOX_PLACE = 128;      /* bytes: where boxes begin in shared memory is a multiple of it */
+constexpr int FLOAT_BYTES = 4;
+constexpr int ROW_PIXELS = 32;       /* of the operand's rows, at most */
+constexpr int64_t MOST_TOGETHER = 8; /* channels of a line */
+
+/* The greatest power of two that divides a stride. */
+int power_in(int stride)
+{
+    return stride & -stride;
+}
+
+bool fits(const tensor_map_recipe *map)
+{
+    for (int i = 0; i < 3; i++)
+        if (map->strides[i] % BOX_ALIGNMENT != 0)
+            return false;
+    for (int i = 0; i < 4; i++)
+        if (map->box[i] > MAX_BOX || map->steps[i] > MAX_BOX_STEP)
+            return false;
+    return true;
+}
+
+/* A tensor of columns, channels, rows and images. */
+tensor_map_recipe recipe_of(const tconv_strides *strides, int64_t columns, int64_t channels, int64_t rows,
+                            int64_t images)
+{
+    tensor_map_recipe map = {};
+    map.dtype = TCONV_F32;
+    map.swizzle = CU_TENSOR_MAP_SWIZZLE_NONE;
+    map.rounds = true;
+    const int64_t extents[4] = {columns, channels, rows, images}, pitches[3] = {strides->c, strides->h, strides->n};
+    for (int i = 0; i < 4; i++) {
+        map.extents[i] = (cuuint64_t)extents[i];
+        map.steps[i] = 1;
+        if (i < 3)
+            map.strides[i] = (cuuint64_t)pitches[i] * FLOAT_BYTES;
+    }
+    return map;
+}
+
+/* src, of channels that are as far apart as planes: whose boxes are the operand. */
+void describe_src(const tconv_layer *layer, planned_layer *plan)
+{
+    const tconv_problem *problem = &layer->problem;
+    parameters *p = &plan->parameters;
+    const int columns = 1 << p->columns.tile_log2, pixels = columns < ROW_PIXELS ? columns : ROW_PIXELS;
+    plan->src = recipe_of(&problem->src, problem->w.in, problem->in_channels, problem->h.in, problem->batch);
+    plan->src.box[0] = (cuuint32_t)pixels;
+    plan->src.box[1] = (cuuint32_t)p->tiles.block_m;
+    plan->src.box[2] = (cuuint32_t)1 << p->rows.tile_log2;
+    plan->src.box[3] = (cuuint32_t)1 << p->images_log2;
+    plan->src.swizzle = pixels == 32   ? CU_TENSOR_MAP_SWIZZLE_128B
+                        : pixels == 16 ? CU_TENSOR_MAP_SWIZZLE_64B
+                        : pixels == 8  ? CU_TENSOR_MAP_SWIZZLE_32B
+                                       : CU_TENSOR_MAP_SWIZZLE_NONE;
+    p->lines.src_box_pixels = pixels >= CORE_ROW_BYTES / FLOAT_BYTES && fits(&plan->src) ? pixels : 0;
+}
+
+/* The gradient of dst, as lines of a row of each channel, or of all together. */
+void describe_dst(const tconv_layer *layer, planned_layer *plan)
+{
+    const tconv_problem *problem = &layer->problem;
+    parameters *p = &plan->parameters;
+    const tconv_strides *strides = &problem->dst;
+    const int64_t line = problem->w.out * p->lines.channels, channels = problem->out_channels / p->lines.channels;
+    const int64_t tile = ((int64_t)p->columns.stride * p->lines.channels) << p->columns.tile_log2;
+    tensor_map_recipe *map = &plan->dst;
+    plan->dst = recipe_of(strides, line, channels, problem->h.out, problem->batch);
+    if (channels == 1) /* the distance to the next is not used */
+        map->strides[0] = map->strides[1];
+    map->box[0] = (cuuint32_t)p->lines.length;
+    map->box[1] = (cuuint32_t)tconv_min(channels, p->tiles.chunk);
+    map->box[2] = (cuuint32_t)((p->rows.extent - 1) * p->rows.stride + 1);
+    map->box[3] = (cuuint32_t)1 << p->images_log2;
+    map->steps[2] = (cuuint32_t)p->rows.stride;
+    p->box_bytes = tile % LINE_UNIT == 0 && fits(map) ? (p->rows.extent << p->images_log2) * p->row_pitch : 0;
+    p->lines.unit = LINE_UNIT;
+    while (tile % p->lines.unit != 0 || line % p->lines.unit != 0 || strides->c % p->lines.unit * (channels > 1) != 0 ||
+           strides->h % p->lines.unit != 0 || strides->n % p->lines.unit != 0)
+        p->lines.unit /= 2;
+}
+
+/* Whether channels of src are vectors: also where there is one pixel. */
+bool has_channels_beside(const tconv_problem *problem)
+{
+    const tconv_strides *src = &problem->src;
+    if (problem->h.in == 1 && problem->w.in == 1)
+        return src->c == 1 && src->n % LINE_UNIT == 0 && problem->group_in % LINE_UNIT == 0;
+    return has_vectors(problem, src, problem->group_in);
+}
+
+} // namespace
+
+bool can_be_lines(const tconv_problem *problem)
+{
+    return problem->dtype == TCONV_F32 &&
+           (problem->layout == TCONV_NCHW ||
+            (problem->out_channels <= MOST_TOGETHER && problem->dst.w == problem->out_channels &&
+             !has_vectors(problem, &problem->dst, problem->group_out)));
+}
+
+void lay_out_lines(const tconv_layer *layer, planned_layer *plan)
+{
+    parameters *p = &plan->parameters;
+    const tile_axis *axis = &p->columns;
+    int span = 0;
+    for (int group = 0; group < p->tiles.columns.groups; group++) {
+        int ends[2] = {axis->least[axis->first[group]], axis->least[axis->first[group]]};
+        for (int i = axis->first[group]; i < axis->first[group + 1]; i++) {
+            ends[0] = axis->least[i] < ends[0] ? axis->least[i] : ends[0];
+            ends[1] = axis->least[i] > ends[1] ? axis->least[i] : ends[1];
+        }
+        const int columns = ends[1] - (ends[0] & -LINE_UNIT) + (axis->extent - 1) * axis->stride + 1;
+        span = columns > span ? columns : span;
+    }
+    const bool together = layer->problem.layout == TCONV_NHWC;
+    const int power = power_in(axis->stride) < MAX_TWINS ? power_in(axis->stride) : MAX_TWINS;
+    p->lines.channels = together ? (int)layer->problem.out_channels : 1;
+    p->lines.length = (int)tconv_round_up(span * p->lines.channels, LINE_UNIT);
+    /* A step of channels fills the banks between those of four pixels and of the twins. */
+    while (!together && p->lines.length % (8 * power) != 4 * power)
+        p->lines.length += LINE_UNIT;
+    p->lines.twins = 1;
+    while (2 * p->lines.twins <= power && 2 * p->lines.twins <= p->tiles.columns.group_taps &&
+           p->tiles.columns.groups == 1)
+        p->lines.twins *= 2;
+    p->dst_pitch = together ? FLOAT_BYTES : p->lines.length * FLOAT_BYTES;
+    p->row_pitch = (together ? 1 : (int)p->tiles.chunk) * p->lines.length * FLOAT_BYTES;
+    p->column_pitch = axis->stride * p->lines.channels * FLOAT_BYTES;
+    p->lines.src_vectors = has_channels_beside(&layer->problem);
+    if (!together)
+        describe_src(layer, plan);
+    describe_dst(layer, plan);
+    p->lines.residue_bytes = (int)tconv_round_up((int64_t)(p->rows.extent << p->images_log2) * p->row_pitch, BOX_PLACE);
+}
+
+} // namespace tconv::outer
