@@ -21,6 +21,7 @@ constexpr double SPLIT_ISSUE = 2;        /* in two */
 constexpr double ADD_ISSUE = 1.5;        /* of a sum of 3xTF32, that joins the total every fourth step */
 constexpr double TURN = 4;               /* cycles of an instruction that copies vectors, to its warp */
 constexpr double HIDDEN_PART = 0.15;     /* of what is not the longest, that shows where single elements are copied */
+constexpr double TF32_GATHER = 2;        /* times as long in TF32 by single elements */
 constexpr double HALF_GATHER_CYCLES = 9; /* of 32 of 16 bits, that nothing hides */
 
 /* The same of a kernel by wgmma, whose copies are other warps'. */
@@ -133,7 +134,7 @@ double tile_cycles(const tconv_layer *layer, const planned_layer *plan, int64_t 
         return longest > turn ? longest : turn;
     }
     const double waits = half ? plan->resident * elements / LANES * HALF_GATHER_CYCLES : 0;
-    return longest + HIDDEN_PART * (products + issue + loads - longest) + waits;
+    return (longest + HIDDEN_PART * (products + issue + loads - longest) + waits) * (half || strict ? 1 : TF32_GATHER);
 }
 
 } // namespace tconv::outer

@@ -160,7 +160,7 @@ void choose_reading(const tconv_layer *layer, const candidate *of, planned_layer
 bool can_write_weights(const planned_layer *plan)
 {
     const parameters *p = &plan->parameters;
-    return plan->kernel.by_warpgroups && p->k_tiles <= p->flush_tiles && parts_of(plan->copies) <= 1 &&
+    return plan->kernel.by_warpgroups && !plan->kernel.by_boxes && p->k_tiles <= p->flush_tiles &&
            (int64_t)p->tiles.block_m * p->weights.pitch * (int64_t)sizeof(float) <= (int64_t)p->stages * p->stage_bytes;
 }
 
