@@ -2,7 +2,9 @@
 #include "plan.h"
 
 #include "cost.h"
+#include "plan_boxes.h"
 #include "plan_lines.h"
+#include "plan_splits.h"
 
 #include "../../core/checked.h"
 #include "../gemm/shape.h"
@@ -22,20 +24,13 @@ constexpr int64_t CHUNKS[] = {64, 128, 256};                      /* output chan
 constexpr int BLOCK_SHARED_MEMORY = 1024;                         /* bytes that a block has beside its stages */
 constexpr int TABLE_PIXEL = 20, TABLE_SLOT = 16, TABLE_UNIT = 24; /* bytes of a block's tables */
 constexpr int64_t FLUSH_TERMS = 8192; /* that the tensor cores sum: they lose about 7e-9 of a sum with each */
-constexpr size_t SLICES_BYTES = (size_t)60 << 20; /* of all slices, where one of them is not more than half of it */
-constexpr int64_t COPIED_SLICES_BYTES = (int64_t)20 << 20, COPIES_BYTES = (int64_t)44 << 20; /* beside one another */
+constexpr int64_t COPIES_BYTES = (int64_t)44 << 20; /* of a part, beside COPIED_SLICES_BYTES */
 constexpr int64_t MAX_EXTENT = (int64_t)1 << 28;
-constexpr cuuint32_t MAX_BOX = 256, MAX_BOX_STEP = 8; /* along an axis (CUDA driver API) */
-constexpr int MIN_ROW_BYTES = 256;                    /* of a slot, that TMA brings where taps share none */
-constexpr int64_t MAX_OFFSET = 32000;                 /* outputs from a K-tile's first: they are kept in 16 bits */
+constexpr int64_t MAX_OFFSET = 32000; /* outputs from a K-tile's first: they are kept in 16 bits */
 
-/* What the prediction is made of beside cost.h: */
-constexpr double BEGIN_CYCLES = 5000; /* of a block, until its first product */
-constexpr double STORE_BYTES = 32;    /* a cycle, of a block's sums */
-
+/* What copies take beside the products: */
 constexpr double COPY_BYTES = 9;     /* a cycle of every multiprocessor, of src and of the gradient of dst */
 constexpr double PART_CYCLES = 9000; /* of a part that is copied, beside that: two launches */
-constexpr double ADD_BYTES = 8;      /* a cycle of every multiprocessor, of all slices */
 
 /* Fills in an axis for K-tiles of 2^tile_log2 inputs; false where slots are too many. *most: residues of the group of taps
  * with most. */
@@ -156,56 +151,6 @@ void choose_reading(const tconv_layer *layer, const candidate *of, planned_layer
         plan->reading = ROWS;
 }
 
-/* Whether blocks that have all terms of their sums can write the weights. */
-bool can_write_weights(const planned_layer *plan)
-{
-    const parameters *p = &plan->parameters;
-    return plan->kernel.by_warpgroups && !plan->kernel.by_boxes && p->k_tiles <= p->flush_tiles &&
-           (int64_t)p->tiles.block_m * p->weights.pitch * (int64_t)sizeof(float) <= (int64_t)p->stages * p->stage_bytes;
-}
-
-/* How many times as much moves as is written, where a block writes its weights: whole sectors. */
-double written_part(const planned_layer *plan, int element_size)
-{
-    const sum_tiles *tiles = &plan->parameters.tiles;
-    int64_t run = tiles->columns.group_taps;
-    if (plan->parameters.weights.outputs_inner)
-        run = tiles->chunk;
-    else if (tiles->columns.groups == 1)
-        run *= tiles->rows.group_taps * (tiles->rows.groups == 1 ? tiles->chunk : 1);
-    const double bytes = (double)run * element_size;
-    return bytes >= model::SECTOR_BYTES ? 1 : model::SECTOR_BYTES / bytes;
-}
-
-/* Chooses into how many parts the K-tiles are cut, and predicts the whole. */
-void choose_splits(const tconv_layer *layer, planned_layer *plan, double cycles)
-{
-    parameters *p = &plan->parameters;
-    const int64_t places = (int64_t)layer->target.multiprocessors * plan->resident;
-    const double tile_bytes = (double)p->tiles.block_m * (double)p->tiles.block_n * 4;
-    const double slice_bytes = tile_bytes * (double)p->tiles.count;
-    const int64_t most = tconv_min(tconv_max(1, p->k_tiles), tconv_ceil_div(4 * places, p->tiles.count));
-    const double most_bytes = plan->copies.images > 0 ? (double)COPIED_SLICES_BYTES : (double)SLICES_BYTES;
-    for (int64_t splits = 1; splits <= most; splits++) {
-        if (splits > 1 && slice_bytes * (double)splits > most_bytes)
-            break;
-        const double rounds = (double)tconv_ceil_div(splits * p->tiles.count, places);
-        const double block = BEGIN_CYCLES + (double)tconv_ceil_div(p->k_tiles, splits) * cycles +
-                             plan->resident * tile_bytes / STORE_BYTES;
-        const double lines = written_part(plan, (int)layer->problem.element_size) - 1;
-        const bool writes = splits == 1 && lines < 1 && can_write_weights(plan);
-        const double added =
-            (writes ? lines : (double)splits) * slice_bytes / (ADD_BYTES * layer->target.multiprocessors);
-        const double all = rounds * block + added;
-        if (splits == 1 || all < plan->cycles) {
-            plan->cycles = all;
-            p->splits = (int)splits;
-            plan->writes_weights = writes;
-        }
-    }
-    plan->blocks = p->splits * p->tiles.count;
-}
-
 /* Cuts the channels of a layer for a candidate, of which sum tiles are made; false where it has no such tile. */
 bool cut_channels(const tconv_layer *layer, const candidate *of, planned_layer *plan)
 {
@@ -248,16 +193,11 @@ int64_t src_bytes_of(const tconv_layer *layer, const planned_layer *plan)
 /* Units of a row of outputs for the slots of a group of taps, at most: they begin at multiples of their length. */
 int row_units(const planned_layer *plan)
 {
-    const tile_axis *axis = &plan->parameters.columns;
     const int unit = plan->parameters.dst_unit;
     int most = 0;
     for (int group = 0; group < plan->parameters.tiles.columns.groups; group++) {
-        int ends[2] = {axis->least[axis->first[group]], axis->least[axis->first[group]]};
-        for (int i = axis->first[group]; i < axis->first[group + 1]; i++) {
-            ends[0] = axis->least[i] < ends[0] ? axis->least[i] : ends[0];
-            ends[1] = axis->least[i] > ends[1] ? axis->least[i] : ends[1];
-        }
-        const int units = (ends[1] + (axis->extent - 1) * axis->stride - (ends[0] & -unit)) / unit + 1;
+        const axis_ends ends = ends_of_group(&plan->parameters.columns, group);
+        const int units = (ends.last - (ends.first & -unit)) / unit + 1;
         most = units > most ? units : most;
     }
     return most;
@@ -296,88 +236,6 @@ bool choose_stages(const tconv_layer *layer, planned_layer *plan)
             return true;
     }
     return false;
-}
-
-/* Whether the boxes of a map are none too long. */
-bool has_box(const tensor_map_recipe *map)
-{
-    for (int i = 0; i < 4; i++)
-        if (map->box[i] > MAX_BOX || map->steps[i] > MAX_BOX_STEP)
-            return false;
-    return true;
-}
-
-/* Describes the gradient of dst to TMA, whose boxes are the slots of a residue of rows and one of columns; false where it
- * brings no such box. */
-bool describe_dst(const tconv_layer *layer, planned_layer *plan)
-{
-    const tconv_problem *problem = &layer->problem;
-    const parameters *p = &plan->parameters;
-    const cuuint64_t size = (cuuint64_t)problem->element_size;
-    const tconv_strides *strides = &problem->dst;
-    const auto span = [](const tile_axis &axis) { return (cuuint32_t)((axis.extent - 1) * axis.stride + 1); };
-    plan->dst = {
-        problem->dtype,
-        plan->kernel.by_boxes ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
-        NULL,
-        {(cuuint64_t)problem->out_channels, (cuuint64_t)problem->w.out, (cuuint64_t)problem->h.out,
-         (cuuint64_t)problem->batch},
-        {(cuuint64_t)strides->w * size, (cuuint64_t)strides->h * size, (cuuint64_t)strides->n * size},
-        {(cuuint32_t)(p->dst_pitch / (int)size), span(p->columns), span(p->rows), (cuuint32_t)1 << p->images_log2},
-        false,
-        {1, (cuuint32_t)p->columns.stride, (cuuint32_t)p->rows.stride, 1}};
-    if (!has_box(&plan->dst))
-        return false;
-    /* Short rows that no taps share come slower so than as vectors. */
-    return plan->kernel.by_boxes || p->dst_pitch >= MIN_ROW_BYTES || p->rows.extent > 1 << p->rows.tile_log2 ||
-           p->columns.extent > 1 << p->columns.tile_log2;
-}
-
-/* Describes src to TMA, for a kernel by boxes: all pixels of a K-tile. */
-void describe_src(const tconv_layer *layer, planned_layer *plan)
-{
-    const tconv_problem *problem = &layer->problem;
-    const parameters *p = &plan->parameters;
-    const cuuint64_t size = (cuuint64_t)problem->element_size;
-    const tconv_strides *strides = &problem->src;
-    plan->src = {problem->dtype,
-                 CU_TENSOR_MAP_SWIZZLE_128B,
-                 NULL,
-                 {(cuuint64_t)problem->in_channels, (cuuint64_t)problem->w.in, (cuuint64_t)problem->h.in,
-                  (cuuint64_t)problem->batch},
-                 {(cuuint64_t)strides->w * size, (cuuint64_t)strides->h * size, (cuuint64_t)strides->n * size},
-                 {BOX_CHANNELS, (cuuint32_t)1 << p->columns.tile_log2, (cuuint32_t)1 << p->rows.tile_log2,
-                  (cuuint32_t)1 << p->images_log2},
-                 false,
-                 {1, 1, 1, 1}};
-}
-
-/* Whether the slots of a tap for eight pixels of a K-tile, from multiples of eight on, are neighbours. */
-bool has_core_rows(const parameters *p)
-{
-    int pixels_log2 = p->columns.tile_log2;
-    if (p->columns.extent == 1 << p->columns.tile_log2) {
-        pixels_log2 += p->rows.tile_log2;
-        if (p->rows.extent == 1 << p->rows.tile_log2)
-            pixels_log2 += p->images_log2;
-    }
-    return 1 << pixels_log2 >= CORE_ROWS;
-}
-
-/* Describes what TMA brings of a K-tile; false where the kernel cannot do without. */
-bool describe_boxes(const tconv_layer *layer, planned_layer *plan)
-{
-    parameters *p = &plan->parameters;
-    const bool by_boxes = plan->kernel.by_boxes;
-    if (by_boxes ? plan->reading != BOXES || !has_core_rows(p)
-                 : !plan->kernel.by_warpgroups || plan->reading != CHANNELS)
-        return !by_boxes;
-    if (!describe_dst(layer, plan))
-        return !by_boxes;
-    if (by_boxes)
-        describe_src(layer, plan);
-    p->box_bytes = ((p->rows.extent * p->columns.extent) << p->images_log2) * p->dst_pitch;
-    return true;
 }
 
 /* Makes the plan of a candidate, in which layer-wide fields are set; false where it does not fit. */

@@ -30,6 +30,22 @@ inline int shared_bytes_of(const parameters *of)
     return of->table_bytes + of->stages * of->stage_bytes;
 }
 
+/* The first and the last output of the slots of a group of taps, of a K-tile whose first input is 0. */
+struct axis_ends {
+    int first, last;
+};
+
+inline axis_ends ends_of_group(const tile_axis *axis, int group)
+{
+    axis_ends ends = {axis->least[axis->first[group]], axis->least[axis->first[group]]};
+    for (int i = axis->first[group]; i < axis->first[group + 1]; i++) {
+        ends.first = axis->least[i] < ends.first ? axis->least[i] : ends.first;
+        ends.last = axis->least[i] > ends.last ? axis->least[i] : ends.last;
+    }
+    ends.last += (axis->extent - 1) * axis->stride;
+    return ends;
+}
+
 /* Finds the cut with the least predicted time; false where there is none. */
 bool choose(const tconv_layer *layer, planned_layer *best);
 

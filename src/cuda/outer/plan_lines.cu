@@ -4,6 +4,7 @@
 #include "../../core/checked.h"
 #include "../gemm/shape.h"
 #include "cost.h"
+#include "plan_boxes.h"
 
 namespace tconv::outer
 {
@@ -11,9 +12,8 @@ namespace tconv::outer
 namespace
 {
 
-constexpr cuuint32_t MAX_BOX = 256; /* along an axis (CUDA driver API) */
-constexpr int MAX_TWINS = 4;        /* taps of a fragment's eight rows */
-constexpr int BOX_PLACE = 128;      /* bytes: where boxes begin in shared memory is a multiple of it */
+constexpr int MAX_TWINS = 4;   /* taps of a fragment's eight rows */
+constexpr int BOX_PLACE = 128; /* bytes: where boxes begin in shared memory is a multiple of it */
 constexpr int FLOAT_BYTES = 4;
 constexpr int ROW_PIXELS = 32;       /* of the operand's rows, at most */
 constexpr int64_t MOST_TOGETHER = 8; /* channels of a line */
@@ -26,13 +26,10 @@ int power_in(int stride)
 
 bool fits(const tensor_map_recipe *map)
 {
-    for (int i = 0; i < 3; i++)
-        if (map->strides[i] % BOX_ALIGNMENT != 0)
+    for (const cuuint64_t stride : map->strides)
+        if (stride % BOX_ALIGNMENT != 0)
             return false;
-    for (int i = 0; i < 4; i++)
-        if (map->box[i] > MAX_BOX || map->steps[i] > MAX_BOX_STEP)
-            return false;
-    return true;
+    return has_box(map);
 }
 
 /* A tensor of columns, channels, rows and images. */
@@ -120,12 +117,8 @@ void lay_out_lines(const tconv_layer *layer, planned_layer *plan)
     const tile_axis *axis = &p->columns;
     int span = 0;
     for (int group = 0; group < p->tiles.columns.groups; group++) {
-        int ends[2] = {axis->least[axis->first[group]], axis->least[axis->first[group]]};
-        for (int i = axis->first[group]; i < axis->first[group + 1]; i++) {
-            ends[0] = axis->least[i] < ends[0] ? axis->least[i] : ends[0];
-            ends[1] = axis->least[i] > ends[1] ? axis->least[i] : ends[1];
-        }
-        const int columns = ends[1] - (ends[0] & -LINE_UNIT) + (axis->extent - 1) * axis->stride + 1;
+        const axis_ends ends = ends_of_group(axis, group);
+        const int columns = ends.last - (ends.first & -LINE_UNIT) + 1;
         span = columns > span ? columns : span;
     }
     const bool together = layer->problem.layout == TCONV_NHWC;
