@@ -1,0 +1,57 @@
+/*
+ * cuda_outer sums the gradient of weights of 16 bits by boxes that TMA brings (src/cuda/outer/box_kernel.cuh): of tensors by
+ * channels, or of copies of those by planes, part after part. Layers that each takes one of them for, exact on integers.
+ * These are tests of the suites gradients and gradients_cuda.
+ */
+#include <criterion/criterion.h>
+
+#include "harness.h"
+#include "support/cases.h"
+#include "support/gradients.h"
+#include "support/ways.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* In bf16 on an H200: channels past a box and past a tile, taps that share slots and such that do not, rows of a K-tile and
+ * images that follow one another, groups; copies of all images, of some, of some rows of one. */
+static const struct {
+    const char *problem, *words;
+    tconv_layout layout;
+} named[] = {
+    {"n=4 ci=128 h=24 w=24 co=64 k=3 p=1", "by=boxes", TCONV_NHWC},
+    {"n=5 ci=264 h=19 w=23 co=248 k=2x3 s=2x1 p=1x0 op=1x0", "by=boxes", TCONV_NHWC},
+    {"n=40 ci=192 h=4 w=4 co=128 k=2 s=2", "by=boxes", TCONV_NHWC},
+    {"n=3 ci=256 h=17 w=19 co=256 k=3x4 s=2 p=1x2 op=1 d=1x3 g=2", "by=boxes", TCONV_NHWC},
+    {"n=2 ci=256 h=1 w=700 co=128 k=1x16 s=1x8 p=0x4", "by=boxes", TCONV_NHWC},
+    {"n=7 ci=264 h=18 w=23 co=136 k=3 s=2 p=1 op=1", "parts=1 ", TCONV_NCHW},
+    {"n=14 ci=264 h=64 w=64 co=136 k=3 s=2 p=1 op=1", "parts=3 ", TCONV_NCHW},
+    {"ci=256 h=301 w=200 co=256 k=3x2 s=2x1 p=2x0 d=2", "parts=3 ", TCONV_NCHW},
+};
+
+Test(gradients, layers_reach_every_way_of_boxes)
+{
+    for (size_t n = 0; n < COUNT(named); n++) {
+        harness_layer layer = gradient_layer(named[n].problem, TCONV_BACKWARD_WEIGHTS);
+        layer.desc.layout = named[n].layout;
+        layer.desc.dtype = TCONV_BF16;
+        cr_expect(is_planned(&layer.desc, named[n].words) && is_planned(&layer.desc, "by=boxes"), "%s: not %s",
+                  named[n].problem, named[n].words);
+    }
+}
+
+Test(gradients_cuda, every_way_of_boxes_is_exact)
+{
+    const struct way way = {"cuda_outer", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT, "cuda_outer"};
+    skip_without_cuda();
+    for (size_t n = 0; n < COUNT(named); n++)
+        for (int form = 0; form < 2; form++) {
+            harness_layer layer = gradient_layer(named[n].problem, TCONV_BACKWARD_WEIGHTS);
+            layer.desc.layout = named[n].layout;
+            layer.desc.dtype = form == 0 ? TCONV_BF16 : TCONV_F16;
+            if (!harness_has_integers(&layer))
+                continue;
+            harness_case test = make_sampled_case(&layer, HARNESS_INTEGERS, n);
+            cr_expect(check_way(&test, &way, 1, false), "%s", named[n].problem);
+            harness_case_destroy(&test);
+        }
+}
