@@ -74,14 +74,14 @@ tconv_status launch_products(const tconv_layer *layer, const planned_layer *made
 }
 
 /* The same by copies, part after part. */
-tconv_status launch_copied(const tconv_layer *layer, const planned_layer *made, const parameters *slices,
+tconv_status launch_copied(const tconv_layer *layer, const planned_layer *made, const parameters *of_all,
                            const tconv_arguments *arguments, tconv_issue *issue)
 {
     const copies &copies = made->copies;
     char *const src = static_cast<char *>(arguments->scratch) + slices_bytes(made);
     tconv_status status = TCONV_SUCCESS;
     for (int64_t part = 0; part < parts_of(copies) && status == TCONV_SUCCESS; part++) {
-        parameters p = *slices;
+        parameters p = *of_all;
         p.images = (int)images_of_part(&layer->problem, copies, part);
         p.adds = part > 0;
         status = make_copies(layer, copies, part, arguments->src, arguments->dst, src, arguments->stream, issue);
