@@ -52,7 +52,8 @@ Test(cli, plan_says_what_would_run)
     expect_text(result.out, "   1 cpu_phases", "plan");
     expect_text(result.out, "- cpu_pixels     declines: src and dst must be NHWC", "plan");
     release_result(&result);
-    result = PROGRAM("plan", "--problem", "ci=8 h=16 w=16 co=8 k=3", "--backend", "cpu", "--layout", "nhwc", "--json");
+    /* As many output channels as the longest vector of any processor has. */
+    result = PROGRAM("plan", "--problem", "ci=8 h=16 w=16 co=16 k=3", "--backend", "cpu", "--layout", "nhwc", "--json");
     expect_code(&result, 0, "plan --json");
     cr_assert_eq(result.out[0], '{');
     expect_text(result.out, "\"name\": \"cpu_pixels\",\n      \"rank\": 1", "plan --json");
