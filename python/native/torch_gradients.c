@@ -19,30 +19,16 @@
 enum { COTANGENT, INPUT, WEIGHT, STRIDE, PADDING, DILATION, TRANSPOSED, OUTPUT_PADDING, GROUPS, WANTED, ARGUMENTS };
 enum { BIAS_SIZES = STRIDE };
 
-enum { OF_INPUT, OF_WEIGHT, OF_BIAS, GRADIENTS };
-
-/* Bits of a key's flags, beside those of PyTorch's settings. */
-enum { IS_BACKWARD = 1 << 8, WANTED_SHIFT = 9 };
-
-static tconv_torch_settings *get_settings;
 static atomic_llong computed, left_to_pytorch;
-
-typedef struct backward {
-    torch_tensor *cotangent, *input, *weight;
-    bool wanted[GRADIENTS];
-    call_key key;
-} backward;
 
 /* -------------------------------------------------------------------------------------------- what is nobody else's */
 
-/* Whether a mode, a transform or a subclass is to see the calls with these tensors; true where that cannot be told. */
-static bool is_observed(const backward *made)
+bool is_observed(torch_tensor *const tensors[3])
 {
-    torch_tensor *const tensors[] = {made->cotangent, made->input, made->weight};
     stable_value stack[3];
     for (int i = 0; i < 3; i++) {
         torch_tensor *handle = NULL;
-        if (torch.aoti_torch_new_tensor_handle(tensors[i], &handle) != 0)
+        if (torch.aoti_torch_new_tensor_handle(tensors[tensors[i] == NULL ? 0 : i], &handle) != 0)
             return true;
         stack[i] = value_of(handle);
     }
@@ -50,11 +36,12 @@ static bool is_observed(const backward *made)
            (stack[0] & 0xff) != 0;
 }
 
-/* Whether a tensor has a tangent, of forward mode; true where that cannot be told. */
-static bool has_tangent(torch_tensor *tensor)
+bool has_tangent(torch_tensor *tensor)
 {
     torch_tensor *handle = NULL;
     bool defined = true;
+    if (tensor == NULL)
+        return false;
     if (torch.aoti_torch_new_tensor_handle(tensor, &handle) != 0)
         return true;
     stable_value stack[] = {value_of(handle), 0 /* the level */};
@@ -78,11 +65,11 @@ static void not_observed(stable_value *stack, uint64_t arguments, uint64_t resul
 
 /* ----------------------------------------------------------------------------------------------------------- a call */
 
-static bool read_wanted(stable_value value, backward *made)
+bool read_wanted(stable_value value, int first, int count, backward *made)
 {
-    for (int i = 0; i < GRADIENTS; i++) {
+    for (int i = first; i < first + count; i++) {
         stable_value item = 0;
-        if (torch.torch_list_get_item(list_of(value), (size_t)i, &item) != 0)
+        if (torch.torch_list_get_item(list_of(value), (size_t)(i - first), &item) != 0)
             return false;
         made->wanted[i] = (item & 0xff) != 0;
         made->key.flags |= (int64_t)made->wanted[i] << (WANTED_SHIFT + i);
@@ -99,20 +86,19 @@ static bool read_backward(const stable_value *stack, backward *made)
     made->cotangent = tensor_of(stack[COTANGENT]);
     made->input = tensor_of(stack[INPUT]);
     made->weight = tensor_of(stack[WEIGHT]);
-    if (torch.aoti_torch_grad_mode_is_enabled() || (stack[TRANSPOSED] & 0xff) == 0 || is_observed(made) ||
+    torch_tensor *const tensors[] = {made->cotangent, made->input, made->weight};
+    if (torch.aoti_torch_grad_mode_is_enabled() || (stack[TRANSPOSED] & 0xff) == 0 || is_observed(tensors) ||
         has_tangent(made->cotangent) || has_tangent(made->input) || has_tangent(made->weight) ||
         !read_tensor(made->input, &key->input) || !read_tensor(made->weight, &key->weight) ||
         !read_tensor(made->cotangent, &key->third) || torch.torch_get_num_threads(&threads) != 0)
         return false;
     key->spatial = key->weight.rank - 2;
     key->groups = (int64_t)stack[GROUPS];
-    key->flags = IS_BACKWARD;
-    if (key->third.device_type == torch.aoti_torch_device_type_cuda())
-        key->flags |= get_settings();
+    key->flags = IS_BACKWARD | settings_for(&key->third);
     key->threads = threads;
     return key->spatial >= 1 && key->spatial <= 2 && read_list(stack[STRIDE], key->spatial, key->stride) &&
            read_list(stack[PADDING], key->spatial, key->padding) &&
-           read_list(stack[DILATION], key->spatial, key->dilation) && read_wanted(stack[WANTED], made);
+           read_list(stack[DILATION], key->spatial, key->dilation) && read_wanted(stack[WANTED], 0, GRADIENTS, made);
 }
 
 /* Returns the operand of a plan: the tensor, or where it is read in other strides a copy, which *copy owns then. NULL
@@ -147,9 +133,7 @@ static bool execute_gradient(const tconv_torch_plan *planned, const backward *ma
     return done;
 }
 
-/* Computes those of the gradients that have a plan. Returns false where one of them could not be; what is there is the
- * caller's. */
-static bool compute(const entry *found, const backward *made, torch_tensor *results[GRADIENTS], thread_state *state)
+bool compute_gradients(const entry *found, const backward *made, torch_tensor *results[GRADIENTS], thread_state *state)
 {
     const tensor_key *like = &made->key.third;
     const int64_t one = 1;
@@ -241,6 +225,12 @@ static bool complete(const stable_value *stack, const backward *made, torch_tens
     return true;
 }
 
+void count_gradients(int ours, int pytorchs)
+{
+    atomic_fetch_add_explicit(&computed, ours, memory_order_relaxed);
+    atomic_fetch_add_explicit(&left_to_pytorch, pytorchs, memory_order_relaxed);
+}
+
 /* Computes all that is wanted by what the table holds of the call. Returns false where it could not. */
 static bool compute_known(const stable_value *stack, const backward *made, torch_tensor *results[GRADIENTS],
                           thread_state *state)
@@ -248,7 +238,7 @@ static bool compute_known(const stable_value *stack, const backward *made, torch
     entry *found = find(&made->key);
     if (found == NULL)
         return false;
-    bool done = compute(found, made, results, state);
+    bool done = compute_gradients(found, made, results, state);
     release(found);
     const int ours = (results[OF_INPUT] != NULL) + (results[OF_WEIGHT] != NULL || results[OF_BIAS] != NULL);
     const int wanted = made->wanted[OF_INPUT] + (made->wanted[OF_WEIGHT] || made->wanted[OF_BIAS]);
@@ -261,10 +251,8 @@ static bool compute_known(const stable_value *stack, const backward *made, torch
             results[i] = NULL;
         }
     }
-    if (done) {
-        atomic_fetch_add_explicit(&computed, ours, memory_order_relaxed);
-        atomic_fetch_add_explicit(&left_to_pytorch, wanted - ours, memory_order_relaxed);
-    }
+    if (done)
+        count_gradients(ours, wanted - ours);
     return done;
 }
 
@@ -308,9 +296,8 @@ void tconv_torch_uninstall_gradients(void)
     uninstall(KERNELS, installed);
 }
 
-int tconv_torch_install_gradients(tconv_torch_settings *settings)
+int tconv_torch_install_gradients(void)
 {
-    get_settings = settings;
     return install(KERNELS, kernels, installed);
 }
 

@@ -36,8 +36,12 @@ bool look_up_functions(void)
 
 void call_operator(const char *name, stable_value *stack)
 {
-    if (torch.torch_call_dispatcher(name, "", stack, INTERFACE_VERSION) == 0)
-        return;
+    if (torch.torch_call_dispatcher(name, "", stack, INTERFACE_VERSION) != 0)
+        throw_error_of(name);
+}
+
+void throw_error_of(const char *name)
+{
     const char *what = torch.torch_exception_get_what_without_backtrace == NULL
                            ? NULL
                            : torch.torch_exception_get_what_without_backtrace();

@@ -71,6 +71,9 @@ bool look_up_functions(void);
 /* Calls an operator, and takes its arguments over. PyTorch raises an error of the operator. */
 void call_operator(const char *name, stable_value *stack);
 
+/* Throws the error of an operator that has failed. */
+void throw_error_of(const char *name);
+
 static inline torch_tensor *tensor_of(stable_value value)
 {
     return (torch_tensor *)(uintptr_t)value;

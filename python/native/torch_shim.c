@@ -36,6 +36,22 @@ void delete_tensor(torch_tensor *tensor)
         torch.aoti_torch_delete_tensor_object(tensor);
 }
 
+torch_tensor *optional_tensor(stable_value value)
+{
+    bool defined = false; /* PyTorch passes undefined tensors, too */
+    torch_tensor *tensor = value == 0 ? NULL : *(torch_tensor **)(uintptr_t)value;
+    return tensor != NULL && torch.aoti_torch_is_defined(tensor, &defined) == 0 && defined ? tensor : NULL;
+}
+
+void delete_optional_tensor(stable_value value)
+{
+    stable_value *optional = (stable_value *)(uintptr_t)value;
+    if (optional == NULL)
+        return;
+    delete_tensor(tensor_of(*optional));
+    delete_optional(optional);
+}
+
 bool execute(const tconv_torch_plan *planned, const tensor_key *like, torch_tensor *const tensors[4],
              thread_state *state)
 {
@@ -72,82 +88,77 @@ bool execute(const tconv_torch_plan *planned, const tensor_key *like, torch_tens
 
 /* ---------------------------------------------------------------------------------------------------------- a layer */
 
+static tconv_torch_settings *get_settings;
 static atomic_llong taken;
-
-/* The tensors of a call, and its key. */
-typedef struct call {
-    torch_tensor *input, *weight, *bias;
-    call_key key;
-} call;
 
 /* The arguments of aten::convolution in their order. */
 enum { INPUT, WEIGHT, BIAS, STRIDE, PADDING, DILATION, TRANSPOSED, OUTPUT_PADDING, GROUPS };
+static const layer_arguments of_convolution = {STRIDE, PADDING, DILATION, OUTPUT_PADDING, GROUPS};
 
-/* Reads a call. Returns false for one that the table does not hold. The tensors stay the stack's. */
-static bool read_call(const stable_value *stack, int64_t flags, call *made)
+int64_t settings_for(const tensor_key *like)
+{
+    return like->device_type == torch.aoti_torch_device_type_cuda() ? get_settings() : 0;
+}
+
+bool read_layer(const stable_value *stack, const layer_arguments *at, layer_call *made)
 {
     call_key *key = &made->key;
     uint32_t threads = 0;
     memset(made, 0, sizeof *made);
     made->input = tensor_of(stack[INPUT]);
     made->weight = tensor_of(stack[WEIGHT]);
-    if (stack[BIAS] != 0) { /* without a bias PyTorch passes an undefined tensor */
-        bool defined = false;
-        made->bias = *(torch_tensor **)(uintptr_t)stack[BIAS];
-        if (torch.aoti_torch_is_defined(made->bias, &defined) != 0 || !defined)
-            made->bias = NULL;
-    }
-    if ((stack[TRANSPOSED] & 0xff) == 0 || !read_tensor(made->input, &key->input) ||
-        !read_tensor(made->weight, &key->weight) || (made->bias != NULL && !read_tensor(made->bias, &key->third)))
+    made->bias = optional_tensor(stack[BIAS]);
+    if (!read_tensor(made->input, &key->input) || !read_tensor(made->weight, &key->weight) ||
+        (made->bias != NULL && !read_tensor(made->bias, &key->third)))
         return false;
     key->spatial = key->weight.rank - 2;
-    key->groups = (int64_t)stack[GROUPS];
-    key->flags = flags;
+    key->groups = (int64_t)stack[at->groups];
     if (torch.torch_get_num_threads(&threads) != 0)
         return false;
     key->threads = threads;
-    return key->spatial >= 1 && key->spatial <= 2 && read_list(stack[STRIDE], key->spatial, key->stride) &&
-           read_list(stack[PADDING], key->spatial, key->padding) &&
-           read_list(stack[DILATION], key->spatial, key->dilation) &&
-           read_list(stack[OUTPUT_PADDING], key->spatial, key->output_padding);
+    return key->spatial >= 1 && key->spatial <= 2 && read_list(stack[at->stride], key->spatial, key->stride) &&
+           read_list(stack[at->padding], key->spatial, key->padding) &&
+           read_list(stack[at->dilation], key->spatial, key->dilation) &&
+           read_list(stack[at->output_padding], key->spatial, key->output_padding);
 }
 
-static void release_arguments(const stable_value *stack)
+void release_layer(const stable_value *stack, const layer_arguments *at)
 {
-    static const int lists[] = {STRIDE, PADDING, DILATION, OUTPUT_PADDING};
+    const int lists[] = {at->stride, at->padding, at->dilation, at->output_padding};
     delete_tensor(tensor_of(stack[INPUT]));
     delete_tensor(tensor_of(stack[WEIGHT]));
-    if (stack[BIAS] != 0) {
-        stable_value *bias = (stable_value *)(uintptr_t)stack[BIAS];
-        delete_tensor(tensor_of(*bias));
-        delete_optional(bias);
-    }
+    delete_optional_tensor(stack[BIAS]);
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         torch.torch_delete_list(list_of(stack[lists[i]]));
+}
+
+torch_tensor *compute_layer(const layer_call *made, thread_state *state)
+{
+    entry *found = find(&made->key);
+    if (found == NULL)
+        return NULL;
+    torch_tensor *result = make_result(&made->key.input, found->plans[0]);
+    torch_tensor *const tensors[] = {made->input, made->weight, made->bias, result};
+    if (result != NULL && !execute(found->plans[0], &made->key.input, tensors, state)) {
+        delete_tensor(result);
+        result = NULL;
+    }
+    release(found);
+    if (result != NULL)
+        atomic_fetch_add_explicit(&taken, 1, memory_order_relaxed);
+    return result;
 }
 
 /* Computes the package's call by its layer in the table, or has Python compute it. */
 static void compute(stable_value *stack, thread_state *state)
 {
-    call made;
-    torch_tensor *result = NULL;
-    bool known = read_call(stack, state->flags, &made);
+    layer_call made;
+    const bool known = read_layer(stack, &of_convolution, &made) && (stack[TRANSPOSED] & 0xff) != 0;
+    made.key.flags = state->flags;
     state->flags = 0;
-    if (known) {
-        entry *found = find(&made.key);
-        if (found != NULL) {
-            result = make_result(&made.key.input, found->plans[0]);
-            torch_tensor *const tensors[] = {made.input, made.weight, made.bias, result};
-            if (result != NULL && !execute(found->plans[0], &made.key.input, tensors, state)) {
-                delete_tensor(result);
-                result = NULL;
-            }
-            release(found);
-        }
-    }
+    torch_tensor *result = known ? compute_layer(&made, state) : NULL;
     if (result != NULL) {
-        atomic_fetch_add_explicit(&taken, 1, memory_order_relaxed);
-        release_arguments(stack);
+        release_layer(stack, &of_convolution);
         stack[0] = value_of(result);
         return;
     }
@@ -232,8 +243,9 @@ void tconv_torch_uninstall(void)
     uninstall(KERNELS, installed);
 }
 
-int tconv_torch_install(void)
+int tconv_torch_install(tconv_torch_settings *settings)
 {
+    get_settings = settings;
     return look_up_functions() && make_states() == 0 ? install(KERNELS, kernels, installed) : -1;
 }
 

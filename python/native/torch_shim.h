@@ -44,13 +44,19 @@ enum {
 /* Returns the flags of PyTorch's settings now. */
 typedef int64_t tconv_torch_settings(void);
 
-/* Registers the kernels, once in a process. Returns 0, or -1 where this PyTorch lacks what the kernels need. */
-TCONV_TORCH_API int tconv_torch_install(void);
+/* Registers the kernels, once in a process; on CUDA they ask for the settings. Returns 0, or -1 where this PyTorch lacks
+ * what the kernels need. */
+TCONV_TORCH_API int tconv_torch_install(tconv_torch_settings *settings);
 TCONV_TORCH_API void tconv_torch_uninstall(void);
 
-/* The same for the kernels of gradients; on CUDA they ask for the settings. */
-TCONV_TORCH_API int tconv_torch_install_gradients(tconv_torch_settings *settings);
+/* The same for the kernels of gradients, and of the package's own operators, after the others. */
+TCONV_TORCH_API int tconv_torch_install_gradients(void);
 TCONV_TORCH_API void tconv_torch_uninstall_gradients(void);
+TCONV_TORCH_API int tconv_torch_install_operators(void);
+TCONV_TORCH_API void tconv_torch_uninstall_operators(void);
+
+/* Has the call of an operator that fails on this thread throw an error of this text. */
+TCONV_TORCH_API void tconv_torch_say(const char *error);
 
 /* Returns the flags of the calling thread, which live as long as the thread; NULL where there is no memory. Flags that
  * are not 0 mark the next convolution with the dispatch key as the package's. The package clears the flags after its
@@ -62,8 +68,7 @@ TCONV_TORCH_API int64_t *tconv_torch_flags(void);
 TCONV_TORCH_API tconv_torch_plan *tconv_torch_own(const tconv_torch_layer *layer);
 TCONV_TORCH_API void tconv_torch_release(tconv_torch_plan *plan);
 
-/* Puts the call that tconv::unplanned or tconv::unplanned_gradients is serving into the table, if it belongs there:
- * with the plan of a layer, or those of the gradients of its input and of its weight and bias, NULL where PyTorch
+/* Puts the call that Python is serving for a kernel into the table, if it belongs there: with the plan of a layer, or those of the gradients of its input and of its weight and bias, NULL where PyTorch
  * computes them or they are not wanted. */
 TCONV_TORCH_API void tconv_torch_remember(tconv_torch_plan *first, tconv_torch_plan *second);
 

@@ -59,6 +59,7 @@ typedef struct thread_state {
     int64_t flags;
     bool has_call; /* whether key is that of a call that the package is planning */
     call_key key;
+    char error[1024]; /* the text of an exception of Python, which not every PyTorch tells */
     _Alignas(64) char scratch[SCRATCH_BYTES];
 } thread_state;
 

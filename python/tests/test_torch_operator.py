@@ -19,7 +19,6 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 import tconv.torch as tt  # noqa: E402
-from tconv.torch import _compute  # noqa: E402
 
 OPERATORS = {
     1: torch.ops.tconv.conv_transpose1d.default,
@@ -76,8 +75,8 @@ def tensors(device="cpu", spatial=2, dtype=torch.float64):
 
 def counted(function):
     """The answer, and how many calls tconv computed for it."""
-    before = _compute.counts.taken
-    return function(), _compute.counts.taken - before
+    before = tt.counters().taken
+    return function(), tt.counters().taken - before
 
 
 @pytest.fixture(autouse=True)

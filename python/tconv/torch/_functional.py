@@ -17,7 +17,7 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 
-from . import _backward  # noqa: F401, whose kernels are registered
+from . import _backward, _shim_operators  # noqa: F401, whose kernels are registered
 from ._compute import PYTORCHS, compute, find_layer
 from ._eager import inside
 from ._operator import OPERATORS, as_list

@@ -13,13 +13,16 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import conv_flop_count, register_flop_formula
 
-from . import _derivatives, _gradients
+from . import _derivatives, _gradients, _native
 from ._batching import batched_data, batched_weights
 from ._derivatives import have_derivatives, may_have_derivatives
+from ._raised import raising
 
 _below_autograd = torch._C._after_autograd_keyset
 # Kept as long as the module is: the registrations go when it does.
 _library = torch.library.Library("tconv", "FRAGMENT")
+# As in _operator.py.
+kernels: list[tuple[str, str, Any, Any]] = []
 
 
 def _define(
@@ -34,15 +37,14 @@ def _define(
 ) -> Any:
     """An operator whose first two arguments are tensors, with its rules. differentiable computes it with a graph."""
     _library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
-    operator = getattr(torch.ops.tconv, name).default
+    operator = raising(getattr(torch.ops.tconv, name).default)
 
     def autograd_kernel(keys: Any, *arguments: Any) -> Any:
         if has_derivatives(arguments[:2]):
             return differentiable(*arguments)
         return operator.redispatch(keys & _below_autograd, *arguments)
 
-    _library.impl(name, kernel, "CPU")
-    _library.impl(name, kernel, "CUDA")
+    kernels.append((name, schema, kernel, autograd_kernel))
     torch.library.register_fake(f"tconv::{name}", fake, lib=_library)
     _library.impl(name, autograd_kernel, "Autograd", with_keyset=True)
     torch.library.register_vmap(f"tconv::{name}", batched(operator), lib=_library)
@@ -77,8 +79,12 @@ def _data(
 ) -> Tensor:
     _check_axes(stride, diff_dst=diff_dst, weight=weight)
     arguments = (diff_dst, weight, in_size, stride, padding, groups, dilation, channels_last)
-    answer = _gradients.compute_data(_gradients.find_data(*arguments), diff_dst, weight)
-    return data_by_pytorch(*arguments) if answer is None else answer
+    found = _gradients.find_data(*arguments)
+    answer = _gradients.compute_data(found, diff_dst, weight)
+    if answer is None:
+        return data_by_pytorch(*arguments)
+    _native.table.put_gradient(found, None)
+    return answer
 
 
 def data_by_pytorch(
@@ -148,16 +154,19 @@ def _weights(
     """Those that are not wanted have no elements."""
     _check_axes(stride, input=input, diff_dst=diff_dst)
     sizes = (kernel_size, stride, padding, groups, dilation)
-    answer: Any = None, None
+    if not (wanted[0] or wanted[1]):
+        return _all_there(diff_dst, (None, None))
     if wanted[0]:
         shape = _shape_of_weight(input, diff_dst, kernel_size, groups)
         assert input is not None
         found = _gradients.find_weights(input, diff_dst, *sizes, _gradients.strides_of(shape, channels_last))
         answer = _gradients.compute_weights(found, input, diff_dst, wanted[1])
-    elif wanted[1]:
-        answer = _gradients.compute_weights(_gradients.find_bias(diff_dst), None, diff_dst, True)
+    else:
+        found = _gradients.find_bias(diff_dst)
+        answer = _gradients.compute_weights(found, None, diff_dst, True)
     if answer is None:
         return weights_by_pytorch(input, diff_dst, *sizes, wanted, channels_last)
+    _native.table.put_gradient(None, found)
     return _all_there(diff_dst, answer)
 
 

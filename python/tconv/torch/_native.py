@@ -64,11 +64,14 @@ def _install() -> c.CDLL | None:
     try:
         shim = _load()
         for name, result, arguments in (
-            ("install", c.c_int, ()),
+            ("install", c.c_int, (_Settings,)),
             ("uninstall", None, ()),
             ("flags", c.c_void_p, ()),
-            ("install_gradients", c.c_int, (_Settings,)),
+            ("install_gradients", c.c_int, ()),
             ("uninstall_gradients", None, ()),
+            ("install_operators", c.c_int, ()),
+            ("uninstall_operators", None, ()),
+            ("say", None, (c.c_char_p,)),
             ("own", c.c_void_p, (c.c_void_p,)),
             ("release", None, (c.c_void_p,)),
             ("remember", None, (c.c_void_p, c.c_void_p)),
@@ -81,7 +84,7 @@ def _install() -> c.CDLL | None:
             function.restype, function.argtypes = result, arguments
     except (OSError, ImportError, AttributeError):
         return None
-    return shim if shim.tconv_torch_install() == 0 else None
+    return shim if shim.tconv_torch_install(_settings) == 0 else None
 
 
 _shim = _install()
@@ -101,12 +104,28 @@ def uninstall() -> None:
 
 def install_gradients() -> bool:
     """Whether the kernels of gradients are in place now."""
-    return _shim is not None and _shim.tconv_torch_install_gradients(_settings) == 0
+    return _shim is not None and _shim.tconv_torch_install_gradients() == 0
 
 
 def uninstall_gradients() -> None:
     if _shim is not None:
         _shim.tconv_torch_uninstall_gradients()
+
+
+def install_operators() -> bool:
+    """Whether the kernels of tconv's operators are in place now."""
+    return _shim is not None and _shim.tconv_torch_install_operators() == 0
+
+
+def uninstall_operators() -> None:
+    if _shim is not None:
+        _shim.tconv_torch_uninstall_operators()
+
+
+def say(error: str) -> None:
+    """What the text of an error is that a call of an operator on this thread is to raise."""
+    if _shim is not None:
+        _shim.tconv_torch_say(error.encode(errors="replace"))
 
 
 def taken() -> int:
@@ -160,6 +179,11 @@ class _Table:
                     return
         if found.copy_as is None:
             self._put(*(None if isinstance(part, Reason) else part for part in parts))
+
+    def put_gradient(self, data: Gradient | Reason | None, weights: Gradient | Reason | None) -> None:
+        """Likewise, of the operator of one of them."""
+        if not (isinstance(data, Reason) or isinstance(weights, Reason)):
+            self._put(data, weights)
 
     def _put(self, *parts: Layer | Gradient | None) -> None:
         if _shim is None:

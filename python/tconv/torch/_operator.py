@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import conv_flop_count, register_flop_formula
 
-from . import _derivatives
+from . import _derivatives, _native
 from ._batching import batched
 from ._compute import PYTORCHS, compute, find_layer
 from ._derivatives import may_have_derivatives
 from ._portable import is_onnx_export
+from ._raised import raising
 from ._reasons import DTYPES
 
 _below_autograd = torch._C._after_autograd_keyset
@@ -36,6 +37,8 @@ def _flops(input: Sequence[int], weight: Sequence[int], *rest: Any, out_shape: S
 
 # Kept as long as the module is: the registrations go when it does.
 _library = torch.library.Library("tconv", "DEF")
+# Names, schemas, and the kernels in Python on the CPU and CUDA, which _shim_operators.py registers, and of autograd.
+kernels: list[tuple[str, str, Any, Any]] = []
 
 
 def _autocast(device_type: str, *tensors: Tensor | None) -> list[Any]:
@@ -56,13 +59,12 @@ def _autocast(device_type: str, *tensors: Tensor | None) -> list[Any]:
 def _define(spatial: int) -> Any:
     """tconv::conv_transpose1d or conv_transpose2d, with its rules."""
     name = f"conv_transpose{spatial}d"
-    _library.define(
-        f"{name}(Tensor input, Tensor weight, Tensor? bias=None, SymInt[{spatial}] stride=1, "
-        f"SymInt[{spatial}] padding=0, SymInt[{spatial}] output_padding=0, SymInt groups=1, "
-        f"SymInt[{spatial}] dilation=1) -> Tensor",
-        tags=(torch.Tag.pt2_compliant_tag,),
+    schema = (
+        f"(Tensor input, Tensor weight, Tensor? bias=None, SymInt[{spatial}] stride=1, SymInt[{spatial}] padding=0, "
+        f"SymInt[{spatial}] output_padding=0, SymInt groups=1, SymInt[{spatial}] dilation=1) -> Tensor"
     )
-    operator = getattr(torch.ops.tconv, name).default
+    _library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
+    operator = raising(getattr(torch.ops.tconv, name).default)
     pytorchs = PYTORCHS[spatial]
 
     def kernel(
@@ -77,8 +79,9 @@ def _define(spatial: int) -> Any:
     ) -> Tensor:
         layer = find_layer(input, weight, bias, stride, padding, output_padding, groups, dilation)
         answer = None if layer is None else compute(layer, input, weight, bias)
-        if answer is None:
+        if layer is None or answer is None:
             return pytorchs(input, weight, bias, stride, padding, output_padding, groups, dilation)
+        _native.table.put(layer)
         return answer
 
     def autograd_kernel(
@@ -110,8 +113,7 @@ def _define(spatial: int) -> Any:
 
         return cast
 
-    _library.impl(name, kernel, "CPU")
-    _library.impl(name, kernel, "CUDA")
+    kernels.append((name, schema, kernel, autograd_kernel))
     _library.impl(name, autocast_kernel("cpu"), "AutocastCPU")
     _library.impl(name, autocast_kernel("cuda"), "AutocastCUDA")
     torch.library.register_fake(f"tconv::{name}", pytorchs, lib=_library)

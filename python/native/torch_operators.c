@@ -1,0 +1,225 @@
+/*
+ * The package's own operators without Python, which compiled programs call: kernels of tconv::conv_transpose2d,
+ * tconv::conv_transpose2d_backward_data and tconv::conv_transpose2d_backward_weights, and of those of 1-D layers.
+ *
+ * Each operator has a kernel at autograd's dispatch key and one below. Both compute what the table holds; the first one
+ * where nothing is derived from and nothing looks on, which is how compiled programs run. Everything else is Python's,
+ * by two operators with the same arguments, whose names end in _at_autograd and _below_autograd.
+ */
+#include "torch_calls.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The arguments in their order: of a layer, and of both gradients, which differ in the last ones. */
+enum { INPUT, WEIGHT, BIAS, STRIDE, PADDING, OUTPUT_PADDING, GROUPS, DILATION };
+static const layer_arguments of_layer = {STRIDE, PADDING, DILATION, OUTPUT_PADDING, GROUPS};
+enum { FIRST, SECOND, G_SIZES, G_STRIDE, G_PADDING, G_GROUPS, G_DILATION, G_REST };
+
+/* Keeps the key of a call for Python, which is to compute it, and to put it into the table. Returns false. */
+static bool pass_on(const call_key *key, thread_state *state)
+{
+    state->key = *key;
+    state->has_call = true;
+    return false;
+}
+
+/* The computations return whether the result is on the stack, which otherwise is as it was. */
+
+static bool compute_forward(stable_value *stack, thread_state *state)
+{
+    layer_call made;
+    if (!read_layer(stack, &of_layer, &made))
+        return false;
+    made.key.flags = TCONV_TORCH_OURS | (settings_for(&made.key.input) & (TCONV_TORCH_TF32 | TCONV_TORCH_CUDNN));
+    torch_tensor *result = compute_layer(&made, state);
+    if (result == NULL)
+        return pass_on(&made.key, state);
+    release_layer(stack, &of_layer);
+    stack[0] = value_of(result);
+    return true;
+}
+
+/* Reads what both gradients have. */
+static bool read_gradient(const stable_value *stack, stable_value channels_last, backward *made)
+{
+    call_key *key = &made->key;
+    uint32_t threads = 0;
+    if (!read_tensor(made->cotangent, &key->third) || torch.torch_get_num_threads(&threads) != 0)
+        return false;
+    key->spatial = key->third.rank - 2;
+    key->groups = (int64_t)stack[G_GROUPS];
+    key->threads = threads;
+    key->flags |= IS_GRADIENT_OPERATOR | settings_for(&key->third);
+    if ((channels_last & 0xff) != 0)
+        key->flags |= IS_CHANNELS_LAST;
+    return key->spatial >= 1 && key->spatial <= 2 && read_list(stack[G_SIZES], key->spatial, key->output_padding) &&
+           read_list(stack[G_STRIDE], key->spatial, key->stride) &&
+           read_list(stack[G_PADDING], key->spatial, key->padding) &&
+           read_list(stack[G_DILATION], key->spatial, key->dilation);
+}
+
+/* Computes a gradient by its plan in the table. Returns false, without results, where it could not. */
+static bool compute_planned(const backward *made, torch_tensor *results[GRADIENTS], thread_state *state)
+{
+    entry *found = find(&made->key);
+    if (found == NULL)
+        return false;
+    const bool done = compute_gradients(found, made, results, state);
+    release(found);
+    for (int i = 0; i < GRADIENTS && !done; i++)
+        delete_tensor(results[i]);
+    if (done)
+        count_gradients(1, 0);
+    return done;
+}
+
+static void release_lists(const stable_value *stack)
+{
+    static const int lists[] = {G_SIZES, G_STRIDE, G_PADDING, G_DILATION};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        torch.torch_delete_list(list_of(stack[lists[i]]));
+}
+
+static bool compute_data(stable_value *stack, thread_state *state)
+{
+    torch_tensor *results[GRADIENTS] = {NULL, NULL, NULL};
+    backward made;
+    memset(&made, 0, sizeof made);
+    made.cotangent = tensor_of(stack[FIRST]);
+    made.weight = tensor_of(stack[SECOND]);
+    made.wanted[OF_INPUT] = true;
+    made.key.flags = (int64_t)1 << (WANTED_SHIFT + OF_INPUT);
+    if (!read_tensor(made.weight, &made.key.weight) || !read_gradient(stack, stack[G_REST], &made))
+        return false;
+    if (!compute_planned(&made, results, state))
+        return pass_on(&made.key, state);
+    delete_tensor(made.cotangent);
+    delete_tensor(made.weight);
+    release_lists(stack);
+    stack[0] = value_of(results[OF_INPUT]);
+    return true;
+}
+
+/* Those of the weight and the bias. One that is not wanted has no elements. */
+static bool compute_weights(stable_value *stack, thread_state *state)
+{
+    static const int64_t none = 0, one = 1;
+    torch_tensor *results[GRADIENTS] = {NULL, NULL, NULL};
+    backward made;
+    memset(&made, 0, sizeof made);
+    made.input = optional_tensor(stack[FIRST]);
+    made.cotangent = tensor_of(stack[SECOND]);
+    if (!read_wanted(stack[G_REST], OF_WEIGHT, 2, &made) || (made.wanted[OF_WEIGHT] && made.input == NULL) ||
+        (made.input != NULL && !read_tensor(made.input, &made.key.input)) ||
+        !read_gradient(stack, stack[G_REST + 1], &made))
+        return false;
+    if (!compute_planned(&made, results, state))
+        return pass_on(&made.key, state);
+    for (int i = OF_WEIGHT; i < GRADIENTS; i++)
+        if (results[i] == NULL)
+            results[i] = make_tensor(&made.key.third, 1, &none, &one);
+    if (results[OF_WEIGHT] == NULL || results[OF_BIAS] == NULL) {
+        delete_tensor(results[OF_WEIGHT]);
+        delete_tensor(results[OF_BIAS]);
+        return pass_on(&made.key, state);
+    }
+    delete_optional_tensor(stack[FIRST]);
+    delete_tensor(made.cotangent);
+    release_lists(stack);
+    torch.torch_delete_list(list_of(stack[G_REST]));
+    stack[0] = value_of(results[OF_WEIGHT]);
+    stack[1] = value_of(results[OF_BIAS]);
+    return true;
+}
+
+/* --------------------------------------------------------------------------------------------------------- a kernel */
+
+/* Whether a call at autograd's key may be computed there: nothing looks on, nothing is derived from. */
+static bool is_plain(torch_tensor *const tensors[3])
+{
+    return !torch.aoti_torch_grad_mode_is_enabled() && !is_observed(tensors) && !has_tangent(tensors[0]) &&
+           !has_tangent(tensors[1]) && !has_tangent(tensors[2]);
+}
+
+/* Calls an operator in Python, and throws its error with the text that Python has left. */
+static void call_python(const char *name, stable_value *stack, thread_state *state)
+{
+    if (state != NULL)
+        state->error[0] = '\0';
+    const bool failed = torch.torch_call_dispatcher(name, "", stack, INTERFACE_VERSION) != 0;
+    if (state != NULL)
+        state->has_call = false; /* also before an error is thrown */
+    if (failed && state != NULL && state->error[0] != '\0')
+        torch.aoti_torch_check(false, name, __FILE__, __LINE__, state->error);
+    if (failed)
+        throw_error_of(name);
+}
+
+/* Computes a call of an operator with these tensors, or has Python compute it. */
+static void compute(bool (*known)(stable_value *, thread_state *), stable_value *stack, torch_tensor *const tensors[3],
+                    const char *at_autograd, const char *below_autograd)
+{
+    thread_state *state = make_state();
+    if (at_autograd != NULL && !is_plain(tensors)) {
+        call_python(at_autograd, stack, state);
+        return;
+    }
+    if (state != NULL && known(stack, state))
+        return;
+    call_python(below_autograd, stack, state);
+}
+
+/* The kernels of an operator, whose tensors are at first and second, and one that may be missing at optional. */
+#define OPERATOR(name, known, first, second, optional)                                                                 \
+    static void name##_below(stable_value *stack, uint64_t arguments, uint64_t results)                                \
+    {                                                                                                                  \
+        (void)arguments, (void)results;                                                                                \
+        compute(known, stack, NULL, NULL, "tconv::" #name "_below_autograd");                                          \
+    }                                                                                                                  \
+    static void name##_at(stable_value *stack, uint64_t arguments, uint64_t results)                                   \
+    {                                                                                                                  \
+        (void)arguments, (void)results;                                                                                \
+        torch_tensor *const tensors[] = {tensor_of(stack[first]), second, optional};                                   \
+        compute(known, stack, tensors, "tconv::" #name "_at_autograd", "tconv::" #name "_below_autograd");             \
+    }
+#define OPERATORS(spatial)                                                                                             \
+    OPERATOR(conv_transpose##spatial##d, compute_forward, INPUT, tensor_of(stack[WEIGHT]),                             \
+             optional_tensor(stack[BIAS]))                                                                             \
+    OPERATOR(conv_transpose##spatial##d_backward_data, compute_data, FIRST, tensor_of(stack[SECOND]), NULL)            \
+    OPERATOR(conv_transpose##spatial##d_backward_weights, compute_weights, SECOND, NULL, optional_tensor(stack[FIRST]))
+OPERATORS(1)
+OPERATORS(2)
+
+/* ------------------------------------------------------------------------------------------- what the package calls */
+
+/* On CUDA the package has kernels in Python. */
+#define KERNELS_OF(name)                                                                                               \
+    {"tconv", "CPU", #name, name##_below},                                                                             \
+    {                                                                                                                  \
+        "tconv", "AutogradCPU", #name, name##_at                                                                       \
+    }
+#define KERNELS_FOR(spatial)                                                                                           \
+    KERNELS_OF(conv_transpose##spatial##d), KERNELS_OF(conv_transpose##spatial##d_backward_data),                      \
+        KERNELS_OF(conv_transpose##spatial##d_backward_weights)
+static const struct kernel kernels[] = {KERNELS_FOR(1), KERNELS_FOR(2)};
+#define KERNELS (sizeof kernels / sizeof *kernels)
+
+static torch_library *installed[KERNELS];
+
+void tconv_torch_uninstall_operators(void)
+{
+    uninstall(KERNELS, installed);
+}
+
+void tconv_torch_say(const char *error)
+{
+    thread_state *state = get_state();
+    if (state != NULL)
+        snprintf(state->error, sizeof state->error, "%s", error);
+}
+
+int tconv_torch_install_operators(void)
+{
+    return install(KERNELS, kernels, installed);
+}
