@@ -144,18 +144,9 @@ def test_more_layers_than_are_kept():
     assert _native.taken() == before + CAPACITY // 2
 
 
-def test_threads_while_layers_come_and_go():
-    weight = torch.randint(-4, 5, (2, 3, 3, 3)).float()
-    inputs = [torch.randint(-4, 5, (1, 2, 3 + i // 16, 3 + i % 16)).float() for i in range(64)]
-    expected = [F.conv_transpose2d(x, weight) for x in inputs]
-    wrong, over = [], threading.Event()
-
-    def work(start):
-        for round_ in range(40):
-            for i in range(64):
-                at = (start * 7 + i * 5 + round_) % 64
-                if not torch.equal(tt.conv_transpose2d(inputs[at], weight), expected[at]):
-                    wrong.append(at)
+def in_threads_that_forget(work):
+    """Calls work with a number in each of four threads, while another forgets plans."""
+    over = threading.Event()
 
     def forget():
         while not over.is_set():
@@ -169,6 +160,22 @@ def test_threads_while_layers_come_and_go():
         thread.join()
     over.set()
     forgetter.join()
+
+
+def test_threads_while_layers_come_and_go():
+    weight = torch.randint(-4, 5, (2, 3, 3, 3)).float()
+    inputs = [torch.randint(-4, 5, (1, 2, 3 + i // 16, 3 + i % 16)).float() for i in range(64)]
+    expected = [F.conv_transpose2d(x, weight) for x in inputs]
+    wrong = []
+
+    def work(start):
+        for round_ in range(40):
+            for i in range(64):
+                at = (start * 7 + i * 5 + round_) % 64
+                if not torch.equal(tt.conv_transpose2d(inputs[at], weight), expected[at]):
+                    wrong.append(at)
+
+    in_threads_that_forget(work)
     assert not wrong
 
 
@@ -471,26 +478,15 @@ def test_gradients_from_many_threads():
     leaves = tensors(requires_grad=True)
     cotangent = torch.ones(2, 3, 6, 7)
     expected = differentiated(F.conv_transpose2d, leaves, (), cotangent)
-    wrong, over = [], threading.Event()
+    wrong = []
 
-    def work():
+    def work(_):
         for _ in range(200):
             found = differentiated(tt.conv_transpose2d, leaves, (), cotangent)
             if not all(torch.allclose(a, b, atol=1e-4) for a, b in zip(found, expected, strict=True)):
                 wrong.append(found)
 
-    def forget():
-        while not over.is_set():
-            forget_plans()
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    forgetter = threading.Thread(target=forget)
-    for thread in (*threads, forgetter):
-        thread.start()
-    for thread in threads:
-        thread.join()
-    over.set()
-    forgetter.join()
+    in_threads_that_forget(work)
     assert not wrong
 
 
