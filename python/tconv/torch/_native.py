@@ -173,10 +173,8 @@ class _Table:
     def put_gradients(self, found: Wanted) -> None:
         """Likewise. What is PyTorch's for another cause than its speed is counted in Python."""
         parts = found.data, found.weights
-        for part in parts:
-            if isinstance(part, Reason):
-                if part.cause != "speed":
-                    return
+        if any(isinstance(part, Reason) and part.cause != "speed" for part in parts):
+            return
         if found.copy_as is None:
             self._put(*(None if isinstance(part, Reason) else part for part in parts))
 
