@@ -136,15 +136,26 @@ tensor_map_recipe describe_map(const tconv_layer *seen, const layer_plan *plan)
                 {(cuuint64_t)of->from.c * element, image, image},
                 {(cuuint32_t)of->box_columns, channels, images, 1},
                 false};
-    return {problem->dtype,
-            of->pixel_bytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
-            NULL,
-            {all_channels, (cuuint64_t)of->in_columns, (cuuint64_t)of->in_rows, (cuuint64_t)of->images},
-            {(cuuint64_t)of->from.w * element, (cuuint64_t)of->from.h * element, image},
-            {channels, span((cuuint32_t)of->box_columns, column_step),
-             span((cuuint32_t)(of->image_pixels / of->pitch), row_step), images},
-            plan->mode == MODE_TF32,
-            {1, column_step, row_step, 1}};
+    tensor_map_recipe map = {
+        problem->dtype,
+        of->pixel_bytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
+        NULL,
+        {all_channels, (cuuint64_t)of->in_columns, (cuuint64_t)of->in_rows, (cuuint64_t)of->images},
+        {(cuuint64_t)of->from.w * element, (cuuint64_t)of->from.h * element, image},
+        {channels, span((cuuint32_t)of->box_columns, column_step),
+         span((cuuint32_t)(of->image_pixels / of->pitch), row_step), images},
+        plan->mode == MODE_TF32,
+        {1, column_step, row_step, 1}};
+    if (of->im2col) {
+        const int last_column = of->first_column + (of->flat_columns - 1) * of->src_column_stride;
+        const int last_row = of->first_row + (of->flat_rows - 1) * of->src_row_stride;
+        map.im2col_pixels = (cuuint32_t)of->stage_pixels;
+        map.lower[0] = of->first_column;
+        map.lower[1] = of->first_row;
+        map.upper[0] = last_column - (of->in_columns - 1);
+        map.upper[1] = last_row - (of->in_rows - 1);
+    }
+    return map;
 }
 
 constexpr int64_t SECTOR_BYTES = 32; /* of the second-level cache */
@@ -373,7 +384,10 @@ void describe(const tconv_layer *layer, const void *from, char *text, size_t cap
              : !of->by_tma      ? "gathered"
              : of->raw_stages   ? "raw_stages"
                                 : "tma",
-             of->per_tap ? " per_tap=1" : "", runs, of->flat ? " flat=1" : "", of->paired ? " paired=1" : "",
+             of->im2col    ? " im2col=1"
+             : of->per_tap ? " per_tap=1"
+                           : "",
+             runs, of->flat && !of->im2col ? " flat=1" : "", of->paired ? " paired=1" : "",
              of->epilogue_warps ? " epilogue_warps=1" : "");
 }
 

@@ -91,10 +91,11 @@ __device__ __forceinline__ void fill_table(const parameters &layer, const tile_p
         const int image = tile.image + at.image;
         const int row = layer.flat ? at.row : tile.row + at.row;
         const int column = layer.flat ? at.column : tile.column + at.column;
-        const bool of_tile = layer.flat ? pixel < layer.stage_pixels && (image < layer.images || layer.images == 1) &&
-                                              (layer.tile_images > 1 || tile.column + pixel < layer.in_columns)
-                                        : at.image < layer.tile_images && at.row < layer.tile_rows &&
-                                              at.column < layer.tile_columns && image < layer.images;
+        const bool of_tile = layer.im2col ? image < layer.images
+                             : layer.flat ? pixel < layer.stage_pixels && (image < layer.images || layer.images == 1) &&
+                                                (layer.tile_images > 1 || tile.column + pixel < layer.in_columns)
+                                          : at.image < layer.tile_images && at.row < layer.tile_rows &&
+                                                at.column < layer.tile_columns && image < layer.images;
         const int64_t cuts = (column == 0 ? cut_begin : 0) | (column == columns - 1 ? cut_end : 0);
         offset_table[pixel] =
             of_tile && row < rows && column < columns

@@ -95,11 +95,12 @@ struct parameters {
 
     bool by_tma;            /* TMA reads src; else the loader warps gather it */
     bool per_tap;           /* a B stage has the input of one tap */
+    bool im2col;            /* likewise, of positions that follow one another from row to row and image to image */
     bool src_transposed;    /* src is transposed to NHWC in the workspace, by the launch that packs the weights */
     bool src_channels_last; /* src as it is read: in NHWC, or transposed */
     bool weights_in_place;  /* TMA reads the weights where they lie, input channels inside: A tiles are swizzled */
     bool dst_channels_last;
-    bool flat;   /* positions are pixels of src, whose rows are seen as one */
+    bool flat;   /* positions are seen as one row: they are pixels of src, or im2col */
     bool merged; /* all phases have one tap, the same: their M tiles are like those of more channels */
 
     /* NCHW: the MMA tiles of a warpgroup are neighbouring column phases of the same pixels. Not merged, these are the
@@ -113,7 +114,7 @@ struct parameters {
     int images;       /* of src */
     int in_rows;      /* of src; flat: 1 */
     int in_columns;   /* of src; flat: the pixels of an image, or of all images */
-    int flat_rows;    /* of an image of src as it is */
+    int flat_rows;    /* of an image of src as it is; im2col: of positions */
     int flat_columns; /* likewise */
     int group_in;     /* input channels of a channel group */
     int group_out;    /* output channels of a channel group */
@@ -140,8 +141,8 @@ struct parameters {
     int stage_pixels;    /* pixels of a B stage */
     int box_columns;     /* columns of a TMA box; of a raw stage: pixels of a channel */
     int boxes;           /* TMA boxes of a B stage */
-    int first_row;       /* of a B stage of all taps, from the tile's first position */
-    int first_column;    /* likewise */
+    int first_row;    /* of a B stage of all taps, from the tile's first position; im2col: of the first tap's input */
+    int first_column; /* likewise */
 
     axis_phase rows[MAX_PHASES];
     axis_phase columns[MAX_PHASES];
@@ -167,7 +168,7 @@ struct parameters {
     fast_divisor by_column_tiles;
     fast_divisor by_row_tiles;
     fast_divisor by_channel_m_tiles;
-    fast_divisor by_columns; /* columns of what a tile's pixels lie in: an image of a B stage or, flat, of src */
+    fast_divisor by_columns; /* columns of what a tile's pixels lie in: an image of a B stage or flat_columns */
     fast_divisor by_rows;    /* rows likewise */
     int64_t group_a_tiles;   /* A tiles of a channel group */
     int groups;              /* channel groups */

@@ -94,7 +94,7 @@ void try_tile(const search *in, const tile_choice *choice, layer_plan *best)
 /* Tries all tiles of so many M tiles: rows of positions in equal parts, as many rows and images as fit. */
 void try_tiles(const search *in, tile_choice choice, const config *config, layer_plan *best)
 {
-    const position_space space = space_of(in->seen, choice.per_tap, choice.src_transposed);
+    const position_space space = space_of(in->seen, &choice);
     const int64_t block_n = mma_tiles_of(config) / choice.m_tiles * config->N;
     for (int64_t tiles = tconv_ceil_div(space.columns, block_n);; tiles += 1 + tiles / 8) {
         const int64_t columns = tiles == 1 && space.columns < block_n ? space.columns
@@ -152,6 +152,10 @@ bool choose(const search *in, layer_plan *best)
                     choice.per_tap = per_tap == 1;
                     try_tiles(in, choice, &configs[choice.config], best);
                 }
+                choice.im2col = may_be_im2col(layer);
+                if (choice.im2col)
+                    try_tiles(in, choice, &configs[choice.config], best);
+                choice.im2col = false;
                 if (halo &&
                     (choice.src_transposed || is_transposed_before(layer) || layer->problem.layout == TCONV_NHWC))
                     try_narrow_tiles(in, choice, &configs[choice.config], best);

@@ -29,6 +29,7 @@ struct tile_choice {
     int m_tiles; /* as in parameters */
     bool src_transposed;
     bool per_tap;
+    bool im2col; /* as in parameters */
     int across;  /* as in parameters */
     int images;  /* of a block tile */
     int rows;    /* of a block tile */
@@ -47,7 +48,7 @@ struct layer_plan {
 struct position_space {
     int64_t images, rows, columns;
     int64_t row_halo, column_halo;
-    bool flat;  /* the rows of an image are one row */
+    bool flat;  /* the rows of an image are one row, or im2col */
     bool whole; /* the images are one image */
 };
 
@@ -63,6 +64,7 @@ struct search {
 
     /* For least_seconds_of. */
     position_space spaces[2];  /* of tiles for one tap; of src as it is, transposed */
+    position_space im2col;     /* likewise, all positions as one row */
     double mean_taps;          /* of a tile, of all phases */
     double m_tiles;            /* of all phases and groups */
     double k_blocks, products; /* of a channel group; of a K-block, for each 64 rows and 8 positions */
@@ -111,6 +113,11 @@ int pixel_bytes_of(const tconv_problem *problem);
 bool is_transposed_before(const tconv_layer *layer);
 
 position_space space_of(const tconv_layer *layer, bool per_tap, bool src_transposed);
+position_space im2col_space_of(const tconv_layer *layer);
+position_space space_of(const tconv_layer *layer, const tile_choice *choice);
+
+/* Tells whether TMA may bring the input of a tap for positions that follow one another from row to row. */
+bool may_be_im2col(const tconv_layer *layer);
 
 /* Fills in what no choice but src_transposed changes. */
 void describe_layer(const tconv_layer *layer, bool src_transposed, layer_plan *plan);

@@ -141,6 +141,7 @@ search begin_search(const tconv_layer *layer, const layer_view *view, double lim
     model::add_fill(layer, &in.begun);
     for (int transposed = 0; transposed < 2; transposed++)
         in.spaces[transposed] = space_of(seen, true, transposed == 1);
+    in.im2col = im2col_space_of(seen);
     const double phases = seen->phases_of_src ? 1 : (double)(seen->rows.count * seen->columns.count); /* of tiles */
     in.mean_taps = (double)(taps_of(&seen->rows) * taps_of(&seen->columns)) / phases;
     in.m_tiles = phases * (double)(problem->groups * tconv_ceil_div(problem->group_out, MMA_M));
@@ -151,7 +152,7 @@ search begin_search(const tconv_layer *layer, const layer_view *view, double lim
 
 double least_seconds_of(const search *in, const tile_choice *choice, const config *config)
 {
-    const position_space *space = &in->spaces[choice->src_transposed ? 1 : 0];
+    const position_space *space = choice->im2col ? &in->im2col : &in->spaces[choice->src_transposed ? 1 : 0];
     const int64_t positions = (int64_t)choice->images * choice->rows * choice->columns;
     const int alone = choice->m_tiles > 1 ? config->N : config->mma_tiles * config->N; /* that one warpgroup may take */
     const double warpgroups = choice->across == 0 && positions > alone ? WARPGROUPS : 1;
