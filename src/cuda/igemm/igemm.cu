@@ -328,6 +328,14 @@ tconv_status fill_bias_only(const tconv_layer *layer, const parameters *of, cons
                      [&] { return general::fill_bias_only(layer, phases, arguments, issue); });
 }
 
+void leave_out_epilogue_warps(const fewer_stages *with, parameters *of)
+{
+    of->epilogue_warps = false;
+    of->tables = with->tables;
+    of->b_stages = with->b_stages;
+    of->a_stages = with->a_stages;
+}
+
 tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arguments *arguments, tconv_issue *issue)
 {
     const planned_layer *made = (const planned_layer *)from;
@@ -353,8 +361,8 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
     parameters.by_tma = parameters.by_tma && make_map(&made->src, parameters.src, &map);
     parameters.store_vectors = made->vector_bytes > 0 && (uintptr_t)arguments->dst % made->vector_bytes == 0;
     parameters.run_vector = parameters.store_vectors ? parameters.run_vector : 1;
-    parameters.epilogue_warps =
-        parameters.epilogue_warps && parameters.by_tma && (parameters.store_vectors || !parameters.paired);
+    if (parameters.epilogue_warps && !(parameters.by_tma && (parameters.store_vectors || !parameters.paired)))
+        leave_out_epilogue_warps(&made->plan.without_epilogue_warps, &parameters);
     if (has_bias_only(layer))
         status = fill_bias_only(layer, &parameters, arguments, issue);
     if (status != TCONV_SUCCESS)

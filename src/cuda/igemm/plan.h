@@ -36,12 +36,18 @@ struct tile_choice {
     int columns; /* of a block tile */
 };
 
+/* What shared memory has room for where no warps of their own store. */
+struct fewer_stages {
+    int tables, b_stages, a_stages;
+};
+
 struct layer_plan {
     igemm::mode mode;
     igemm::config config;
     igemm::parameters parameters; /* zeros where execute fills in; by_tma, epilogue_warps: for aligned addresses */
-    double mean_taps;             /* of a tile of the multiprocessor with most to do; of one of its src_phases */
-    double seconds;               /* predicted; 0: there is no plan yet */
+    fewer_stages without_epilogue_warps;
+    double mean_taps; /* of a tile of the multiprocessor with most to do; of one of its src_phases */
+    double seconds;   /* predicted; 0: there is no plan yet */
 };
 
 /* A layer as block tiles see it: positions, and the halo that all taps of a position span. */

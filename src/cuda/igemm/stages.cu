@@ -27,15 +27,14 @@ bool describe_stages(const tconv_layer *layer, int staging_buffers, int a_stage_
 {
     parameters *to = &plan->parameters;
     const int element = (int)layer->problem.element_size;
-    /* The consumers' own staging, and the table of coordinates, are needed in any case: an address of src may be such
-     * that TMA cannot read it. */
     const size_t consumers = (size_t)WARPGROUPS * WARPGROUP_WARPS * warp_staging_bytes(plan->config.N, element) +
-                             (size_t)tconv_min(to->stage_pixels, MAX_COORDINATES) * sizeof(uint32_t),
-                 epilogue =
-                     (size_t)WARPGROUPS * staging_buffers * staging_buffer_bytes(plan->config.N, element, to->paired);
+                             (size_t)tconv_min(to->stage_pixels, MAX_COORDINATES) * sizeof(uint32_t);
+    const size_t epilogue =
+        (size_t)WARPGROUPS * staging_buffers * staging_buffer_bytes(plan->config.N, element, to->paired);
     to->tables = staging_buffers > 0 ? 3 : 2; /* the tile that is stored is another than the one that is multiplied */
     const size_t fixed = (size_t)to->raw_stages * to->raw_stage_bytes +
-                         (size_t)to->tables * to->block_n * sizeof(int64_t) + tconv_max(consumers, epilogue);
+                         (size_t)to->tables * to->block_n * sizeof(int64_t) +
+                         (staging_buffers > 0 ? epilogue : consumers);
     to->epilogue_warps = staging_buffers > 0;
     to->staging_buffers = staging_buffers;
     to->a_stage_taps = a_stage_taps;
@@ -49,6 +48,18 @@ bool describe_stages(const tconv_layer *layer, int staging_buffers, int a_stage_
         }
     }
     return to->b_stages > 0;
+}
+
+/* The same, and fills in the stages that there are without epilogue warps: addresses may be such that TMA cannot read
+ * src, or vectors cannot be stored. */
+bool describe_both_stages(const tconv_layer *layer, int staging_buffers, int a_stage_taps, layer_plan *plan)
+{
+    if (staging_buffers > 0) {
+        if (!describe_stages(layer, 0, a_stage_taps, plan))
+            return false;
+        plan->without_epilogue_warps = {plan->parameters.tables, plan->parameters.b_stages, plan->parameters.a_stages};
+    }
+    return describe_stages(layer, staging_buffers, a_stage_taps, plan);
 }
 
 /* The taps of the phase with the fewest. */
@@ -91,7 +102,7 @@ bool choose_stages(const search *in, const tile_choice *choice, const tconv_cuda
     for (int staging_buffers = always || pairs ? MAX_STAGING_BUFFERS : 0;;
          staging_buffers = always ? staging_buffers / 2 : 0) {
         for (int a_stage_taps = 1; a_stage_taps <= most_a_stage_taps(layer, plan); a_stage_taps++)
-            if (describe_stages(layer, staging_buffers, a_stage_taps, &with)) {
+            if (describe_both_stages(layer, staging_buffers, a_stage_taps, &with)) {
                 int *before = tried[a_stage_taps];
                 if (always && with.parameters.b_stages == before[0] && with.parameters.a_stages == before[1])
                     continue; /* beside as many stages, fewer staging buffers take no less */
