@@ -21,7 +21,7 @@ template <class Mode, int N, bool pairs>
 __device__ __forceinline__ stage_ring staging_buffers(const parameters &layer, const shared_layout &shared,
                                                       int warpgroup)
 {
-    constexpr uint32_t bytes = STAGING_BUFFER_BYTES<typename Mode::Element, N, pairs>;
+    constexpr uint32_t bytes = STAGING_BUFFER_BYTES<typename Mode::Output, N, pairs>;
     return {shared.staging_barriers + warpgroup * (8 * STAGE_BARRIERS),
             shared.staging + warpgroup * layer.staging_buffers * bytes, bytes, layer.staging_buffers};
 }
@@ -35,7 +35,7 @@ __device__ __forceinline__ void stage_accumulators(const parameters &layer, cons
                                                    const float (&sums)[Mode::MMA_TILES][N / 2], const tile_record &tile,
                                                    pipeline_state &staging, int warp, int lane)
 {
-    using Element = typename Mode::Element;
+    using Element = typename Mode::Output;
     constexpr int PARTS = pairs ? 4 : 2;
     const int warpgroup = warp / WARPGROUP_WARPS, warp_rows = warp % WARPGROUP_WARPS,
               row = warp_rows * WARP_M + lane / 4;
@@ -72,7 +72,7 @@ template <class Mode, int N>
 __device__ __forceinline__ void store_staged_half(const parameters &layer, const tile_record &tile, int m_tile,
                                                   const int64_t *offset_table, uint32_t buffer, int warp, int lane)
 {
-    using Element = typename Mode::Element;
+    using Element = typename Mode::Output;
     const int channels = min(MMA_M, tile.channels[m_tile]);
     char *dst = static_cast<char *>(layer.dst) + tile.offset[m_tile];
     if (layer.store_vectors)
@@ -88,7 +88,7 @@ template <class Mode, int N>
 __device__ __forceinline__ void store_staged_quarter(const parameters &layer, const tile_record &tile, int m_tile,
                                                      const int64_t *offset_table, uint32_t buffer, int warp, int lane)
 {
-    using Element = typename Mode::Element;
+    using Element = typename Mode::Output;
     const int64_t channel_bytes = layer.to.c * (int64_t)sizeof(Element);
 #pragma unroll 1
     for (int warp_rows = warp; warp_rows < WARPGROUP_WARPS; warp_rows += WARPGROUP_EPILOGUE_WARPS) {

@@ -23,6 +23,7 @@
 #include "../maps/hopper.h"
 #include "../model/planned.h"
 #include "plan.h"
+#include "sums.h"
 
 #include <cstdio>
 
@@ -218,7 +219,7 @@ void describe_launch(const tconv_layer *layer, const layer_view *view, planned_l
         made->src = describe_map(&view->layer, &made->plan);
     if (may_read_weights(view, &made->plan))
         made->map_of_weights = describe_map_of_weights(&view->layer, &made->plan);
-    made->vector_bytes = vector_bytes_of(of, (int64_t)layer->problem.element_size);
+    made->vector_bytes = vector_bytes_of(of, made->plan.output_bytes);
     made->grid = {(const void *)made->plan.config.kernel, tconv_min(of->tiles, layer->target.multiprocessors), THREADS,
                   SHARED_MEMORY, false};
 }
@@ -230,10 +231,10 @@ bool reads_weights(const planned_layer *made)
 }
 
 /* Plans a view of the layer, to take less than a limit. Returns why not, or NULL. */
-const char *plan_view(const tconv_layer *layer, const layer_view *view, double limit, layer_plan *plan,
+const char *plan_view(const tconv_layer *layer, const layer_view *view, bool sums, double limit, layer_plan *plan,
                       tconv_cuda_work *work)
 {
-    const search in = begin_search(layer, view, limit);
+    const search in = begin_search(layer, view, sums, limit);
     const char *why = why_not(&view->layer);
     if (why == NULL && !choose(&in, plan))
         why = limit > 0 ? TCONV_NO_FASTER : "no tile fits in shared memory";
@@ -242,7 +243,7 @@ const char *plan_view(const tconv_layer *layer, const layer_view *view, double l
     return why;
 }
 
-tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *planned, tconv_issue *issue)
+tconv_status plan_outputs(const tconv_layer *layer, bool sums, void *to, tconv_planned *planned, tconv_issue *issue)
 {
     planned_layer *made = (planned_layer *)to;
     parameters *of = &made->plan.parameters;
@@ -251,11 +252,12 @@ tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *plann
     int64_t size;
     init_view(&views[0], layer);
     const layer_view *view = &views[0];
-    const char *why = plan_view(layer, view, planned->limit, &made->plan, &work);
+    const char *why = plan_view(layer, view, sums, planned->limit, &made->plan, &work);
     if (init_filled_view(&views[1], layer)) {
         layer_plan plan = {};
         tconv_cuda_work filled;
-        if (plan_view(layer, &views[1], why == NULL ? made->plan.seconds : planned->limit, &plan, &filled) == NULL &&
+        if (plan_view(layer, &views[1], sums, why == NULL ? made->plan.seconds : planned->limit, &plan, &filled) ==
+                NULL &&
             (why != NULL || compared_seconds(layer, &plan) < WORTH_FILLING * compared_seconds(layer, &made->plan))) {
             view = &views[1];
             why = NULL;
@@ -271,13 +273,23 @@ tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *plann
     planned->sizes.packed = (size_t)size;
     planned->sizes.scratch = of->src_transposed ? (size_t)transposed_bytes(&layer->problem) : 0;
     of->runs = view->runs;
-    of->run_vector = run_vector_of(of->runs, &layer->problem.dst, (int64_t)layer->problem.element_size);
+    of->run_vector = run_vector_of(of->runs, &layer->problem.dst, made->plan.output_bytes);
     made->bias_outputs = view->channels_inside ? 1 : (int)view->outputs;
     describe_launch(layer, view, made);
     planned->sizes.reads_unpacked = reads_weights(made);
     planned->sizes.execute_packs = of->src_transposed || planned->sizes.reads_unpacked;
     model::predict(layer, &work, planned);
     return TCONV_SUCCESS;
+}
+
+tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *planned, tconv_issue *issue)
+{
+    return plan_outputs(layer, false, to, planned, issue);
+}
+
+tconv_status plan_sums(const tconv_layer *layer, void *to, tconv_planned *planned, tconv_issue *issue)
+{
+    return plan_outputs(layer, true, to, planned, issue);
 }
 
 /* Packs the weights, unless they are NULL, and transposes src, unless there is nothing to transpose. */
@@ -410,5 +422,15 @@ extern "C" const tconv_implementation tconv_cuda_igemm = {"cuda_igemm",
                                                           execute,
                                                           describe,
                                                           false};
+
+const tconv_implementation sums = {"cuda_igemm",
+                                   TCONV_BACKEND_CUDA,
+                                   TCONV_DTYPES_TO_F32,
+                                   sizeof(planned_layer),
+                                   plan_sums,
+                                   pack_weights,
+                                   execute,
+                                   describe,
+                                   false};
 
 } // namespace tconv::igemm

@@ -212,6 +212,8 @@ extern const config tf32_configs[CONFIGS];
 extern const config strict_configs[CONFIGS];
 extern const config f16_configs[CONFIGS];
 extern const config bf16_configs[CONFIGS];
+extern const config f16_sums_configs[CONFIGS]; /* dst is of f32 */
+extern const config bf16_sums_configs[CONFIGS];
 
 } // namespace tconv::igemm
 

@@ -45,6 +45,7 @@ struct layer_plan {
     igemm::mode mode;
     igemm::config config;
     igemm::parameters parameters; /* zeros where execute fills in; by_tma, epilogue_warps: for aligned addresses */
+    int output_bytes;             /* of an element of dst */
     fewer_stages without_epilogue_warps;
     double mean_taps; /* of a tile of the multiprocessor with most to do; of one of its src_phases */
     double seconds;   /* predicted; 0: there is no plan yet */
@@ -64,6 +65,8 @@ struct search {
     const tconv_layer *seen;  /* as it is planned, see layer_view */
     column_runs runs;         /* as in parameters */
     bool one_pixel;           /* as in layer_view */
+    bool sums;                /* dst is of sums in f32, whatever the dtype */
+    int output_bytes;         /* of an element of dst */
     tconv_cuda_machine machine;
     tconv_cuda_work begun; /* what the work of each candidate begins with */
     double limit;          /* seconds that a plan is to be below; 0: there is no limit */
@@ -162,7 +165,7 @@ tconv_status pack(const planned_layer *made, const src_transpose *transpose, con
 /* work.cu */
 
 /* Begins the search for the plan of a layer that is seen so. Both have to outlive it. */
-search begin_search(const tconv_layer *layer, const layer_view *view, double limit);
+search begin_search(const tconv_layer *layer, const layer_view *view, bool sums, double limit);
 
 /* The columns of a run that can be stored at once where dst begins at a multiple of them. */
 int run_vector_of(const column_runs &runs, const tconv_strides *dst, int64_t element);

@@ -23,10 +23,10 @@ bool has_vector_rows(const tconv_problem *problem)
 
 /* Fills in as many stages as fit, of A tiles of so many taps, beside so many staging buffers for epilogue warps (0:
  * there are none). */
-bool describe_stages(const tconv_layer *layer, int staging_buffers, int a_stage_taps, layer_plan *plan)
+bool describe_stages(int staging_buffers, int a_stage_taps, layer_plan *plan)
 {
     parameters *to = &plan->parameters;
-    const int element = (int)layer->problem.element_size;
+    const int element = plan->output_bytes;
     const size_t consumers = (size_t)WARPGROUPS * WARPGROUP_WARPS * warp_staging_bytes(plan->config.N, element) +
                              (size_t)tconv_min(to->stage_pixels, MAX_COORDINATES) * sizeof(uint32_t);
     const size_t epilogue =
@@ -52,14 +52,14 @@ bool describe_stages(const tconv_layer *layer, int staging_buffers, int a_stage_
 
 /* The same, and fills in the stages that there are without epilogue warps: addresses may be such that TMA cannot read
  * src, or vectors cannot be stored. */
-bool describe_both_stages(const tconv_layer *layer, int staging_buffers, int a_stage_taps, layer_plan *plan)
+bool describe_both_stages(int staging_buffers, int a_stage_taps, layer_plan *plan)
 {
     if (staging_buffers > 0) {
-        if (!describe_stages(layer, 0, a_stage_taps, plan))
+        if (!describe_stages(0, a_stage_taps, plan))
             return false;
         plan->without_epilogue_warps = {plan->parameters.tables, plan->parameters.b_stages, plan->parameters.a_stages};
     }
-    return describe_stages(layer, staging_buffers, a_stage_taps, plan);
+    return describe_stages(staging_buffers, a_stage_taps, plan);
 }
 
 /* The taps of the phase with the fewest. */
@@ -102,7 +102,7 @@ bool choose_stages(const search *in, const tile_choice *choice, const tconv_cuda
     for (int staging_buffers = always || pairs ? MAX_STAGING_BUFFERS : 0;;
          staging_buffers = always ? staging_buffers / 2 : 0) {
         for (int a_stage_taps = 1; a_stage_taps <= most_a_stage_taps(layer, plan); a_stage_taps++)
-            if (describe_both_stages(layer, staging_buffers, a_stage_taps, &with)) {
+            if (describe_both_stages(staging_buffers, a_stage_taps, &with)) {
                 int *before = tried[a_stage_taps];
                 if (always && with.parameters.b_stages == before[0] && with.parameters.a_stages == before[1])
                     continue; /* beside as many stages, fewer staging buffers take no less */
