@@ -42,6 +42,7 @@ constexpr way WAYS[] = {{IN_PLACE, false, false, true},
                         {SPLIT, true, false},
                         {SPLIT, false, true}};
 
+constexpr double PARTS_TIMES = 1.08; /* that a plan of parts is taken to need longer than predicted (dcgan_1) */
 constexpr int64_t PARTS[] = {1, 2, 3, 4, 8, 16}; /* of the channels that are summed */
 
 /* Whether an axis may be read as it lies: it has one plane, and forward's paddings are not negative. An axis of one
@@ -366,8 +367,9 @@ const char *make_plan(const tconv_layer *layer, double limit, plan *made, tconv_
                 continue;
             const double most = least + model::packing_seconds(layer); /* that may be saved */
             const char *refusal = plan_way(layer, way, parts, least < DBL_MAX ? most : 0, made, work);
-            const double seconds =
-                refusal == NULL ? model::seconds_of(&machine, work) + seconds_of_weights(layer, made) : DBL_MAX;
+            const double seconds = refusal == NULL ? model::seconds_of(&machine, work) * (parts > 1 ? PARTS_TIMES : 1) +
+                                                         seconds_of_weights(layer, made)
+                                                   : DBL_MAX;
             why = parts == 1 ? refusal : why;
             is_best = seconds < least;
             if (is_best) {
