@@ -34,6 +34,7 @@ constexpr int MAX_M_TILES = 4;         /* of a block tile: all MMA tiles of both
 constexpr int THREADS = 512;           /* of a thread block: consumers, and as many that load and find addresses */
 constexpr int MAX_A_STAGE_TAPS = 4;    /* taps of an A stage: each is a commit group that is waited for by number */
 constexpr int MAX_STAGING_BUFFERS = 4; /* of a warpgroup: one for each half of its MMA tiles */
+constexpr int QUARTERS = 4;            /* parts of an MMA tile in staging buffers, else halves */
 constexpr int MAX_PHASES = 16;         /* of an axis: what tables of these parameters have room for */
 constexpr int MAX_COORDINATES = 768;   /* pixels of a B stage that there is a table of; of NCHW the most it may have */
 
@@ -58,12 +59,12 @@ constexpr int warp_staging_bytes(int N, int element_size)
                : WARP_M * staged_row_bytes(N, element_size);
 }
 
-/* A staging buffer between a consumer warpgroup and the epilogue warps has half of an MMA tile's pixels, one after
- * another, each with the M tile's rows; of a column pair a quarter of both MMA tiles' pixels, each warp's rows one
- * after another. */
-constexpr int staging_buffer_bytes(int N, int element_size, bool pairs)
+/* A staging buffer between a consumer warpgroup and the epilogue warps has a half of an MMA tile's pixels, or a quarter,
+ * one after another, each with the M tile's rows; of a column pair a quarter of both MMA tiles' pixels, each warp's rows
+ * one after another. */
+constexpr int staging_buffer_bytes(int N, int element_size, bool pairs, int parts)
 {
-    return MMA_M * (pairs ? staged_row_bytes(N, element_size) : N / 2 * element_size);
+    return MMA_M * (pairs ? staged_row_bytes(N, element_size) : N / parts * element_size);
 }
 
 /* A phase of one axis. */
@@ -206,8 +207,9 @@ struct config {
     int mma_tiles;  /* of a warpgroup */
     bool long_sums; /* takes any number of partial sums, else (strict f32) MAX_PLAIN_SUMS */
     kernel_function *kernel;
+    int staged_parts = 2; /* of an MMA tile, but of pairs: a staging buffer has one */
 };
-constexpr int CONFIGS = 4; /* of a mode, at most */
+constexpr int CONFIGS = 5; /* of a mode, at most */
 extern const config tf32_configs[CONFIGS];
 extern const config strict_configs[CONFIGS];
 extern const config f16_configs[CONFIGS];

@@ -64,7 +64,7 @@ bool may_have(const search *in, const tile_choice *choice, const layer_plan *pla
 bool describe_candidate(const search *in, const tile_choice *choice, double limit, layer_plan *plan)
 {
     const tconv_layer *layer = in->seen;
-    memset(plan, 0, sizeof *plan);
+    *plan = layer_plan();
     plan->mode = mode_of(layer);
     plan->config = configs_of(in)[choice->config];
     plan->output_bytes = in->output_bytes;

@@ -201,7 +201,8 @@ void count_stages(const layer_plan *plan, tconv_cuda_work *work)
     work->overlaps = of->epilogue_warps;
     const double sums = (double)of->m_tiles * MMA_M * of->block_n * plan->output_bytes;
     const double staged =
-        (double)WARPGROUPS * of->staging_buffers * staging_buffer_bytes(plan->config.N, plan->output_bytes, of->paired);
+        (double)WARPGROUPS * of->staging_buffers *
+        staging_buffer_bytes(plan->config.N, plan->output_bytes, of->paired, plan->config.staged_parts);
     work->exposed = of->epilogue_warps ? fmax(0, 1 - staged / sums) : 0;
 }
 
