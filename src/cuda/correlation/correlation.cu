@@ -23,8 +23,9 @@
  * Groups stay groups. Zeros stand for outputs that are not there and, in phases of fewer taps, for weights: they are
  * multiplied in every dtype, so that NaN and Inf go where the header has them for tensor cores.
  *
- * In f32 a layer of few elements has its sums cut into parts of (plane, output channel), or in place of output channels, as
- * channel groups, so that there are more tiles; partial sums are added by a launch behind.
+ * A layer of few elements has its sums cut into parts of (plane, output channel), or in place of output channels, as
+ * channel groups, so that there are more tiles; partial sums are f32, and added by a launch behind. In 16 bits it is
+ * cuda_igemm in place alone that has such.
  *
  * Numeric order: that of the implementation, over (plane, output channel) for input channels, or in place over planes and
  * output channels as its kernel walks over phases; then parts, in double. It depends on the layer and the device alone.
@@ -131,7 +132,7 @@ tconv_status add_sums(const tconv_layer *layer, const plan *made, void *dst, con
 {
     sum_shape shape = made->sums;
     shape.from = reinterpret_cast<float *>(static_cast<char *>(arguments->scratch) + made->depth_bytes);
-    shape.to = static_cast<float *>(dst);
+    shape.to = dst;
     return on_device(layer->target.device, issue,
                      [&] { return add_parts(&layer->problem, &shape, arguments->stream, issue); });
 }

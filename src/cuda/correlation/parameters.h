@@ -45,7 +45,7 @@ struct weight_shape {
 /* Partial sums, of each part of the channels that are summed, to be added. */
 struct sum_shape {
     const float *from;
-    float *to;
+    void *to;
     tconv_strides from_strides, to_strides; /* elements */
     int parts;
     int count; /* of sums */

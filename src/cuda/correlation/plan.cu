@@ -7,6 +7,7 @@
 
 #include "../../core/checked.h"
 #include "../cuda_backend.h"
+#include "../igemm/sums.h"
 #include "../model/planned.h"
 
 namespace tconv::correlation
@@ -41,6 +42,7 @@ constexpr way WAYS[] = {{IN_PLACE, false, false, true},
                         {SPLIT, true, false},
                         {SPLIT, false, true}};
 
+constexpr double PARTS_TIMES = 1.08; /* that a plan of parts is taken to need longer than predicted (dcgan_1) */
 constexpr int64_t PARTS[] = {1, 2, 3, 4, 8, 16}; /* of the channels that are summed */
 
 /* Whether an axis may be read as it lies: it has one plane, and forward's paddings are not negative. An axis of one
@@ -177,8 +179,18 @@ bool has_long_sums(const tconv_layer *derived)
     return terms > MAX_TENSOR_TERMS && !model::is_strict(derived);
 }
 
+/* Whether an implementation may compute the derived layer. One whose plan has another's in it (cuda_columns) has no room. */
+bool may_compute(const tconv_implementation *by, const plan *made, bool is_long)
+{
+    const bool fits =
+        by->plan_bytes <= sizeof made->made && (by->dtypes & TCONV_DTYPE_BIT(made->derived.problem.dtype));
+    return fits && !(is_long && by != &tconv_cuda_general) &&
+           !(is_in_place(made) && by != &tconv_cuda_igemm && by != &tconv_cuda_cells) &&
+           !(made->source == TRANSPOSED && by != &tconv_cuda_igemm);
+}
+
 /* Finds the implementation that is predicted to be fastest with the derived layer; NULL where none takes less than a
- * limit, 0 for none. One whose plan has another's in it (cuda_columns) has no room. */
+ * limit, 0 for none. In 16 bits, parts are cuda_igemm's that has sums in f32 for outputs. */
 const tconv_implementation *choose_inner(double limit, plan *made)
 {
     const tconv_cuda_machine machine = model::machine_of(&made->derived);
@@ -189,11 +201,13 @@ const tconv_implementation *choose_inner(double limit, plan *made)
         return NULL;
     for (size_t i = 0; tconv_cuda_implementations[i] != NULL; i++) {
         const tconv_implementation *by = tconv_cuda_implementations[i];
-        if (by->plan_bytes > sizeof made->made || !(by->dtypes & TCONV_DTYPE_BIT(made->derived.problem.dtype)) ||
-            (is_long && by != &tconv_cuda_general) ||
-            (is_in_place(made) && by != &tconv_cuda_igemm && by != &tconv_cuda_cells) ||
-            (made->source == TRANSPOSED && by != &tconv_cuda_igemm))
+        if (!may_compute(by, made, is_long))
             continue;
+        if (made->parts > 1 && made->derived.problem.element_size == 2) {
+            if (by != &tconv_cuda_igemm)
+                continue;
+            by = &igemm::sums;
+        }
         const double seconds = plan_inner(by, limit, made, NULL).prediction.seconds;
         if (seconds > 0 && (limit <= 0 || seconds < limit)) {
             best = by;
@@ -289,14 +303,16 @@ bool plan_best_chunks(const tconv_layer *layer, int64_t channels, plan *made, tc
     return plan_chunks(layer, channels, made, work) < DBL_MAX; /* once more, for a plan stays where it was made */
 }
 
-/* Whether channels of a chunk may be summed in so many parts, whole K-blocks of 128 bytes each: in f32, where a tile of 64
- * x 128 for each multiprocessor is more than there is. */
+/* Whether channels of a chunk may be summed in so many parts, whole K-blocks of 128 bytes each: where a tile of 64 x 128
+ * for each multiprocessor is more than there is. */
 bool may_have_parts(const tconv_layer *layer, int64_t channels, int64_t parts, const plan *made)
 {
     const tconv_problem *problem = &layer->problem;
     const double elements =
         (double)made->images * (double)problem->in_channels * (double)made->chunk_rows * (double)made->chunk_columns;
-    return parts == 1 || (problem->dtype == TCONV_F32 && problem->groups == 1 && channels % (parts * 32) == 0 &&
+    const int64_t k_block = 128 / (int64_t)problem->element_size;
+    return parts == 1 || ((problem->dtype == TCONV_F32 || (problem->element_size == 2 && is_in_place(made))) &&
+                          problem->groups == 1 && channels % (parts * k_block) == 0 &&
                           elements < 64.0 * 128.0 * layer->target.multiprocessors &&
                           (double)parts * elements * sizeof(float) <= (double)MAX_SCRATCH);
 }
@@ -351,8 +367,9 @@ const char *make_plan(const tconv_layer *layer, double limit, plan *made, tconv_
                 continue;
             const double most = least + model::packing_seconds(layer); /* that may be saved */
             const char *refusal = plan_way(layer, way, parts, least < DBL_MAX ? most : 0, made, work);
-            const double seconds =
-                refusal == NULL ? model::seconds_of(&machine, work) + seconds_of_weights(layer, made) : DBL_MAX;
+            const double seconds = refusal == NULL ? model::seconds_of(&machine, work) * (parts > 1 ? PARTS_TIMES : 1) +
+                                                         seconds_of_weights(layer, made)
+                                                   : DBL_MAX;
             why = parts == 1 ? refusal : why;
             is_best = seconds < least;
             if (is_best) {

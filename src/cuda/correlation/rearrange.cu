@@ -6,6 +6,7 @@
 #include "parameters.h"
 
 #include "../../core/checked.h"
+#include "../numeric/element.cuh"
 #include "../ptx/dependent_launch.cuh"
 #include "../runtime/launch.h"
 
@@ -208,7 +209,8 @@ __global__ void __launch_bounds__(THREADS) derive(const __grid_constant__ weight
 }
 
 /* Adds partial sums in double, neighbours as they lie. */
-template <bool channels_last> __global__ void __launch_bounds__(THREADS) add(const __grid_constant__ sum_shape of)
+template <class Element, bool channels_last>
+__global__ void __launch_bounds__(THREADS) add(const __grid_constant__ sum_shape of)
 {
     for (int64_t i = blockIdx.x * (int64_t)THREADS + threadIdx.x; i < of.count; i += gridDim.x * (int64_t)THREADS) {
         const quotient first = divide((int)i, channels_last ? of.channels : of.columns);
@@ -222,8 +224,14 @@ template <bool channels_last> __global__ void __launch_bounds__(THREADS) add(con
         double sum = 0;
         for (int p = 0; p < of.parts; p++)
             sum += part[p * pitch];
-        of.to[third.whole * to.n + channel * to.c + row * to.h + (int64_t)column * to.w] = (float)sum;
+        static_cast<Element *>(of.to)[third.whole * to.n + channel * to.c + row * to.h + (int64_t)column * to.w] =
+            from_compute<Element>((float)sum);
     }
+}
+
+template <class Element> const void *add_of(bool channels_last)
+{
+    return channels_last ? (const void *)add<Element, true> : (const void *)add<Element, false>;
 }
 
 tconv_status launch_lines(const void *kernel, int64_t lines, int lanes_log2, bool overlaps, void **arguments,
@@ -362,7 +370,10 @@ tconv_status add_parts(const tconv_problem *problem, const sum_shape *shape, voi
 {
     sum_shape of = *shape;
     void *arguments[] = {&of};
-    const void *const kernel = problem->layout == TCONV_NHWC ? (const void *)add<true> : (const void *)add<false>;
+    const bool channels_last = problem->layout == TCONV_NHWC;
+    const void *const kernel = problem->dtype == TCONV_F16    ? add_of<__half>(channels_last)
+                               : problem->dtype == TCONV_BF16 ? add_of<__nv_bfloat16>(channels_last)
+                                                              : add_of<float>(channels_last);
     return launch_lines(kernel, of.count, 0, false, arguments, stream, issue);
 }
 

@@ -219,7 +219,7 @@ template <class Mode, int N>
 __device__ __forceinline__ void stage_mma_half(const parameters &layer, const float (&sums)[N / 2], int first,
                                                const float (&bias)[2], uint32_t staged, int lane)
 {
-    using Element = typename Mode::Element;
+    using Element = typename Mode::Output;
     if (layer.dst_channels_last)
         stage_pixels<Element, N / 4, STAGED_PIXEL_BYTES<Element>, 0>(
             staged, 0, lane, [&](int i) { return sums[first + i] + bias[i / 2 % 2]; });
@@ -263,10 +263,10 @@ template <class Element> using two_columns = std::conditional_t<sizeof(Element) 
 template <class Mode, int N>
 __device__ __forceinline__ void store_pair_quarter(const parameters &layer, const float (&even)[N / 2],
                                                    const float (&odd)[N / 2], int first,
-                                                   const warp_destination<typename Mode::Element> &place,
+                                                   const warp_destination<typename Mode::Output> &place,
                                                    const int64_t *offset_table, uint32_t staged, int lane)
 {
-    using Element = typename Mode::Element;
+    using Element = typename Mode::Output;
     const int64_t channel_bytes = layer.to.c * (int64_t)sizeof(Element);
     __syncwarp();
     stage_pair_rows<Element, N>(even, odd, place.bias, first, staged, lane);
@@ -285,7 +285,7 @@ __device__ __forceinline__ void store_accumulators(const parameters &layer, cons
                                                    const tile_record &tile, const int64_t *offset_table,
                                                    uint32_t staged, int warp, int lane)
 {
-    using Place = warp_destination<typename Mode::Element>;
+    using Place = warp_destination<typename Mode::Output>;
     const int warpgroup = warp / WARPGROUP_WARPS;
     if constexpr (PAIRS<Mode>)
         if (layer.paired) {
@@ -310,7 +310,7 @@ __device__ __forceinline__ void store_accumulators(const parameters &layer, cons
             if (i == half)
                 stage_mma_half<Mode, N>(layer, sums[i / 2], i % 2 * (N / 4), place.bias, staged, lane);
         __syncwarp();
-        store_mma_half<typename Mode::Element, N>(
+        store_mma_half<typename Mode::Output, N>(
             layer, place, offset_table + layer.mma_position[warpgroup][mma] + half % 2 * (N / 2), staged, lane);
     }
 }

@@ -8,12 +8,13 @@
 namespace tconv::igemm
 {
 
-/* A staging buffer with half of an MMA tile: a pixel's 64 channels are vectors of 16 bytes, swizzled by the pixel, so
+/* A staging buffer with a part of an MMA tile: a pixel's 64 channels are vectors of 16 bytes, swizzled by the pixel, so
  * that neither side has bank conflicts. Eight pixels whose accumulators a warp has at once differ in the bits of the
  * mask. */
 template <class Element> constexpr int STAGING_PIXEL_BYTES = MMA_M *(int)sizeof(Element);
-template <class Element, int N, bool pairs>
-constexpr int STAGING_BUFFER_BYTES = staging_buffer_bytes(N, sizeof(Element), pairs);
+template <class Mode, int N, bool pairs>
+constexpr uint32_t STAGED_PART_BYTES = staging_buffer_bytes(N, sizeof(typename Mode::Output), pairs,
+                                                            Mode::STAGED_PARTS);
 template <class Element> constexpr int SWIZZLE_MASK = sizeof(Element) == 4 ? 6 : 7;
 
 /* The staging buffers of a warpgroup. */
@@ -21,7 +22,7 @@ template <class Mode, int N, bool pairs>
 __device__ __forceinline__ stage_ring staging_buffers(const parameters &layer, const shared_layout &shared,
                                                       int warpgroup)
 {
-    constexpr uint32_t bytes = STAGING_BUFFER_BYTES<typename Mode::Element, N, pairs>;
+    constexpr uint32_t bytes = STAGED_PART_BYTES<Mode, N, pairs>;
     return {shared.staging_barriers + warpgroup * (8 * STAGE_BARRIERS),
             shared.staging + warpgroup * layer.staging_buffers * bytes, bytes, layer.staging_buffers};
 }
@@ -35,8 +36,8 @@ __device__ __forceinline__ void stage_accumulators(const parameters &layer, cons
                                                    const float (&sums)[Mode::MMA_TILES][N / 2], const tile_record &tile,
                                                    pipeline_state &staging, int warp, int lane)
 {
-    using Element = typename Mode::Element;
-    constexpr int PARTS = pairs ? 4 : 2;
+    using Element = typename Mode::Output;
+    constexpr int PARTS = pairs ? QUARTERS : Mode::STAGED_PARTS;
     const int warpgroup = warp / WARPGROUP_WARPS, warp_rows = warp % WARPGROUP_WARPS,
               row = warp_rows * WARP_M + lane / 4;
     const stage_ring buffers = staging_buffers<Mode, N, pairs>(layer, shared, warpgroup);
@@ -57,7 +58,7 @@ __device__ __forceinline__ void stage_accumulators(const parameters &layer, cons
                 stage_pair_rows<Element, N>(sums[0], sums[1], bias, first,
                                             staged + warp_rows * WARP_STRIP_BYTES<Element, N>, lane);
             else
-                stage_pixels<Element, N / 4, STAGING_PIXEL_BYTES<Element>, SWIZZLE_MASK<Element>>(
+                stage_pixels<Element, N / 2 / PARTS, STAGING_PIXEL_BYTES<Element>, SWIZZLE_MASK<Element>>(
                     staged, warp_rows, lane, [&](int i) { return sums[mma][first + i] + bias[i / 2 % 2]; });
             __syncwarp();
             signal_for_warp(buffer.full(), lane);
@@ -67,20 +68,22 @@ __device__ __forceinline__ void stage_accumulators(const parameters &layer, cons
     staging = buffer.state;
 }
 
-/* Stores an epilogue warp's share of half of an MMA tile. */
+/* Stores an epilogue warp's share of a part of an MMA tile. */
 template <class Mode, int N>
-__device__ __forceinline__ void store_staged_half(const parameters &layer, const tile_record &tile, int m_tile,
+__device__ __forceinline__ void store_staged_part(const parameters &layer, const tile_record &tile, int m_tile,
                                                   const int64_t *offset_table, uint32_t buffer, int warp, int lane)
 {
-    using Element = typename Mode::Element;
+    using Element = typename Mode::Output;
     const int channels = min(MMA_M, tile.channels[m_tile]);
     char *dst = static_cast<char *>(layer.dst) + tile.offset[m_tile];
     if (layer.store_vectors)
-        store_pixels<Element, uint4, N / 2, MMA_M, WARPGROUP_EPILOGUE_WARPS, STAGING_PIXEL_BYTES<Element>,
-                     SWIZZLE_MASK<Element>>(dst, channels, offset_table, buffer, warp, lane);
+        store_pixels<Element, uint4, N / Mode::STAGED_PARTS, MMA_M, WARPGROUP_EPILOGUE_WARPS,
+                     STAGING_PIXEL_BYTES<Element>, SWIZZLE_MASK<Element>>(dst, channels, offset_table, buffer, warp,
+                                                                          lane);
     else
-        store_pixels<Element, Element, N / 2, MMA_M, WARPGROUP_EPILOGUE_WARPS, STAGING_PIXEL_BYTES<Element>,
-                     SWIZZLE_MASK<Element>>(dst, channels, offset_table, buffer, warp, lane);
+        store_pixels<Element, Element, N / Mode::STAGED_PARTS, MMA_M, WARPGROUP_EPILOGUE_WARPS,
+                     STAGING_PIXEL_BYTES<Element>, SWIZZLE_MASK<Element>>(dst, channels, offset_table, buffer, warp,
+                                                                          lane);
 }
 
 /* Stores an epilogue warp's share of a quarter of a pair. */
@@ -88,7 +91,7 @@ template <class Mode, int N>
 __device__ __forceinline__ void store_staged_quarter(const parameters &layer, const tile_record &tile, int m_tile,
                                                      const int64_t *offset_table, uint32_t buffer, int warp, int lane)
 {
-    using Element = typename Mode::Element;
+    using Element = typename Mode::Output;
     const int64_t channel_bytes = layer.to.c * (int64_t)sizeof(Element);
 #pragma unroll 1
     for (int warp_rows = warp; warp_rows < WARPGROUP_WARPS; warp_rows += WARPGROUP_EPILOGUE_WARPS) {
@@ -104,7 +107,7 @@ __device__ __forceinline__ void store_staged_quarter(const parameters &layer, co
 template <class Mode, int N, bool pairs>
 __device__ __forceinline__ void run_epilogue(const parameters &layer, const shared_layout &shared, int storer, int lane)
 {
-    constexpr int PARTS = pairs ? 4 : 2;
+    constexpr int PARTS = pairs ? QUARTERS : Mode::STAGED_PARTS;
     const int warpgroup = storer / WARPGROUP_EPILOGUE_WARPS, warp = storer % WARPGROUP_EPILOGUE_WARPS;
     const stage_ring buffers = staging_buffers<Mode, N, pairs>(layer, shared, warpgroup);
     stage_walk table(shared.tables, 0), buffer(buffers, 0);
@@ -125,7 +128,7 @@ __device__ __forceinline__ void run_epilogue(const parameters &layer, const shar
                 if constexpr (pairs)
                     store_staged_quarter<Mode, N>(layer, tile, m_tile, offset_table, staged, warp, lane);
                 else
-                    store_staged_half<Mode, N>(layer, tile, m_tile, offset_table, staged, warp, lane);
+                    store_staged_part<Mode, N>(layer, tile, m_tile, offset_table, staged, warp, lane);
                 __syncwarp();
                 signal_for_warp(buffer.empty(), lane);
                 buffer.next();

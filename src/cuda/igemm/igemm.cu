@@ -23,6 +23,7 @@
 #include "../maps/hopper.h"
 #include "../model/planned.h"
 #include "plan.h"
+#include "sums.h"
 
 #include <cstdio>
 
@@ -136,15 +137,26 @@ tensor_map_recipe describe_map(const tconv_layer *seen, const layer_plan *plan)
                 {(cuuint64_t)of->from.c * element, image, image},
                 {(cuuint32_t)of->box_columns, channels, images, 1},
                 false};
-    return {problem->dtype,
-            of->pixel_bytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
-            NULL,
-            {all_channels, (cuuint64_t)of->in_columns, (cuuint64_t)of->in_rows, (cuuint64_t)of->images},
-            {(cuuint64_t)of->from.w * element, (cuuint64_t)of->from.h * element, image},
-            {channels, span((cuuint32_t)of->box_columns, column_step),
-             span((cuuint32_t)(of->image_pixels / of->pitch), row_step), images},
-            plan->mode == MODE_TF32,
-            {1, column_step, row_step, 1}};
+    tensor_map_recipe map = {
+        problem->dtype,
+        of->pixel_bytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
+        NULL,
+        {all_channels, (cuuint64_t)of->in_columns, (cuuint64_t)of->in_rows, (cuuint64_t)of->images},
+        {(cuuint64_t)of->from.w * element, (cuuint64_t)of->from.h * element, image},
+        {channels, span((cuuint32_t)of->box_columns, column_step),
+         span((cuuint32_t)(of->image_pixels / of->pitch), row_step), images},
+        plan->mode == MODE_TF32,
+        {1, column_step, row_step, 1}};
+    if (of->im2col) {
+        const int last_column = of->first_column + (of->flat_columns - 1) * of->src_column_stride;
+        const int last_row = of->first_row + (of->flat_rows - 1) * of->src_row_stride;
+        map.im2col_pixels = (cuuint32_t)of->stage_pixels;
+        map.lower[0] = of->first_column;
+        map.lower[1] = of->first_row;
+        map.upper[0] = last_column - (of->in_columns - 1);
+        map.upper[1] = last_row - (of->in_rows - 1);
+    }
+    return map;
 }
 
 constexpr int64_t SECTOR_BYTES = 32; /* of the second-level cache */
@@ -207,7 +219,7 @@ void describe_launch(const tconv_layer *layer, const layer_view *view, planned_l
         made->src = describe_map(&view->layer, &made->plan);
     if (may_read_weights(view, &made->plan))
         made->map_of_weights = describe_map_of_weights(&view->layer, &made->plan);
-    made->vector_bytes = vector_bytes_of(of, (int64_t)layer->problem.element_size);
+    made->vector_bytes = vector_bytes_of(of, made->plan.output_bytes);
     made->grid = {(const void *)made->plan.config.kernel, tconv_min(of->tiles, layer->target.multiprocessors), THREADS,
                   SHARED_MEMORY, false};
 }
@@ -219,10 +231,10 @@ bool reads_weights(const planned_layer *made)
 }
 
 /* Plans a view of the layer, to take less than a limit. Returns why not, or NULL. */
-const char *plan_view(const tconv_layer *layer, const layer_view *view, double limit, layer_plan *plan,
+const char *plan_view(const tconv_layer *layer, const layer_view *view, bool sums, double limit, layer_plan *plan,
                       tconv_cuda_work *work)
 {
-    const search in = begin_search(layer, view, limit);
+    const search in = begin_search(layer, view, sums, limit);
     const char *why = why_not(&view->layer);
     if (why == NULL && !choose(&in, plan))
         why = limit > 0 ? TCONV_NO_FASTER : "no tile fits in shared memory";
@@ -231,7 +243,7 @@ const char *plan_view(const tconv_layer *layer, const layer_view *view, double l
     return why;
 }
 
-tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *planned, tconv_issue *issue)
+tconv_status plan_outputs(const tconv_layer *layer, bool sums, void *to, tconv_planned *planned, tconv_issue *issue)
 {
     planned_layer *made = (planned_layer *)to;
     parameters *of = &made->plan.parameters;
@@ -240,11 +252,12 @@ tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *plann
     int64_t size;
     init_view(&views[0], layer);
     const layer_view *view = &views[0];
-    const char *why = plan_view(layer, view, planned->limit, &made->plan, &work);
+    const char *why = plan_view(layer, view, sums, planned->limit, &made->plan, &work);
     if (init_filled_view(&views[1], layer)) {
         layer_plan plan = {};
         tconv_cuda_work filled;
-        if (plan_view(layer, &views[1], why == NULL ? made->plan.seconds : planned->limit, &plan, &filled) == NULL &&
+        if (plan_view(layer, &views[1], sums, why == NULL ? made->plan.seconds : planned->limit, &plan, &filled) ==
+                NULL &&
             (why != NULL || compared_seconds(layer, &plan) < WORTH_FILLING * compared_seconds(layer, &made->plan))) {
             view = &views[1];
             why = NULL;
@@ -260,13 +273,23 @@ tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *plann
     planned->sizes.packed = (size_t)size;
     planned->sizes.scratch = of->src_transposed ? (size_t)transposed_bytes(&layer->problem) : 0;
     of->runs = view->runs;
-    of->run_vector = run_vector_of(of->runs, &layer->problem.dst, (int64_t)layer->problem.element_size);
+    of->run_vector = run_vector_of(of->runs, &layer->problem.dst, made->plan.output_bytes);
     made->bias_outputs = view->channels_inside ? 1 : (int)view->outputs;
     describe_launch(layer, view, made);
     planned->sizes.reads_unpacked = reads_weights(made);
     planned->sizes.execute_packs = of->src_transposed || planned->sizes.reads_unpacked;
     model::predict(layer, &work, planned);
     return TCONV_SUCCESS;
+}
+
+tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *planned, tconv_issue *issue)
+{
+    return plan_outputs(layer, false, to, planned, issue);
+}
+
+tconv_status plan_sums(const tconv_layer *layer, void *to, tconv_planned *planned, tconv_issue *issue)
+{
+    return plan_outputs(layer, true, to, planned, issue);
 }
 
 /* Packs the weights, unless they are NULL, and transposes src, unless there is nothing to transpose. */
@@ -317,6 +340,14 @@ tconv_status fill_bias_only(const tconv_layer *layer, const parameters *of, cons
                      [&] { return general::fill_bias_only(layer, phases, arguments, issue); });
 }
 
+void leave_out_epilogue_warps(const fewer_stages *with, parameters *of)
+{
+    of->epilogue_warps = false;
+    of->tables = with->tables;
+    of->b_stages = with->b_stages;
+    of->a_stages = with->a_stages;
+}
+
 tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arguments *arguments, tconv_issue *issue)
 {
     const planned_layer *made = (const planned_layer *)from;
@@ -342,8 +373,8 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
     parameters.by_tma = parameters.by_tma && make_map(&made->src, parameters.src, &map);
     parameters.store_vectors = made->vector_bytes > 0 && (uintptr_t)arguments->dst % made->vector_bytes == 0;
     parameters.run_vector = parameters.store_vectors ? parameters.run_vector : 1;
-    parameters.epilogue_warps =
-        parameters.epilogue_warps && parameters.by_tma && (parameters.store_vectors || !parameters.paired);
+    if (parameters.epilogue_warps && !(parameters.by_tma && (parameters.store_vectors || !parameters.paired)))
+        leave_out_epilogue_warps(&made->plan.without_epilogue_warps, &parameters);
     if (has_bias_only(layer))
         status = fill_bias_only(layer, &parameters, arguments, issue);
     if (status != TCONV_SUCCESS)
@@ -373,7 +404,10 @@ void describe(const tconv_layer *layer, const void *from, char *text, size_t cap
              : !of->by_tma      ? "gathered"
              : of->raw_stages   ? "raw_stages"
                                 : "tma",
-             of->per_tap ? " per_tap=1" : "", runs, of->flat ? " flat=1" : "", of->paired ? " paired=1" : "",
+             of->im2col    ? " im2col=1"
+             : of->per_tap ? " per_tap=1"
+                           : "",
+             runs, of->flat && !of->im2col ? " flat=1" : "", of->paired ? " paired=1" : "",
              of->epilogue_warps ? " epilogue_warps=1" : "");
 }
 
@@ -388,5 +422,15 @@ extern "C" const tconv_implementation tconv_cuda_igemm = {"cuda_igemm",
                                                           execute,
                                                           describe,
                                                           false};
+
+const tconv_implementation sums = {"cuda_igemm",
+                                   TCONV_BACKEND_CUDA,
+                                   TCONV_DTYPES_TO_F32,
+                                   sizeof(planned_layer),
+                                   plan_sums,
+                                   pack_weights,
+                                   execute,
+                                   describe,
+                                   false};
 
 } // namespace tconv::igemm

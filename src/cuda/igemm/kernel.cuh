@@ -51,7 +51,7 @@ __device__ __forceinline__ void consume(const parameters &layer, const shared_la
             stage_accumulators<Mode, N, false>(layer, shared, sums.of, tile, staging, warp, lane);
         else
             store_accumulators<Mode, N>(layer, sums.of, tile, shared.offsets + table.state.at * layer.block_n,
-                                        shared.staging + warp * WARP_STAGING_BYTES<typename Mode::Element, N>, warp,
+                                        shared.staging + warp * WARP_STAGING_BYTES<typename Mode::Output, N>, warp,
                                         lane);
         __syncwarp();
         signal_for_warp(table.empty(), lane);
@@ -100,7 +100,7 @@ __global__ void TCONV_HOPPER_BOUNDS(THREADS)
     __shared__ __align__(8) uint64_t barriers[BARRIERS];
     __shared__ tile_record records[MAX_TABLES];
     const shared_layout shared = lay_out_shared_memory(
-        layer, barriers, records, CONSUMER_WARPS * WARP_STAGING_BYTES<typename Mode::Element, N>, buffers);
+        layer, barriers, records, CONSUMER_WARPS * WARP_STAGING_BYTES<typename Mode::Output, N>, buffers);
     const int warp = warp_of_block(), lane = (int)threadIdx.x % WARP;
     if (threadIdx.x == 0)
         init_barriers(shared,
@@ -141,7 +141,7 @@ __global__ void TCONV_HOPPER_BOUNDS(THREADS)
                 load_a(layer, shared);
             }
         } else {
-            find_offsets<typename Mode::Element>(layer, shared, (role - FIRST_ADDRESS_WARP) * WARP + lane);
+            find_offsets<Mode>(layer, shared, (role - FIRST_ADDRESS_WARP) * WARP + lane);
         }
     }
 #endif

@@ -6,6 +6,7 @@
 #include "../gemm/core_rows.cuh"
 #include "../gemm/pipeline.cuh"
 #include "../ptx/tma.cuh"
+#include "../ptx/tma_im2col.cuh"
 #include "tile.cuh"
 
 #include <type_traits>
@@ -13,23 +14,46 @@
 namespace tconv::igemm
 {
 
-/* The pixel of src that a B stage begins with, and its first channel. */
+/* The pixel of src that a B stage begins with, and its first channel; im2col: the pixel that its tap takes for the first
+ * position of all. */
 struct stage_origin {
     int image, row, column, channel;
-    int left; /* channels from there on */
+    int left;     /* channels from there on */
+    int position; /* im2col: the tile's first */
     __device__ __forceinline__ stage_origin(const parameters &layer, const tile_place &tile, const tap_walk &tap,
                                             int k_block)
         : image(tile.image),
           row((tile.row + (layer.per_tap ? row_shift(layer, tile, tap) : layer.first_row)) * layer.src_row_stride +
               layer.rows[tile.row_phase].src_residue),
-          column((tile.column + (layer.per_tap ? column_shift(layer, tile, tap) : layer.first_column)) *
+          column(((layer.im2col ? 0 : tile.column) +
+                  (layer.per_tap ? column_shift(layer, tile, tap) : layer.first_column)) *
                      layer.src_column_stride +
                  layer.columns[tile.column_phase].src_residue),
           channel(tile.group * layer.group_in + k_block * layer.k_block_channels),
-          left(layer.group_in - k_block * layer.k_block_channels)
+          left(layer.group_in - k_block * layer.k_block_channels), position(tile.column)
     {
     }
 };
+
+/* Where a flat position is. */
+struct position_place {
+    int image, row, column;
+    __device__ __forceinline__ position_place(const parameters &layer, int position)
+    {
+        const quotient in_rows = divide(position, layer.by_columns), in_images = divide(in_rows.whole, layer.by_rows);
+        image = in_images.whole;
+        row = in_images.rest * layer.src_row_stride;
+        column = in_rows.rest * layer.src_column_stride;
+    }
+};
+
+/* The box of an im2col stage. */
+__device__ __forceinline__ im2col_origin im2col_origin_of(const parameters &layer, const stage_origin &origin)
+{
+    const position_place place(layer, origin.position);
+    return {place.column + layer.first_column, place.row + layer.first_row, place.image,
+            (uint16_t)(origin.column - layer.first_column), (uint16_t)(origin.row - layer.first_row)};
+}
 
 /* Calls fill(stage, origin) for each B stage when it is empty. */
 template <class Fill>
@@ -63,6 +87,10 @@ __device__ __forceinline__ void load_b(const parameters &layer, const CUtensorMa
     fill_b_stages(layer, shared, [&](const stage_walk &stage, const stage_origin &origin) {
         const uint32_t full = (Mode::SPLITS ? shared.raw.barriers : shared.b.barriers) + 8 * stage.state.at;
         mbarrier_arrive_expect_tx(full, bytes);
+        if (layer.im2col) {
+            tma_load_im2col(stage.buffer(), map, origin.channel, im2col_origin_of(layer, origin), full);
+            return;
+        }
 #pragma unroll 1
         for (int box = 0; box < layer.boxes; box++)
             tma_load(stage.buffer() + box * box_bytes, map, origin.channel,
@@ -209,6 +237,10 @@ __device__ __forceinline__ uint32_t coordinates_of(const parameters &layer, cons
 
 struct pixel_coordinates {
     int image, row, column;
+    __device__ __forceinline__ pixel_coordinates(const stage_origin &origin, const position_place &place)
+        : image(place.image), row(origin.row + place.row), column(origin.column + place.column)
+    {
+    }
     __device__ __forceinline__ pixel_coordinates(const parameters &layer, const stage_origin &origin, uint32_t place)
         : image(origin.image + (int)(place >> (ROW_BITS + COLUMN_BITS))),
           row(origin.row + (int)(place >> COLUMN_BITS & ROW_MASK) * layer.src_row_stride),
@@ -221,6 +253,15 @@ struct pixel_coordinates {
                (unsigned)column < (unsigned)layer.in_columns;
     }
 };
+
+/* The coordinates of a pixel of any stage. */
+__device__ __forceinline__ pixel_coordinates find_pixel(const parameters &layer, const shared_layout &shared,
+                                                        const stage_origin &origin, int pixel)
+{
+    if (layer.im2col)
+        return pixel_coordinates(origin, position_place(layer, origin.position + pixel));
+    return pixel_coordinates(layer, origin, coordinates_of(layer, shared, pixel));
+}
 
 /* The swizzle of TMA and wgmma flips bits 4 to 6 of an address by bits 7 to 9, as far as a pixel has them. */
 __device__ __forceinline__ uint32_t swizzle_of(const parameters &layer, int pixel)
@@ -259,7 +300,7 @@ __device__ __forceinline__ void gather_pixels(const parameters &layer, const sha
     const int vectors = layer.pixel_bytes / CORE_ROW_BYTES;
 #pragma unroll 1
     for (int pixel = thread; pixel < layer.stage_pixels; pixel += LOADER_WARPS * WARP) {
-        const pixel_coordinates at(layer, origin, coordinates_of(layer, shared, pixel));
+        const pixel_coordinates at = find_pixel(layer, shared, origin, pixel);
         const int channels = at.exists(layer) ? left : 0;
         const typename Mode::Element *from =
             src + at.image * layer.from.n + at.row * layer.from.h + at.column * layer.from.w;
@@ -296,7 +337,7 @@ __device__ __forceinline__ void gather_vectors(const parameters &layer, const sh
         for (int q = 0; q < COUNT; q++) {
             const int pixel = min((number + q * STEP) >> vectors_log2, layer.stage_pixels - 1);
             const int first = ((number + q * STEP) & (vectors - 1)) * Vector::CHANNELS;
-            const pixel_coordinates at(layer, origin, coordinates_of(layer, shared, pixel));
+            const pixel_coordinates at = find_pixel(layer, shared, origin, pixel);
             const int channels = at.exists(layer) ? left - first : 0;
             const typename Mode::Element *from =
                 src + at.image * layer.from.n + at.row * layer.from.h + at.column * layer.from.w + first;

@@ -79,7 +79,7 @@ struct narrow_walk {
 
 /* Writes for each position of a tile its offset in dst, in bytes from channel 0 of its group and from what the phase
  * adds; NOWHERE for one that is not there. */
-template <class Element, class Walk>
+template <class Output, class Walk>
 __device__ __forceinline__ void fill_table(const parameters &layer, const tile_place &tile, Walk at,
                                            int64_t *offset_table, int lane)
 {
@@ -91,19 +91,20 @@ __device__ __forceinline__ void fill_table(const parameters &layer, const tile_p
         const int image = tile.image + at.image;
         const int row = layer.flat ? at.row : tile.row + at.row;
         const int column = layer.flat ? at.column : tile.column + at.column;
-        const bool of_tile = layer.flat ? pixel < layer.stage_pixels && (image < layer.images || layer.images == 1) &&
-                                              (layer.tile_images > 1 || tile.column + pixel < layer.in_columns)
-                                        : at.image < layer.tile_images && at.row < layer.tile_rows &&
-                                              at.column < layer.tile_columns && image < layer.images;
+        const bool of_tile = layer.im2col ? image < layer.images
+                             : layer.flat ? pixel < layer.stage_pixels && (image < layer.images || layer.images == 1) &&
+                                                (layer.tile_images > 1 || tile.column + pixel < layer.in_columns)
+                                          : at.image < layer.tile_images && at.row < layer.tile_rows &&
+                                                at.column < layer.tile_columns && image < layer.images;
         const int64_t cuts = (column == 0 ? cut_begin : 0) | (column == columns - 1 ? cut_end : 0);
         offset_table[pixel] =
             of_tile && row < rows && column < columns
-                ? (image * layer.to.n + row * row_step + column * column_step) * (int64_t)sizeof(Element) | cuts
+                ? (image * layer.to.n + row * row_step + column * column_step) * (int64_t)sizeof(Output) | cuts
                 : NOWHERE;
     }
 }
 
-template <class Element>
+template <class Element, class Output>
 __device__ __forceinline__ void fill_record(const parameters &layer, const tile_place &tile, tile_record &record,
                                             int lane)
 {
@@ -128,13 +129,13 @@ __device__ __forceinline__ void fill_record(const parameters &layer, const tile_
             record.offset[of_tile] =
                 (first / layer.runs.rows * layer.to.c + layer.rows[m_tile.row_phase].residue * layer.to.h +
                  layer.columns[m_tile.column_phase].residue * layer.to.w - layer.runs.begin) *
-                (int64_t)sizeof(Element);
+                (int64_t)sizeof(Output);
         }
     }
 }
 
 /* The role of the address warps: they make tables and records. */
-template <class Element>
+template <class Mode>
 __device__ __forceinline__ void find_offsets(const parameters &layer, const shared_layout &shared, int lane)
 {
     stage_walk table(shared.tables, 1);
@@ -142,12 +143,13 @@ __device__ __forceinline__ void find_offsets(const parameters &layer, const shar
         const tile_place tile = find_tile(layer, number);
         int64_t *offset_table = shared.offsets + table.state.at * layer.block_n;
         table.wait_empty();
-        fill_record<Element>(layer, tile, shared.records[table.state.at], lane);
+        fill_record<typename Mode::Element, typename Mode::Output>(layer, tile, shared.records[table.state.at], lane);
         if (layer.across > 0)
-            fill_table<Element>(layer, tile, narrow_walk(lane, layer.mma_rows, layer.across), offset_table, lane);
+            fill_table<typename Mode::Output>(layer, tile, narrow_walk(lane, layer.mma_rows, layer.across),
+                                              offset_table, lane);
         else
-            fill_table<Element>(layer, tile, pixel_walk(layer, layer.flat ? tile.column + lane : lane), offset_table,
-                                lane);
+            fill_table<typename Mode::Output>(layer, tile, pixel_walk(layer, layer.flat ? tile.column + lane : lane),
+                                              offset_table, lane);
         __syncwarp();
         signal_for_warp(table.full(), lane % WARP);
         table.next();

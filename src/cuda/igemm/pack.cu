@@ -104,7 +104,7 @@ tconv_status launch(const planned_layer *made, const src_transpose *transpose, c
     if (weights == NULL)
         order.boxes = {};
     return launch_boxes(order, mode == MODE_F16 || mode == MODE_BF16 ? 2 : 4, mode == MODE_STRICT ? 2 : 1,
-                        transpose->thread_blocks > 0 ? TRANSPOSE_SHARED_BYTES : 0, weights, packed, stream, issue);
+                        transpose->thread_blocks > 0 ? TRANSPOSE_BYTES : 0, weights, packed, stream, issue);
 }
 
 } // namespace
@@ -168,7 +168,7 @@ tconv_status transpose(const src_transpose *transpose, size_t element_size, void
     void *arguments[] = {&of};
     const launch_grid grid = {element_size == 2 ? (const void *)transpose_alone<uint16_t>
                                                 : (const void *)transpose_alone<uint32_t>,
-                              of.thread_blocks, PACK_THREADS, TRANSPOSE_SHARED_BYTES, false};
+                              of.thread_blocks, PACK_THREADS, TRANSPOSE_BYTES, false};
     return launch_kernel(&grid, arguments, stream, issue);
 }
 

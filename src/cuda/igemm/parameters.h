@@ -34,6 +34,7 @@ constexpr int MAX_M_TILES = 4;         /* of a block tile: all MMA tiles of both
 constexpr int THREADS = 512;           /* of a thread block: consumers, and as many that load and find addresses */
 constexpr int MAX_A_STAGE_TAPS = 4;    /* taps of an A stage: each is a commit group that is waited for by number */
 constexpr int MAX_STAGING_BUFFERS = 4; /* of a warpgroup: one for each half of its MMA tiles */
+constexpr int QUARTERS = 4;            /* parts of an MMA tile in staging buffers, else halves */
 constexpr int MAX_PHASES = 16;         /* of an axis: what tables of these parameters have room for */
 constexpr int MAX_COORDINATES = 768;   /* pixels of a B stage that there is a table of; of NCHW the most it may have */
 
@@ -58,12 +59,12 @@ constexpr int warp_staging_bytes(int N, int element_size)
                : WARP_M * staged_row_bytes(N, element_size);
 }
 
-/* A staging buffer between a consumer warpgroup and the epilogue warps has half of an MMA tile's pixels, one after
- * another, each with the M tile's rows; of a column pair a quarter of both MMA tiles' pixels, each warp's rows one
- * after another. */
-constexpr int staging_buffer_bytes(int N, int element_size, bool pairs)
+/* A staging buffer between a consumer warpgroup and the epilogue warps has a half of an MMA tile's pixels, or a quarter,
+ * one after another, each with the M tile's rows; of a column pair a quarter of both MMA tiles' pixels, each warp's rows
+ * one after another. */
+constexpr int staging_buffer_bytes(int N, int element_size, bool pairs, int parts)
 {
-    return MMA_M * (pairs ? staged_row_bytes(N, element_size) : N / 2 * element_size);
+    return MMA_M * (pairs ? staged_row_bytes(N, element_size) : N / parts * element_size);
 }
 
 /* A phase of one axis. */
@@ -95,11 +96,12 @@ struct parameters {
 
     bool by_tma;            /* TMA reads src; else the loader warps gather it */
     bool per_tap;           /* a B stage has the input of one tap */
+    bool im2col;            /* likewise, of positions that follow one another from row to row and image to image */
     bool src_transposed;    /* src is transposed to NHWC in the workspace, by the launch that packs the weights */
     bool src_channels_last; /* src as it is read: in NHWC, or transposed */
     bool weights_in_place;  /* TMA reads the weights where they lie, input channels inside: A tiles are swizzled */
     bool dst_channels_last;
-    bool flat;   /* positions are pixels of src, whose rows are seen as one */
+    bool flat;   /* positions are seen as one row: they are pixels of src, or im2col */
     bool merged; /* all phases have one tap, the same: their M tiles are like those of more channels */
 
     /* NCHW: the MMA tiles of a warpgroup are neighbouring column phases of the same pixels. Not merged, these are the
@@ -113,7 +115,7 @@ struct parameters {
     int images;       /* of src */
     int in_rows;      /* of src; flat: 1 */
     int in_columns;   /* of src; flat: the pixels of an image, or of all images */
-    int flat_rows;    /* of an image of src as it is */
+    int flat_rows;    /* of an image of src as it is; im2col: of positions */
     int flat_columns; /* likewise */
     int group_in;     /* input channels of a channel group */
     int group_out;    /* output channels of a channel group */
@@ -140,8 +142,8 @@ struct parameters {
     int stage_pixels;    /* pixels of a B stage */
     int box_columns;     /* columns of a TMA box; of a raw stage: pixels of a channel */
     int boxes;           /* TMA boxes of a B stage */
-    int first_row;       /* of a B stage of all taps, from the tile's first position */
-    int first_column;    /* likewise */
+    int first_row;    /* of a B stage of all taps, from the tile's first position; im2col: of the first tap's input */
+    int first_column; /* likewise */
 
     axis_phase rows[MAX_PHASES];
     axis_phase columns[MAX_PHASES];
@@ -167,7 +169,7 @@ struct parameters {
     fast_divisor by_column_tiles;
     fast_divisor by_row_tiles;
     fast_divisor by_channel_m_tiles;
-    fast_divisor by_columns; /* columns of what a tile's pixels lie in: an image of a B stage or, flat, of src */
+    fast_divisor by_columns; /* columns of what a tile's pixels lie in: an image of a B stage or flat_columns */
     fast_divisor by_rows;    /* rows likewise */
     int64_t group_a_tiles;   /* A tiles of a channel group */
     int groups;              /* channel groups */
@@ -205,12 +207,15 @@ struct config {
     int mma_tiles;  /* of a warpgroup */
     bool long_sums; /* takes any number of partial sums, else (strict f32) MAX_PLAIN_SUMS */
     kernel_function *kernel;
+    int staged_parts = 2; /* of an MMA tile, but of pairs: a staging buffer has one */
 };
-constexpr int CONFIGS = 4; /* of a mode, at most */
+constexpr int CONFIGS = 5; /* of a mode, at most */
 extern const config tf32_configs[CONFIGS];
 extern const config strict_configs[CONFIGS];
 extern const config f16_configs[CONFIGS];
 extern const config bf16_configs[CONFIGS];
+extern const config f16_sums_configs[CONFIGS]; /* dst is of f32 */
+extern const config bf16_sums_configs[CONFIGS];
 
 } // namespace tconv::igemm
 

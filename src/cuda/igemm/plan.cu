@@ -26,10 +26,11 @@ mode mode_of(const tconv_layer *layer)
     return layer->target.math == TCONV_MATH_TF32 ? MODE_TF32 : MODE_STRICT;
 }
 
-const config *configs_of(mode mode)
+const config *configs_of(const search *in)
 {
     const config *const configs[] = {tf32_configs, strict_configs, f16_configs, bf16_configs};
-    return configs[mode];
+    const config *const sums[] = {tf32_configs, strict_configs, f16_sums_configs, bf16_sums_configs};
+    return (in->sums ? sums : configs)[mode_of(in->seen)];
 }
 
 /* Tells whether src can be transposed in the workspace. */
@@ -50,10 +51,11 @@ int64_t most_partial_sums(const tconv_layer *layer, const parameters *of)
 /* Tells whether tiles may be of the plan's config. Those of fewer MMA tiles than the mode's others are for layers that
  * do not fill the multiprocessors; not where pairs are stored, or where raw stages are transposed for each tap, which
  * more tiles do more often. */
-bool may_have(const tconv_layer *layer, const tile_choice *choice, const layer_plan *plan)
+bool may_have(const search *in, const tile_choice *choice, const layer_plan *plan)
 {
+    const tconv_layer *layer = in->seen;
     const parameters *of = &plan->parameters;
-    return plan->config.mma_tiles == configs_of(plan->mode)[0].mma_tiles ||
+    return plan->config.mma_tiles == configs_of(in)[0].mma_tiles ||
            (of->tiles <= layer->target.multiprocessors && !(of->merged && has_pairs(layer, choice, of)) &&
             (of->src_channels_last || !of->per_tap));
 }
@@ -62,9 +64,10 @@ bool may_have(const tconv_layer *layer, const tile_choice *choice, const layer_p
 bool describe_candidate(const search *in, const tile_choice *choice, double limit, layer_plan *plan)
 {
     const tconv_layer *layer = in->seen;
-    memset(plan, 0, sizeof *plan);
+    *plan = layer_plan();
     plan->mode = mode_of(layer);
-    plan->config = configs_of(plan->mode)[choice->config];
+    plan->config = configs_of(in)[choice->config];
+    plan->output_bytes = in->output_bytes;
     describe_layer(layer, choice->src_transposed, plan);
     if (layer->phases_of_src && !plan->parameters.by_tma)
         return false; /* a pixel between others would be gathered one by one */
@@ -74,7 +77,7 @@ bool describe_candidate(const search *in, const tile_choice *choice, double limi
     if (!describe_tile(layer, choice, plan) ||
         (!plan->config.long_sums && most_partial_sums(layer, &plan->parameters) > MAX_PLAIN_SUMS))
         return false;
-    if (!may_have(layer, choice, plan))
+    if (!may_have(in, choice, plan))
         return false;
     const tconv_cuda_work tile = tile_work_of(in, plan);
     return !model::is_beyond(limit, &in->machine, &tile) && choose_stages(in, choice, &tile, plan);
@@ -85,7 +88,7 @@ void try_tile(const search *in, const tile_choice *choice, layer_plan *best)
 {
     const double limit = best->seconds > 0 ? best->seconds : in->limit;
     layer_plan plan;
-    if (limit > 0 && least_seconds_of(in, choice, &configs_of(mode_of(in->seen))[choice->config]) >= limit)
+    if (limit > 0 && least_seconds_of(in, choice, &configs_of(in)[choice->config]) >= limit)
         return;
     if (describe_candidate(in, choice, limit, &plan) && (limit == 0 || plan.seconds < limit))
         *best = plan;
@@ -94,7 +97,7 @@ void try_tile(const search *in, const tile_choice *choice, layer_plan *best)
 /* Tries all tiles of so many M tiles: rows of positions in equal parts, as many rows and images as fit. */
 void try_tiles(const search *in, tile_choice choice, const config *config, layer_plan *best)
 {
-    const position_space space = space_of(in->seen, choice.per_tap, choice.src_transposed);
+    const position_space space = space_of(in->seen, &choice);
     const int64_t block_n = mma_tiles_of(config) / choice.m_tiles * config->N;
     for (int64_t tiles = tconv_ceil_div(space.columns, block_n);; tiles += 1 + tiles / 8) {
         const int64_t columns = tiles == 1 && space.columns < block_n ? space.columns
@@ -138,7 +141,7 @@ int mma_tiles_of(const config *config)
 bool choose(const search *in, layer_plan *best)
 {
     const tconv_layer *layer = in->seen;
-    const config *configs = configs_of(mode_of(layer));
+    const config *configs = configs_of(in);
     /* Without a halo a plain tile is as good as a narrow one, and in NCHW a row should have many neighbours. */
     const position_space space = space_of(layer, false, false);
     const bool halo = space.row_halo + space.column_halo > 0;
@@ -152,6 +155,10 @@ bool choose(const search *in, layer_plan *best)
                     choice.per_tap = per_tap == 1;
                     try_tiles(in, choice, &configs[choice.config], best);
                 }
+                choice.im2col = may_be_im2col(layer);
+                if (choice.im2col)
+                    try_tiles(in, choice, &configs[choice.config], best);
+                choice.im2col = false;
                 if (halo &&
                     (choice.src_transposed || is_transposed_before(layer) || layer->problem.layout == TCONV_NHWC))
                     try_narrow_tiles(in, choice, &configs[choice.config], best);

@@ -29,25 +29,33 @@ struct tile_choice {
     int m_tiles; /* as in parameters */
     bool src_transposed;
     bool per_tap;
+    bool im2col; /* as in parameters */
     int across;  /* as in parameters */
     int images;  /* of a block tile */
     int rows;    /* of a block tile */
     int columns; /* of a block tile */
 };
 
+/* What shared memory has room for where no warps of their own store. */
+struct fewer_stages {
+    int tables, b_stages, a_stages;
+};
+
 struct layer_plan {
     igemm::mode mode;
     igemm::config config;
     igemm::parameters parameters; /* zeros where execute fills in; by_tma, epilogue_warps: for aligned addresses */
-    double mean_taps;             /* of a tile of the multiprocessor with most to do; of one of its src_phases */
-    double seconds;               /* predicted; 0: there is no plan yet */
+    int output_bytes;             /* of an element of dst */
+    fewer_stages without_epilogue_warps;
+    double mean_taps; /* of a tile of the multiprocessor with most to do; of one of its src_phases */
+    double seconds;   /* predicted; 0: there is no plan yet */
 };
 
 /* A layer as block tiles see it: positions, and the halo that all taps of a position span. */
 struct position_space {
     int64_t images, rows, columns;
     int64_t row_halo, column_halo;
-    bool flat;  /* the rows of an image are one row */
+    bool flat;  /* the rows of an image are one row, or im2col */
     bool whole; /* the images are one image */
 };
 
@@ -57,12 +65,15 @@ struct search {
     const tconv_layer *seen;  /* as it is planned, see layer_view */
     column_runs runs;         /* as in parameters */
     bool one_pixel;           /* as in layer_view */
+    bool sums;                /* dst is of sums in f32, whatever the dtype */
+    int output_bytes;         /* of an element of dst */
     tconv_cuda_machine machine;
     tconv_cuda_work begun; /* what the work of each candidate begins with */
     double limit;          /* seconds that a plan is to be below; 0: there is no limit */
 
     /* For least_seconds_of. */
     position_space spaces[2];  /* of tiles for one tap; of src as it is, transposed */
+    position_space im2col;     /* likewise, all positions as one row */
     double mean_taps;          /* of a tile, of all phases */
     double m_tiles;            /* of all phases and groups */
     double k_blocks, products; /* of a channel group; of a K-block, for each 64 rows and 8 positions */
@@ -111,6 +122,11 @@ int pixel_bytes_of(const tconv_problem *problem);
 bool is_transposed_before(const tconv_layer *layer);
 
 position_space space_of(const tconv_layer *layer, bool per_tap, bool src_transposed);
+position_space im2col_space_of(const tconv_layer *layer);
+position_space space_of(const tconv_layer *layer, const tile_choice *choice);
+
+/* Tells whether TMA may bring the input of a tap for positions that follow one another from row to row. */
+bool may_be_im2col(const tconv_layer *layer);
 
 /* Fills in what no choice but src_transposed changes. */
 void describe_layer(const tconv_layer *layer, bool src_transposed, layer_plan *plan);
@@ -149,7 +165,7 @@ tconv_status pack(const planned_layer *made, const src_transpose *transpose, con
 /* work.cu */
 
 /* Begins the search for the plan of a layer that is seen so. Both have to outlive it. */
-search begin_search(const tconv_layer *layer, const layer_view *view, double limit);
+search begin_search(const tconv_layer *layer, const layer_view *view, bool sums, double limit);
 
 /* The columns of a run that can be stored at once where dst begins at a multiple of them. */
 int run_vector_of(const column_runs &runs, const tconv_strides *dst, int64_t element);

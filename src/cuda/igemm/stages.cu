@@ -12,6 +12,14 @@ namespace
 /* Stages of B and of A, from the least to the most that is of use. The last pair that fits is taken. */
 constexpr int STAGES[][2] = {{2, 2}, {2, 3}, {3, 3}, {3, 4}, {4, 4}, {4, 5}, {5, 6}, {6, 6}, {7, 8}, {8, 8}};
 
+/* K-blocks of a tile, at least, for quarters of MMA tiles to be staged: outputs wait for them, but where a stage of B has
+ * one K-block a stage more is worth it. */
+constexpr double LONG_TILE = 32;
+
+/* Stages of B, at least, for which the consumers' own staging is left out beside that of the epilogue warps: tiles that
+ * only fit so took longer than predicted (kb57: 1.2 times). */
+constexpr int MANY_STAGES = 3;
+
 /* Cycles from an A stage to the next where TMA brings all that wgmma reads, however little is multiplied (measured). */
 constexpr int A_STAGE_PERIOD = 670;
 
@@ -23,32 +31,45 @@ bool has_vector_rows(const tconv_problem *problem)
 
 /* Fills in as many stages as fit, of A tiles of so many taps, beside so many staging buffers for epilogue warps (0:
  * there are none). */
-bool describe_stages(const tconv_layer *layer, int staging_buffers, int a_stage_taps, layer_plan *plan)
+bool describe_stages(int staging_buffers, int a_stage_taps, layer_plan *plan)
 {
     parameters *to = &plan->parameters;
-    const int element = (int)layer->problem.element_size;
-    /* The consumers' own staging, and the table of coordinates, are needed in any case: an address of src may be such
-     * that TMA cannot read it. */
+    const int element = plan->output_bytes;
     const size_t consumers = (size_t)WARPGROUPS * WARPGROUP_WARPS * warp_staging_bytes(plan->config.N, element) +
-                             (size_t)tconv_min(to->stage_pixels, MAX_COORDINATES) * sizeof(uint32_t),
-                 epilogue =
-                     (size_t)WARPGROUPS * staging_buffers * staging_buffer_bytes(plan->config.N, element, to->paired);
+                             (size_t)tconv_min(to->stage_pixels, MAX_COORDINATES) * sizeof(uint32_t);
+    const size_t epilogue = (size_t)WARPGROUPS * staging_buffers *
+                            staging_buffer_bytes(plan->config.N, element, to->paired, plan->config.staged_parts);
     to->tables = staging_buffers > 0 ? 3 : 2; /* the tile that is stored is another than the one that is multiplied */
-    const size_t fixed = (size_t)to->raw_stages * to->raw_stage_bytes +
-                         (size_t)to->tables * to->block_n * sizeof(int64_t) + tconv_max(consumers, epilogue);
+    const size_t others =
+        (size_t)to->raw_stages * to->raw_stage_bytes + (size_t)to->tables * to->block_n * sizeof(int64_t);
     to->epilogue_warps = staging_buffers > 0;
     to->staging_buffers = staging_buffers;
     to->a_stage_taps = a_stage_taps;
     to->b_stages = 0;
     for (size_t i = 0; i < sizeof STAGES / sizeof STAGES[0]; i++) {
-        const size_t bytes =
-            (size_t)STAGES[i][0] * to->b_stage_bytes + (size_t)STAGES[i][1] * a_stage_taps * to->a_tile_bytes + fixed;
+        const size_t staging = staging_buffers == 0          ? consumers
+                               : STAGES[i][0] >= MANY_STAGES ? epilogue
+                                                             : tconv_max(consumers, epilogue);
+        const size_t bytes = (size_t)STAGES[i][0] * to->b_stage_bytes +
+                             (size_t)STAGES[i][1] * a_stage_taps * to->a_tile_bytes + others + staging;
         if (bytes <= (size_t)SHARED_MEMORY) {
             to->b_stages = STAGES[i][0];
             to->a_stages = STAGES[i][1];
         }
     }
     return to->b_stages > 0;
+}
+
+/* The same, and fills in the stages that there are without epilogue warps: addresses may be such that TMA cannot read
+ * src, or vectors cannot be stored. */
+bool describe_both_stages(int staging_buffers, int a_stage_taps, layer_plan *plan)
+{
+    if (staging_buffers > 0) {
+        if (!describe_stages(0, a_stage_taps, plan))
+            return false;
+        plan->without_epilogue_warps = {plan->parameters.tables, plan->parameters.b_stages, plan->parameters.a_stages};
+    }
+    return describe_stages(staging_buffers, a_stage_taps, plan);
 }
 
 /* The taps of the phase with the fewest. */
@@ -70,6 +91,26 @@ int most_a_stage_taps(const tconv_layer *layer, const layer_plan *plan)
     return of->per_tap || !is_fed_by_tma(plan) || cycles > A_STAGE_PERIOD ? 1 : (int)tconv_min(taps, MAX_A_STAGE_TAPS);
 }
 
+/* Plans the stages beside staging buffers, if that takes less than the plan so far. before: those of each length of an A
+ * stage with more staging buffers, beside as many of which fewer staging buffers take no less. */
+void try_staging(const search *in, int staging_buffers, const layer_plan &tile, tconv_cuda_work *work, int (*before)[2],
+                 layer_plan *plan)
+{
+    layer_plan with = tile;
+    for (int taps = 1; taps <= most_a_stage_taps(in->seen, &tile); taps++) {
+        if (!describe_both_stages(staging_buffers, taps, &with) ||
+            (staging_buffers > 0 && with.parameters.b_stages == before[taps][0] &&
+             with.parameters.a_stages == before[taps][1]))
+            continue;
+        before[taps][0] = with.parameters.b_stages;
+        before[taps][1] = with.parameters.a_stages;
+        count_stages(&with, work);
+        with.seconds = model::seconds_of(&in->machine, work);
+        if (plan->seconds == 0 || with.seconds < plan->seconds)
+            *plan = with;
+    }
+}
+
 } // namespace
 
 bool is_fed_by_tma(const layer_plan *plan)
@@ -85,26 +126,20 @@ bool choose_stages(const search *in, const tile_choice *choice, const tconv_cuda
      * epilogue warps are few, and the consumers should not wait for them. */
     const bool fed = is_fed_by_tma(plan), always = fed && plan->parameters.dst_channels_last;
     const bool pairs = fed && plan->parameters.paired && choice->across > 0 && has_vector_rows(&layer->problem);
-    layer_plan with = *plan;
+    const layer_plan of_tile = *plan;
     tconv_cuda_work work = *tile;
-    int tried[MAX_A_STAGE_TAPS + 1][2] = {}; /* stages of B and of A with more staging buffers */
-    for (int staging_buffers = always || pairs ? MAX_STAGING_BUFFERS : 0;;
-         staging_buffers = always ? staging_buffers / 2 : 0) {
-        for (int a_stage_taps = 1; a_stage_taps <= most_a_stage_taps(layer, plan); a_stage_taps++)
-            if (describe_stages(layer, staging_buffers, a_stage_taps, &with)) {
-                int *before = tried[a_stage_taps];
-                if (always && with.parameters.b_stages == before[0] && with.parameters.a_stages == before[1])
-                    continue; /* beside as many stages, fewer staging buffers take no less */
-                before[0] = with.parameters.b_stages;
-                before[1] = with.parameters.a_stages;
-                count_stages(&with, &work);
-                with.seconds = model::seconds_of(&in->machine, &work);
-                if (plan->seconds == 0 || with.seconds < plan->seconds)
-                    *plan = with;
-            }
-        if (staging_buffers <= (always ? 1 : 0))
-            break;
+    int before[MAX_A_STAGE_TAPS + 1][2] = {};
+    const bool one_tap = plan->parameters.per_tap || plan->mean_taps == 1;
+    const bool quarters = plan->config.staged_parts == QUARTERS;
+    if (quarters) {
+        if (always && one_tap && tile->k_blocks >= LONG_TILE)
+            try_staging(in, 1, of_tile, &work, before, plan);
+        return plan->seconds > 0;
     }
+    for (int buffers = always || pairs ? MAX_STAGING_BUFFERS : 0; buffers > 0; buffers = always ? buffers / 2 : 0)
+        try_staging(in, buffers, of_tile, &work, before, plan);
+    if (!always)
+        try_staging(in, 0, of_tile, &work, before, plan);
     return plan->seconds > 0;
 }
 

@@ -102,10 +102,46 @@ bool tma_steps_over(const tconv_layer *layer)
     return !layer->phases_of_src || (layer->rows.stride <= MAX_BOX_STEP && layer->columns.stride <= MAX_BOX_STEP);
 }
 
+/* How far apart the inputs of the taps are that are first and last, in elements of src, where phases are those of src. */
+struct tap_span {
+    int64_t first, last;
+};
+tap_span tap_span_of(const tconv_phase_table *table)
+{
+    tap_span span = {table->phases[0].residue, table->phases[0].residue};
+    for (int64_t i = 0; i < table->count; i++) {
+        const tconv_phase *phase = &table->phases[i];
+        const int64_t first = phase->first_shift * table->stride + phase->residue;
+        const int64_t last = first - (phase->taps - 1) * table->shift_step * table->stride;
+        span.first = tconv_min(span.first, tconv_min(first, last));
+        span.last = tconv_max(span.last, tconv_max(first, last));
+    }
+    return span;
+}
+
+/* The corners of the inputs that an axis's first taps take: the last position's is as far from src's last. */
+bool has_im2col_corners(const tconv_phase_table *table, int64_t in)
+{
+    const tap_span span = tap_span_of(table);
+    const int64_t upper = span.first + (most_outputs(table) - 1) * table->stride - (in - 1);
+    const auto fits = [](int64_t corner) { return corner >= MIN_IM2COL_CORNER && corner <= MAX_IM2COL_CORNER; };
+    return fits(span.first) && fits(upper) && span.last - span.first <= MAX_IM2COL_OFFSET;
+}
+
 /* The pixels of a box along an axis, at most, that lie so far apart. */
 int64_t most_box_pixels(int64_t stride)
 {
     return (MAX_TMA_BOX - 1) / stride + 1;
+}
+
+/* Fills in where positions are that follow one another from row to row. */
+void describe_im2col(const tconv_layer *layer, parameters *to)
+{
+    to->im2col = to->flat = true;
+    to->flat_rows = (int)most_outputs(&layer->rows);
+    to->flat_columns = (int)most_outputs(&layer->columns);
+    to->first_row = (int)tap_span_of(&layer->rows).first;
+    to->first_column = (int)tap_span_of(&layer->columns).first;
 }
 
 /* Fills in raw stages, where TMA can read NCHW: it brings of each channel a run of pixels, of whole images or, where
@@ -200,6 +236,28 @@ position_space space_of(const tconv_layer *layer, bool per_tap, bool src_transpo
     return space;
 }
 
+position_space im2col_space_of(const tconv_layer *layer)
+{
+    position_space space = space_of(layer, true, false);
+    space.columns *= space.rows * space.images;
+    space.rows = space.images = 1;
+    space.flat = space.whole = true;
+    return space;
+}
+
+position_space space_of(const tconv_layer *layer, const tile_choice *choice)
+{
+    return choice->im2col ? im2col_space_of(layer) : space_of(layer, choice->per_tap, choice->src_transposed);
+}
+
+bool may_be_im2col(const tconv_layer *layer)
+{
+    const tconv_problem *problem = &layer->problem;
+    return layer->phases_of_src && tma_steps_over(layer) && problem->batch > 0 &&
+           im2col_space_of(layer).columns < HOPPER_MAX_EXTENT && has_im2col_corners(&layer->rows, problem->h.in) &&
+           has_im2col_corners(&layer->columns, problem->w.in);
+}
+
 void describe_layer(const tconv_layer *layer, bool src_transposed, layer_plan *plan)
 {
     const tconv_problem *problem = &layer->problem;
@@ -289,7 +347,7 @@ void describe_divisors(parameters *to)
 bool describe_tile(const tconv_layer *layer, const tile_choice *choice, layer_plan *plan)
 {
     parameters *to = &plan->parameters;
-    const position_space space = space_of(layer, choice->per_tap, choice->src_transposed);
+    const position_space space = space_of(layer, choice);
     const int64_t block_n = mma_tiles_of(&plan->config) / choice->m_tiles * plan->config.N;
     to->block_n = (int)block_n;
     to->per_tap = choice->per_tap;
@@ -305,7 +363,7 @@ bool describe_tile(const tconv_layer *layer, const tile_choice *choice, layer_pl
     to->pitch = (int)pitch;
     to->image_pixels = (int)(stage_rows * pitch);
     to->stage_pixels = choice->images * to->image_pixels;
-    to->boxes = (int)tconv_ceil_div(pitch, most_columns);
+    to->boxes = choice->im2col ? 1 : (int)tconv_ceil_div(pitch, most_columns);
     if (pitch % to->boxes != 0 || (!to->src_channels_last && to->stage_pixels > MAX_COORDINATES))
         return false;
     to->box_columns = (int)pitch / to->boxes;
@@ -314,6 +372,8 @@ bool describe_tile(const tconv_layer *layer, const tile_choice *choice, layer_pl
     describe_raw_stages(layer, choice, to);
     to->first_row = (int)layer->rows.min_shift;
     to->first_column = (int)layer->columns.min_shift;
+    if (choice->im2col)
+        describe_im2col(layer, to);
     to->image_tiles = (int)tconv_ceil_div(space.images, choice->images);
     to->row_tiles = (int)tconv_ceil_div(space.rows, choice->rows);
     to->column_tiles = (int)tconv_ceil_div(space.columns, choice->columns);

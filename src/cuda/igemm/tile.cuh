@@ -30,12 +30,14 @@ constexpr uint32_t MMA_A_CORE_BYTES = MMA_M * CORE_ROW_BYTES; /* of one column o
  * MMA tile's partial sums as well. */
 struct tf32_mode {
     using Element = float;
+    using Output = float; /* of dst */
     static constexpr wgmma_type TYPE = WGMMA_TF32;
     static constexpr bool STRICT = false;
     static constexpr bool COMPENSATED = false;
-    static constexpr bool SPLITS = false; /* loader warps split B stages in place; in TF32 the tensor map rounds */
-    static constexpr int MMA_TILES = 2;   /* of a warpgroup */
-    static constexpr int PLANES = 1;      /* of an operand */
+    static constexpr bool SPLITS = false;  /* loader warps split B stages in place; in TF32 the tensor map rounds */
+    static constexpr int MMA_TILES = 2;    /* of a warpgroup */
+    static constexpr int PLANES = 1;       /* of an operand */
+    static constexpr int STAGED_PARTS = 2; /* of an MMA tile, in staging buffers */
     static constexpr int CONSUMER_REGISTERS = 176;
     static constexpr int OTHER_REGISTERS = 80;
 };
@@ -52,13 +54,25 @@ struct strict_long_mode : strict_mode {
 };
 struct f16_mode : tf32_mode {
     using Element = __half;
+    using Output = __half;
     static constexpr wgmma_type TYPE = WGMMA_F16;
     static constexpr int CONSUMER_REGISTERS = 184;
     static constexpr int OTHER_REGISTERS = 72;
 };
 struct bf16_mode : f16_mode {
     using Element = __nv_bfloat16;
+    using Output = __nv_bfloat16;
     static constexpr wgmma_type TYPE = WGMMA_BF16;
+};
+
+/* Staging buffers of quarters of an MMA tile leave room for a stage more. */
+template <class Mode> struct quarters_mode : Mode {
+    static constexpr int STAGED_PARTS = QUARTERS;
+};
+
+/* dst is of sums in f32, which are parts of outputs. */
+template <class Mode> struct sums_mode : Mode {
+    using Output = float;
 };
 
 /* One MMA tile to a warpgroup: smaller block tiles keep more multiprocessors busy in layers that have few of them. */

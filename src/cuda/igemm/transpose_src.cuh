@@ -3,93 +3,81 @@
 #define TCONV_CUDA_IGEMM_TRANSPOSE_SRC_CUH
 
 #include "../numeric/divisor.h"
-#include "../numeric/element.cuh"
 #include "../pack/boxes.cuh"
+#include "../pack/transpose.cuh"
 #include "parameters.h"
 #include "transpose_src.h"
 
 namespace tconv::igemm
 {
 
-/* A tile is pixels by channels, the channels in words of 4 bytes. */
-constexpr int TRANSPOSE_PIXELS = 64;                                    /* pixels of a tile */
-constexpr int TRANSPOSE_WORDS = 32;                                     /* words of a pixel of a tile */
-constexpr int TRANSPOSE_PITCH = TRANSPOSE_WORDS + 1;                    /* words: few bank conflicts on either side */
-constexpr int TRANSPOSE_VECTORS = TRANSPOSE_WORDS * 4 / CORE_ROW_BYTES; /* vectors of 16 bytes of a pixel of a tile */
-constexpr int64_t TRANSPOSE_SHARED_BYTES = TRANSPOSE_PIXELS * TRANSPOSE_PITCH * 4;
-
-template <class Element> constexpr int WORD_CHANNELS = 4 / (int)sizeof(Element);
-
-/* Loads a word of each of `count` neighbouring pixels: src's channels from `from` on, of which `left` exist. */
-template <class Element, int count>
-__device__ __forceinline__ void load_words(const Element *from, int64_t channel_step, int left,
-                                           element_vector<Element, WORD_CHANNELS<Element>> (&words)[count])
+/* Loads a run of pixels, one behind the other in src, of the channels of a word. */
+template <class Element>
+__device__ __forceinline__ void load_vectors(const src_transpose &transpose, int pixel, int channel,
+                                             transposed_run<Element> &run)
 {
-#pragma unroll
-    for (int c = 0; c < WORD_CHANNELS<Element>; c++) {
-        element_vector<Element, count> pixels;
-        if (c < left)
-            pixels = *reinterpret_cast<const element_vector<Element, count> *>(from + c * channel_step);
-#pragma unroll
-        for (int i = 0; i < count; i++)
-            words[i].at[c] = c < left ? pixels.at[i] : from_compute<Element>(0);
-    }
-}
-
-/* Reads a tile, `count` neighbouring pixels at a time. */
-template <class Element, int count>
-__device__ __forceinline__ void read_tile(const src_transpose &transpose, int first_pixel, int first_channel,
-                                          uint32_t *tile)
-{
-    using Word = element_vector<Element, WORD_CHANNELS<Element>>;
-    constexpr int RUNS = TRANSPOSE_PIXELS / count, ROUNDS = RUNS * TRANSPOSE_WORDS / PACK_THREADS;
-    constexpr int STEP = PACK_THREADS / RUNS; /* words */
-    const int run = (int)threadIdx.x % RUNS, first_word = (int)threadIdx.x / RUNS;
-    const int pixel = first_pixel + run * count;
     const quotient image = divide(min(pixel, transpose.pixels - 1), transpose.by_image);
     const quotient row = divide(image.rest, transpose.by_columns);
     const int y = row.whole + transpose.first_row, x = row.rest + transpose.first_column;
-    const Element *from = static_cast<const Element *>(transpose.src) + image.whole * transpose.from.n +
-                          y * transpose.from.h + x * transpose.from.w;
     const bool exists =
         pixel < transpose.pixels && (unsigned)y < (unsigned)transpose.rows && (unsigned)x < (unsigned)transpose.columns;
-    const int channels = exists ? transpose.channels : 0;
-    Word words[ROUNDS][count];
+    const Element *from = static_cast<const Element *>(transpose.src) + image.whole * transpose.from.n +
+                          channel * transpose.from.c + y * transpose.from.h + x * transpose.from.w;
 #pragma unroll
-    for (int i = 0; i < ROUNDS; i++) {
-        const int channel = first_channel + (first_word + i * STEP) * WORD_CHANNELS<Element>;
-        load_words<Element, count>(from + channel * transpose.from.c, transpose.from.c, channels - channel, words[i]);
+    for (int c = 0; c < WORD_CHANNELS<Element>; c++) {
+        uint4 loaded = make_uint4(0, 0, 0, 0);
+        if (exists && channel + c < transpose.channels)
+            loaded = __ldg(reinterpret_cast<const uint4 *>(from + c * transpose.from.c));
+        run.words[c][0] = loaded.x, run.words[c][1] = loaded.y, run.words[c][2] = loaded.z, run.words[c][3] = loaded.w;
     }
-#pragma unroll
-    for (int i = 0; i < ROUNDS; i++)
-#pragma unroll
-        for (int k = 0; k < count; k++)
-            tile[(run * count + k) * TRANSPOSE_PITCH + first_word + i * STEP] =
-                *reinterpret_cast<const uint32_t *>(&words[i][k]);
 }
 
-/* Transposes the tile of this number, in TRANSPOSE_SHARED_BYTES of shared memory. */
+/* Loads them one by one. */
+template <class Element>
+__device__ __forceinline__ void load_pixels(const src_transpose &transpose, int pixel, int channel,
+                                            transposed_run<Element> &run)
+{
+    constexpr int EACH = 4 / (int)sizeof(Element); /* of a word */
+#pragma unroll
+    for (int i = 0; i < TRANSPOSE_RUN<Element>; i++) {
+        const quotient image = divide(min(pixel + i, transpose.pixels - 1), transpose.by_image);
+        const quotient row = divide(image.rest, transpose.by_columns);
+        const int y = row.whole + transpose.first_row, x = row.rest + transpose.first_column;
+        const bool exists = pixel + i < transpose.pixels && (unsigned)y < (unsigned)transpose.rows &&
+                            (unsigned)x < (unsigned)transpose.columns;
+        const Element *from = static_cast<const Element *>(transpose.src) + image.whole * transpose.from.n +
+                              channel * transpose.from.c + y * transpose.from.h + x * transpose.from.w;
+#pragma unroll
+        for (int c = 0; c < WORD_CHANNELS<Element>; c++) {
+            const uint32_t loaded =
+                exists && channel + c < transpose.channels ? (uint32_t)__ldg(from + c * transpose.from.c) : 0;
+            uint32_t &word = run.words[c][i / EACH];
+            word = i % EACH == 0 ? loaded : word | loaded << 16;
+        }
+    }
+}
+
+/* Transposes the tile of this number, in TRANSPOSE_BYTES of shared memory. */
 template <class Element> __device__ __forceinline__ void transpose_tile(const src_transpose &transpose, int number)
 {
     extern __shared__ uint4 shared[];
+    static_assert(PACK_THREADS == TRANSPOSE_THREADS, "they share a launch");
     uint32_t *tile = reinterpret_cast<uint32_t *>(shared);
     const quotient place = divide(number, transpose.by_channel_tiles);
-    const int first_pixel = place.whole * TRANSPOSE_PIXELS;
-    const int first_channel = place.rest * TRANSPOSE_WORDS * WORD_CHANNELS<Element>;
+    const int first_pixel = place.whole * TRANSPOSE_PIXELS, first_channel = place.rest * TRANSPOSE_CHANNELS<Element>;
     if (transpose.vectors)
-        read_tile<Element, 16 / (int)sizeof(Element)>(transpose, first_pixel, first_channel, tile);
+        read_transposed<Element>(tile, [&](int pixel, int channel, transposed_run<Element> &run) {
+            load_vectors<Element>(transpose, first_pixel + pixel, first_channel + channel, run);
+        });
     else
-        read_tile<Element, 1>(transpose, first_pixel, first_channel, tile);
+        read_transposed<Element>(tile, [&](int pixel, int channel, transposed_run<Element> &run) {
+            load_pixels<Element>(transpose, first_pixel + pixel, first_channel + channel, run);
+        });
     __syncthreads();
-    uint4 *to = static_cast<uint4 *>(transpose.to);
-#pragma unroll
-    for (int item = (int)threadIdx.x; item < TRANSPOSE_PIXELS * TRANSPOSE_VECTORS; item += PACK_THREADS) {
-        const int of_pixel = item % TRANSPOSE_VECTORS, vector = place.rest * TRANSPOSE_VECTORS + of_pixel;
-        const int of_tile = item / TRANSPOSE_VECTORS, pixel = first_pixel + of_tile;
-        const uint32_t *words = tile + of_tile * TRANSPOSE_PITCH + of_pixel * 4;
-        if (pixel < transpose.pixels && vector < transpose.pixel_vectors)
-            to[(int64_t)pixel * transpose.pixel_vectors + vector] = make_uint4(words[0], words[1], words[2], words[3]);
-    }
+    const int first_vector = place.rest * TRANSPOSE_VECTORS;
+    store_transposed_tile<Element>(
+        static_cast<uint4 *>(transpose.to) + (int64_t)first_pixel * transpose.pixel_vectors + first_vector,
+        transpose.pixel_vectors, transpose.pixels - first_pixel, transpose.pixel_vectors - first_vector, shared);
 }
 
 } // namespace tconv::igemm

@@ -52,13 +52,13 @@ void count_main_loop(const layer_plan *plan, tconv_cuda_work *work)
 int64_t store_vector(const search *in, const parameters *of, int64_t *wanted)
 {
     const tconv_problem *problem = &in->layer->problem;
-    *wanted = model::VECTOR_BYTES / (int64_t)problem->element_size;
+    *wanted = model::VECTOR_BYTES / in->output_bytes;
     if (of->dst_channels_last)
         return in->one_pixel || (of->to.w % *wanted == 0 && (problem->groups == 1 || problem->group_out % *wanted == 0))
                    ? *wanted
                    : 1;
     if (in->runs.rows > 1)
-        return *wanted = run_vector_of(in->runs, &problem->dst, (int64_t)problem->element_size);
+        return *wanted = run_vector_of(in->runs, &problem->dst, in->output_bytes);
     *wanted = of->paired ? 2 : 1;
     return tconv_rows_begin_at_multiples(&problem->dst, *wanted) ? *wanted : 1;
 }
@@ -66,9 +66,10 @@ int64_t store_vector(const search *in, const parameters *of, int64_t *wanted)
 /* Returns the parts of sectors for each byte that a tile stores, so many columns of a pixel: in NCHW those at the ends of
  * its pieces of rows, in
  * NHWC at the ends of its pieces of pixels, where several tiles share a pixel. */
-double part_share(const tconv_problem *problem, const parameters *of, int64_t columns)
+double part_share(const search *in, const parameters *of, int64_t columns)
 {
-    const int64_t element = (int64_t)problem->element_size;
+    const tconv_problem *problem = &in->layer->problem;
+    const int64_t element = in->output_bytes;
     if (of->dst_channels_last && (problem->groups > 1 || of->tiles_along_m > 1)) {
         const int64_t piece = tconv_min(of->group_out, MMA_M * of->m_tiles) * element;
         return model::part_ends(piece, 0) / (double)piece;
@@ -86,8 +87,7 @@ double part_share(const tconv_problem *problem, const parameters *of, int64_t co
 
 void count_stores(const search *in, const parameters *of, tconv_cuda_work *work)
 {
-    const tconv_problem *problem = &in->layer->problem;
-    const double element = (double)problem->element_size;
+    const double element = in->output_bytes;
     const double pixels = (double)(of->across > 0 ? of->block_n : tconv_min(of->block_n, of->stage_pixels));
     const double channels = (double)of->channel_m_tiles * MMA_M;
     const double outputs = pixels * of->m_tiles * MMA_M * fmin(1, of->group_out / channels);
@@ -102,7 +102,7 @@ void count_stores(const search *in, const parameters *of, tconv_cuda_work *work)
     work->stores = outputs / model::WARP / (double)vector * (in->runs.rows > 1 ? RUN_STORES : 1);
     const double stored = outputs * in->runs.columns / in->runs.rows;
     work->sectors = stored * element / model::SECTOR_BYTES * parts;
-    work->part_sectors = stored * element * part_share(problem, of, in->runs.columns);
+    work->part_sectors = stored * element * part_share(in, of, in->runs.columns);
 }
 
 /* Of all phases. */
@@ -124,7 +124,7 @@ int run_vector_of(const column_runs &runs, const tconv_strides *dst, int64_t ele
     return (int)vector;
 }
 
-search begin_search(const tconv_layer *layer, const layer_view *view, double limit)
+search begin_search(const tconv_layer *layer, const layer_view *view, bool sums, double limit)
 {
     const tconv_layer *seen = &view->layer;
     const tconv_problem *problem = &seen->problem;
@@ -135,12 +135,15 @@ search begin_search(const tconv_layer *layer, const layer_view *view, double lim
     in.seen = seen;
     in.runs = view->runs;
     in.one_pixel = view->one_pixel;
+    in.sums = sums;
+    in.output_bytes = sums ? (int)sizeof(float) : element;
     in.machine = model::machine_of(layer);
     in.begun = model::begin_work(layer);
     in.limit = limit;
     model::add_fill(layer, &in.begun);
     for (int transposed = 0; transposed < 2; transposed++)
         in.spaces[transposed] = space_of(seen, true, transposed == 1);
+    in.im2col = im2col_space_of(seen);
     const double phases = seen->phases_of_src ? 1 : (double)(seen->rows.count * seen->columns.count); /* of tiles */
     in.mean_taps = (double)(taps_of(&seen->rows) * taps_of(&seen->columns)) / phases;
     in.m_tiles = phases * (double)(problem->groups * tconv_ceil_div(problem->group_out, MMA_M));
@@ -151,7 +154,7 @@ search begin_search(const tconv_layer *layer, const layer_view *view, double lim
 
 double least_seconds_of(const search *in, const tile_choice *choice, const config *config)
 {
-    const position_space *space = &in->spaces[choice->src_transposed ? 1 : 0];
+    const position_space *space = choice->im2col ? &in->im2col : &in->spaces[choice->src_transposed ? 1 : 0];
     const int64_t positions = (int64_t)choice->images * choice->rows * choice->columns;
     const int alone = choice->m_tiles > 1 ? config->N : config->mma_tiles * config->N; /* that one warpgroup may take */
     const double warpgroups = choice->across == 0 && positions > alone ? WARPGROUPS : 1;
@@ -196,10 +199,10 @@ void count_stages(const layer_plan *plan, tconv_cuda_work *work)
     work->weight_waits = 1 / a_stage_taps;
     work->store_warps = of->epilogue_warps ? EPILOGUE_WARPS : CONSUMER_WARPS;
     work->overlaps = of->epilogue_warps;
-    const int element = plan->mode == MODE_F16 || plan->mode == MODE_BF16 ? 2 : 4;
-    const double sums = (double)of->m_tiles * MMA_M * of->block_n * element;
+    const double sums = (double)of->m_tiles * MMA_M * of->block_n * plan->output_bytes;
     const double staged =
-        (double)WARPGROUPS * of->staging_buffers * staging_buffer_bytes(plan->config.N, element, of->paired);
+        (double)WARPGROUPS * of->staging_buffers *
+        staging_buffer_bytes(plan->config.N, plan->output_bytes, of->paired, plan->config.staged_parts);
     work->exposed = of->epilogue_warps ? fmax(0, 1 - staged / sums) : 0;
 }
 

@@ -1,12 +1,8 @@
-/*
- * A block transposes a tile of 64 channels by 128 pixels in shared memory. A thread loads eight neighbouring pixels of two
- * channels, twice, and stores words of both channels; where a word lies in a pixel's row depends on the pixel, so that no two
- * lanes meet in a bank on either side.
- */
 #include "copies.h"
 
 #include "../../core/checked.h"
 #include "../numeric/divisor.h"
+#include "../pack/transpose.cuh"
 #include "../ptx/memory.cuh"
 #include "../runtime/launch.h"
 
@@ -16,12 +12,7 @@ namespace tconv::outer
 namespace
 {
 
-constexpr int THREADS = 256;
-constexpr int TILE_CHANNELS = 64, TILE_PIXELS = 128;
-constexpr int RUN = 8;     /* pixels of a thread's load */
-constexpr int RUNS = 8;    /* of a row of threads */
-constexpr int VECTORS = 8; /* of 16 bytes, of a pixel of a tile */
-constexpr int VECTOR = 8;  /* elements of 16 bytes */
+constexpr int VECTOR = TRANSPOSE_RUN<uint16_t>; /* elements of 16 bytes */
 
 /* A tensor of which rows are copied, those of all images, that lie one behind another as they do in memory. */
 struct copied {
@@ -41,10 +32,10 @@ struct parameters {
 
 /* Loads a run of a channel's pixels, by so many at once; zeros where they do not exist. */
 template <int unit>
-__device__ __forceinline__ void load_run(uint32_t (&words)[RUN / 2], const uint16_t *plane, int64_t pixel, int64_t end)
+__device__ __forceinline__ void load_run(uint32_t (&words)[4], const uint16_t *plane, int64_t pixel, int64_t end)
 {
 #pragma unroll
-    for (int i = 0; i < RUN; i += unit) {
+    for (int i = 0; i < VECTOR; i += unit) {
         const bool exists = pixel + i >= 0 && pixel + i < end;
         const uint16_t *from = plane + pixel + i;
         if constexpr (unit == 8) {
@@ -62,46 +53,30 @@ __device__ __forceinline__ void load_run(uint32_t (&words)[RUN / 2], const uint1
     }
 }
 
-/* Where word number `word` of a pixel's row lies in a tile. */
-__device__ __forceinline__ int place_of(int pixel, int word)
-{
-    return pixel * (TILE_CHANNELS / 2) + ((word / 4) ^ (pixel / RUN % VECTORS)) * 4 + word % 4;
-}
-
 template <int unit>
 __device__ __forceinline__ void read_tile(uint32_t *tile, const copied &of, int image, int channel, int pixel)
 {
-    constexpr int TIMES = TILE_PIXELS / RUN / RUNS;
-    const int word = (int)threadIdx.x / RUNS;
-    const int64_t end = channel + word * 2 < of.channels ? of.plane : 0;
-    const int64_t next_end = channel + word * 2 + 1 < of.channels ? of.plane : 0;
-    const uint16_t *plane = of.from + image * of.image + (channel + word * 2) * of.channel;
-    uint32_t words[TIMES][2][RUN / 2];
-#pragma unroll
-    for (int i = 0; i < TIMES; i++) {
-        const int64_t at = of.first + pixel + ((int)threadIdx.x % RUNS + i * RUNS) * RUN;
-        load_run<unit>(words[i][0], plane, at, end);
-        load_run<unit>(words[i][1], plane + of.channel, at, next_end);
-    }
-#pragma unroll
-    for (int i = 0; i < TIMES; i++)
-#pragma unroll
-        for (int j = 0; j < RUN; j++)
-            tile[place_of(((int)threadIdx.x % RUNS + i * RUNS) * RUN + j, word)] =
-                __byte_perm(words[i][0][j / 2], words[i][1][j / 2], j % 2 == 0 ? 0x5410 : 0x7632);
+    const uint16_t *first = of.from + image * of.image + channel * of.channel;
+    read_transposed<uint16_t>(tile, [&](int run_pixel, int run_channel, transposed_run<uint16_t> &run) {
+        const uint16_t *plane = first + run_channel * of.channel;
+        const int64_t at = of.first + pixel + run_pixel;
+        const int left = of.channels - channel - run_channel;
+        load_run<unit>(run.words[0], plane, at, left > 0 ? of.plane : 0);
+        load_run<unit>(run.words[1], plane + of.channel, at, left > 1 ? of.plane : 0);
+    });
 }
 
-__global__ void __launch_bounds__(THREADS) copy_kernel(const __grid_constant__ parameters p)
+__global__ void __launch_bounds__(TRANSPOSE_THREADS) copy_kernel(const __grid_constant__ parameters p)
 {
-    __shared__ uint4 shared[TILE_PIXELS * VECTORS];
+    __shared__ uint4 shared[TRANSPOSE_PIXELS * TRANSPOSE_VECTORS];
     uint32_t *tile = reinterpret_cast<uint32_t *>(shared);
     for (int number = (int)blockIdx.x; number < p.tensors[0].tiles + p.tensors[1].tiles; number += (int)gridDim.x) {
         const bool second = number >= p.tensors[0].tiles;
         const copied &of = p.tensors[second];
         const int in = second ? number - p.tensors[0].tiles : number;
         const int channel_tile = in % of.channel_tiles, rest = in / of.channel_tiles;
-        const int pixel = rest % of.pixel_tiles * TILE_PIXELS, image = rest / of.pixel_tiles;
-        const int channel = channel_tile * TILE_CHANNELS;
+        const int pixel = rest % of.pixel_tiles * TRANSPOSE_PIXELS, image = rest / of.pixel_tiles;
+        const int channel = channel_tile * TRANSPOSE_CHANNELS<uint16_t>;
         if (of.unit == 8)
             read_tile<8>(tile, of, image, channel, pixel);
         else if (of.unit == 4)
@@ -111,13 +86,9 @@ __global__ void __launch_bounds__(THREADS) copy_kernel(const __grid_constant__ p
         else
             read_tile<1>(tile, of, image, channel, pixel);
         __syncthreads();
-        uint4 *to = of.to + ((int64_t)image * of.pixels + pixel) * of.vectors + channel_tile * VECTORS;
-#pragma unroll
-        for (int i = 0; i < TILE_PIXELS * VECTORS / THREADS; i++) {
-            const int item = (int)threadIdx.x + i * THREADS, at = item / VECTORS, vector = item % VECTORS;
-            if (pixel + at < of.pixels && channel_tile * VECTORS + vector < of.vectors)
-                to[(int64_t)at * of.vectors + vector] = shared[at * VECTORS + (vector ^ at / RUN % VECTORS)];
-        }
+        const int vector = channel_tile * TRANSPOSE_VECTORS;
+        store_transposed_tile<uint16_t>(of.to + ((int64_t)image * of.pixels + pixel) * of.vectors + vector, of.vectors,
+                                        of.pixels - pixel, of.vectors - vector, shared);
         __syncthreads();
     }
 }
@@ -164,8 +135,8 @@ copied describe(const void *from, void *to, const tconv_strides *strides, int64_
     const int64_t address = (int64_t)((uintptr_t)from / sizeof(uint16_t));
     while ((address | strides->n | strides->c | first | apart | plane) % made.unit != 0)
         made.unit /= 2;
-    made.channel_tiles = (int)tconv_ceil_div(channels, TILE_CHANNELS);
-    made.pixel_tiles = (int)tconv_ceil_div(pixels, TILE_PIXELS);
+    made.channel_tiles = (int)tconv_ceil_div(channels, TRANSPOSE_CHANNELS<uint16_t>);
+    made.pixel_tiles = (int)tconv_ceil_div(pixels, TRANSPOSE_PIXELS);
     made.tiles = (int)images * made.channel_tiles * made.pixel_tiles;
     return made;
 }
@@ -229,7 +200,7 @@ tconv_status make_copies(const tconv_layer *layer, const copies &of, int64_t par
          describe(diff_dst, static_cast<char *>(to) + of.src_bytes, &problem->dst, image, images, problem->out_channels,
                   out_row * w->out, of.out_rows * w->out, h->out * w->out, of.rows * h->stride * w->out)}};
     void *arguments[] = {&p};
-    return launch_blocks((const void *)copy_kernel, (int64_t)p.tensors[0].tiles + p.tensors[1].tiles, THREADS,
+    return launch_blocks((const void *)copy_kernel, (int64_t)p.tensors[0].tiles + p.tensors[1].tiles, TRANSPOSE_THREADS,
                          arguments, stream, issue);
 }
 
