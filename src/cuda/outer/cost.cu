@@ -76,8 +76,7 @@ double warpgroup_cycles(const tconv_layer *layer, const planned_layer *plan, int
     const double existing = (double)(p->tiles.rows.group_taps * p->tiles.columns.group_taps) * chunk;
     const double tiles = strict ? (double)tconv_ceil_div((int64_t)existing, MMA_M) : pairs / MMA_M;
     const double steps = pixels * size / MMA_K_BYTES, mmas = steps * tiles;
-    const double products =
-        mmas * channels / 2 * (strict ? STRICT_PRODUCTS / STRICT_WGMMA_PART : 1 / WGMMA_PART);
+    const double products = mmas * channels / 2 * (strict ? STRICT_PRODUCTS / STRICT_WGMMA_PART : 1 / WGMMA_PART);
     const bool rows = plan->reading == ROWS, lines = plan->reading == LINES, elements = plan->reading == ELEMENTS;
     const double src = pixels * channels,
                  dst = lines ? (double)(p->stage_bytes - p->src_bytes) / size : (double)slots * chunk;
@@ -85,10 +84,10 @@ double warpgroup_cycles(const tconv_layer *layer, const planned_layer *plan, int
     const double l2 = (src * sector_part(&layer->problem, plan, 1) +
                        read * (lines ? 1 : sector_part(&layer->problem, plan, p->columns.stride))) *
                       size / WARPGROUP_L2_BYTES;
-    const double shared =
-        (mmas * (MMA_A_BYTES * (lines ? line_conflicts(p) : 1) + channels * MMA_K_BYTES * (strict ? STRICT_PRODUCTS : 1)) +
-         (src * (strict ? SPLIT_PLANES : 1) + dst) * size) /
-        SHARED_BYTES;
+    const double shared = (mmas * (MMA_A_BYTES * (lines ? line_conflicts(p) : 1) +
+                                   channels * MMA_K_BYTES * (strict ? STRICT_PRODUCTS : 1)) +
+                           (src * (strict ? SPLIT_PLANES : 1) + dst) * size) /
+                          SHARED_BYTES;
     const double of_vectors = size / model::VECTOR_BYTES / LANES * VECTOR_CYCLES,
                  of_elements = (size == 2 ? HALF_ELEMENT_CYCLES : ELEMENT_CYCLES) / LANES;
     const double src_elements = size == 4 ? of_elements / p->src_unit : of_elements;

@@ -26,7 +26,7 @@ constexpr int BLOCK_SHARED_MEMORY = 1024;                         /* bytes that 
 constexpr int TABLE_PIXEL = 20, TABLE_SLOT = 16, TABLE_UNIT = 24; /* bytes of a block's tables */
 constexpr int64_t FLUSH_TERMS = 8192; /* that the tensor cores sum: they lose about 7e-9 of a sum with each */
 constexpr int64_t STRICT_TERMS = (int64_t)STRICT_SEGMENT * STRICT_STEPS * 8; /* the same in 3xTF32 by wgmma */
-constexpr int64_t COPIES_BYTES = (int64_t)44 << 20; /* of a part, beside COPIED_SLICES_BYTES */
+constexpr int64_t COPIES_BYTES = (int64_t)44 << 20;                          /* of a part, beside COPIED_SLICES_BYTES */
 constexpr int64_t MAX_EXTENT = (int64_t)1 << 28;
 constexpr int64_t MAX_OFFSET = 32000; /* outputs from a K-tile's first: they are kept in 16 bits */
 
@@ -279,7 +279,8 @@ bool make(const tconv_layer *layer, const candidate *of, planned_layer *plan)
                                   ? (int64_t)row_residues * p->lines.residue_bytes
                                   : slots * p->dst_pitch * (by_boxes ? tiles->chunk / BOX_CHANNELS : 1);
     p->stage_bytes = (int)tconv_round_up(p->src_bytes + dst_bytes, by_warpgroups ? STAGE_ALIGNMENT : 128);
-    p->table_bytes = (int)tconv_round_up(table_bytes_of(plan, slots, units) + (by_warpgroups ? BARRIER_BYTES + RAW_BARRIER_BYTES : 0), 128);
+    p->table_bytes = (int)tconv_round_up(
+        table_bytes_of(plan, slots, units) + (by_warpgroups ? BARRIER_BYTES + RAW_BARRIER_BYTES : 0), 128);
     if (!is_near(problem, &p->src_strides, p->images_log2, 1 << of->row_log2, 1 << of->column_log2) ||
         !is_near(problem, &p->dst_strides, p->images_log2, furthest_slot(&p->rows, p->rows.first[tiles->rows.groups]),
                  furthest_slot(&p->columns, p->columns.first[tiles->columns.groups])))

@@ -244,6 +244,8 @@ __device__ __forceinline__ void consume_split(const parameters &p, const block_t
         });
     };
     clear();
+    constexpr bool AHEAD =
+        PARTS == 1; /* the next fragments are loaded while products run: there are registers for it */
     step_fragments raw, big, small;
     bool flushed = false;
     int until_flush = p.flush_tiles;
@@ -263,13 +265,16 @@ __device__ __forceinline__ void consume_split(const parameters &p, const block_t
             }
         };
         uint64_t b = operand.descriptor | descriptor_address(stage.buffer());
-        load(0, 0);
+        if (AHEAD)
+            load(0, 0);
 #pragma unroll 1
         for (int i = 0; i < p.k_pixels; i += PARTIAL_PIXELS, b += B_BOX) {
 #pragma unroll
             for (int m = 0; m < M; m++) {
                 if (m > 0 && (first_tile + m * WARPGROUPS) * MMA_M >= existing)
                     continue;
+                if (!AHEAD)
+                    load(i, m);
 #pragma unroll
                 for (int s = 0; s < STRICT_STEPS; s++)
 #pragma unroll
@@ -297,7 +302,7 @@ __device__ __forceinline__ void consume_split(const parameters &p, const block_t
                     for (int s = 0; s < STRICT_STEPS; s++)
                         Product::add(partial, big.at[s].at, of_step(s), 1);
                     wgmma_commit();
-                    if (part == 0) {
+                    if (AHEAD) {
                         if (m + 1 < M && (first_tile + (m + 1) * WARPGROUPS) * MMA_M < existing)
                             load(i, m + 1);
                         else if (i + PARTIAL_PIXELS < p.k_pixels)
