@@ -35,6 +35,11 @@ constexpr double ELEMENT_CYCLES = 16;      /* of 32 elements, or units of lines 
 constexpr double HALF_ELEMENT_CYCLES = 16; /* of 32 of 16 bits */
 constexpr double TILE_CYCLES = 150;        /* of a K-tile, beside that */
 
+/* And in strict f32: */
+constexpr double STRICT_PRODUCTS = 3;
+constexpr double STRICT_WGMMA_PART = 0.7;
+constexpr double SPLIT_PLANES = 4; /* times that src is written or read, beside the products */
+
 /* The same of a kernel by boxes. */
 constexpr double BOX_SHARED_BYTES = 120; /* a cycle */
 constexpr double BOX_L2_BYTES = 30;      /* a cycle */
@@ -67,8 +72,11 @@ double warpgroup_cycles(const tconv_layer *layer, const planned_layer *plan, int
     const parameters *p = &plan->parameters;
     const double size = (double)layer->problem.element_size, chunk = (double)p->tiles.chunk;
     const double channels = plan->kernel.channels, pairs = plan->kernel.pairs, pixels = p->k_pixels;
-    const double steps = pixels * size / MMA_K_BYTES, mmas = steps * pairs / MMA_M;
-    const double products = mmas * channels / 2 / WGMMA_PART;
+    const bool strict = plan->mode == MODE_STRICT;
+    const double existing = (double)(p->tiles.rows.group_taps * p->tiles.columns.group_taps) * chunk;
+    const double tiles = strict ? (double)tconv_ceil_div((int64_t)existing, MMA_M) : pairs / MMA_M;
+    const double steps = pixels * size / MMA_K_BYTES, mmas = steps * tiles;
+    const double products = mmas * channels / 2 * (strict ? STRICT_PRODUCTS / STRICT_WGMMA_PART : 1 / WGMMA_PART);
     const bool rows = plan->reading == ROWS, lines = plan->reading == LINES, elements = plan->reading == ELEMENTS;
     const double src = pixels * channels,
                  dst = lines ? (double)(p->stage_bytes - p->src_bytes) / size : (double)slots * chunk;
@@ -76,15 +84,16 @@ double warpgroup_cycles(const tconv_layer *layer, const planned_layer *plan, int
     const double l2 = (src * sector_part(&layer->problem, plan, 1) +
                        read * (lines ? 1 : sector_part(&layer->problem, plan, p->columns.stride))) *
                       size / WARPGROUP_L2_BYTES;
-    const double shared =
-        (mmas * (MMA_A_BYTES * (lines ? line_conflicts(p) : 1) + channels * MMA_K_BYTES) + (src + dst) * size) /
-        SHARED_BYTES;
+    const double shared = (mmas * (MMA_A_BYTES * (lines ? line_conflicts(p) : 1) +
+                                   channels * MMA_K_BYTES * (strict ? STRICT_PRODUCTS : 1)) +
+                           (src * (strict ? SPLIT_PLANES : 1) + dst) * size) /
+                          SHARED_BYTES;
     const double of_vectors = size / model::VECTOR_BYTES / LANES * VECTOR_CYCLES,
                  of_elements = (size == 2 ? HALF_ELEMENT_CYCLES : ELEMENT_CYCLES) / LANES;
     const double src_elements = size == 4 ? of_elements / p->src_unit : of_elements;
     const auto of_units = [](int unit) { return (UNIT_CYCLES / unit + TRANSPOSED_CYCLES) / LANES; };
     const double copies_src = lines && p->lines.src_box_pixels > 0
-                                  ? 0
+                                  ? (strict ? src * of_vectors : 0)
                                   : src * (elements || (lines && !p->lines.src_vectors) ? src_elements
                                            : rows                                       ? of_units(p->src_unit)
                                                                                         : of_vectors);

@@ -5,6 +5,7 @@
 #include "plan_boxes.h"
 #include "plan_lines.h"
 #include "plan_splits.h"
+#include "strict.h"
 
 #include "../../core/checked.h"
 #include "../gemm/shape.h"
@@ -24,7 +25,8 @@ constexpr int64_t CHUNKS[] = {64, 128, 256};                      /* output chan
 constexpr int BLOCK_SHARED_MEMORY = 1024;                         /* bytes that a block has beside its stages */
 constexpr int TABLE_PIXEL = 20, TABLE_SLOT = 16, TABLE_UNIT = 24; /* bytes of a block's tables */
 constexpr int64_t FLUSH_TERMS = 8192; /* that the tensor cores sum: they lose about 7e-9 of a sum with each */
-constexpr int64_t COPIES_BYTES = (int64_t)44 << 20; /* of a part, beside COPIED_SLICES_BYTES */
+constexpr int64_t STRICT_TERMS = (int64_t)STRICT_SEGMENT * STRICT_STEPS * 8; /* the same in 3xTF32 by wgmma */
+constexpr int64_t COPIES_BYTES = (int64_t)44 << 20;                          /* of a part, beside COPIED_SLICES_BYTES */
 constexpr int64_t MAX_EXTENT = (int64_t)1 << 28;
 constexpr int64_t MAX_OFFSET = 32000; /* outputs from a K-tile's first: they are kept in 16 bits */
 
@@ -187,7 +189,7 @@ int64_t src_bytes_of(const tconv_layer *layer, const planned_layer *plan)
     const int64_t size = (int64_t)layer->problem.element_size, channels = p->tiles.block_m;
     if (!plan->kernel.by_warpgroups)
         return (int64_t)p->k_pixels * p->src_pitch;
-    return p->k_pixels * size * channels;
+    return p->k_pixels * size * channels * (plan->mode == MODE_STRICT ? STRICT_PLANES : 1);
 }
 
 /* Units of a row of outputs for the slots of a group of taps, at most: they begin at multiples of their length. */
@@ -277,14 +279,15 @@ bool make(const tconv_layer *layer, const candidate *of, planned_layer *plan)
                                   ? (int64_t)row_residues * p->lines.residue_bytes
                                   : slots * p->dst_pitch * (by_boxes ? tiles->chunk / BOX_CHANNELS : 1);
     p->stage_bytes = (int)tconv_round_up(p->src_bytes + dst_bytes, by_warpgroups ? STAGE_ALIGNMENT : 128);
-    p->table_bytes = (int)tconv_round_up(table_bytes_of(plan, slots, units) + (by_warpgroups ? BARRIER_BYTES : 0), 128);
+    p->table_bytes = (int)tconv_round_up(
+        table_bytes_of(plan, slots, units) + (by_warpgroups ? BARRIER_BYTES + RAW_BARRIER_BYTES : 0), 128);
     if (!is_near(problem, &p->src_strides, p->images_log2, 1 << of->row_log2, 1 << of->column_log2) ||
         !is_near(problem, &p->dst_strides, p->images_log2, furthest_slot(&p->rows, p->rows.first[tiles->rows.groups]),
                  furthest_slot(&p->columns, p->columns.first[tiles->columns.groups])))
         return false;
     if (!describe_boxes(layer, plan))
         return false;
-    p->flush_tiles = (int)(FLUSH_TERMS / p->k_pixels);
+    p->flush_tiles = (int)((plan->mode == MODE_STRICT ? STRICT_TERMS : FLUSH_TERMS) / p->k_pixels);
     if (!choose_stages(layer, plan))
         return false;
     p->weights = {NULL, problem->weight, problem->weight.out == 1, problem->desc.accumulate != 0,
@@ -368,7 +371,7 @@ kernel_list kernels_of(mode mode)
 kernel_list warpgroup_kernels_of(mode mode)
 {
     const kernel_list lists[MODES] = {{warpgroup_kernels_tf32, WARPGROUP_KERNELS},
-                                      {NULL, 0},
+                                      {warpgroup_kernels_strict, STRICT_WARPGROUP_KERNELS},
                                       {warpgroup_kernels_f16, WARPGROUP_KERNELS},
                                       {warpgroup_kernels_bf16, WARPGROUP_KERNELS}};
     return lists[mode];

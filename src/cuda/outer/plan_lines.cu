@@ -39,7 +39,6 @@ tensor_map_recipe recipe_of(const tconv_strides *strides, int64_t columns, int64
     tensor_map_recipe map = {};
     map.dtype = TCONV_F32;
     map.swizzle = CU_TENSOR_MAP_SWIZZLE_NONE;
-    map.rounds = true;
     const int64_t extents[4] = {columns, channels, rows, images}, pitches[3] = {strides->c, strides->h, strides->n};
     for (int i = 0; i < 4; i++) {
         map.extents[i] = (cuuint64_t)extents[i];
@@ -57,6 +56,7 @@ void describe_src(const tconv_layer *layer, planned_layer *plan)
     parameters *p = &plan->parameters;
     const int columns = 1 << p->columns.tile_log2, pixels = columns < ROW_PIXELS ? columns : ROW_PIXELS;
     plan->src = recipe_of(&problem->src, problem->w.in, problem->in_channels, problem->h.in, problem->batch);
+    plan->src.rounds = plan->mode == MODE_TF32;
     plan->src.box[0] = (cuuint32_t)pixels;
     plan->src.box[1] = (cuuint32_t)p->tiles.block_m;
     plan->src.box[2] = (cuuint32_t)1 << p->rows.tile_log2;
@@ -78,6 +78,7 @@ void describe_dst(const tconv_layer *layer, planned_layer *plan)
     const int64_t tile = ((int64_t)p->columns.stride * p->lines.channels) << p->columns.tile_log2;
     tensor_map_recipe *map = &plan->dst;
     plan->dst = recipe_of(strides, line, channels, problem->h.out, problem->batch);
+    map->rounds = plan->mode == MODE_TF32;
     if (channels == 1) /* the distance to the next is not used */
         map->strides[0] = map->strides[1];
     map->box[0] = (cuuint32_t)p->lines.length;
