@@ -193,11 +193,11 @@ OPERATORS(2)
 
 /* ------------------------------------------------------------------------------------------- what the package calls */
 
-/* On CUDA the package has kernels in Python. */
 #define KERNELS_OF(name)                                                                                               \
-    {"tconv", "CPU", #name, name##_below},                                                                             \
+    {"tconv", "CPU", #name, name##_below}, {"tconv", "CUDA", #name, name##_below},                                     \
+        {"tconv", "AutogradCPU", #name, name##_at},                                                                    \
     {                                                                                                                  \
-        "tconv", "AutogradCPU", #name, name##_at                                                                       \
+        "tconv", "AutogradCUDA", #name, name##_at                                                                      \
     }
 #define KERNELS_FOR(spatial)                                                                                           \
     KERNELS_OF(conv_transpose##spatial##d), KERNELS_OF(conv_transpose##spatial##d_backward_data),                      \

@@ -37,3 +37,12 @@ def same_numbers_in_strict_math():
     torch._C._set_cudnn_allow_tf32(False)
     yield
     torch._C._set_cudnn_allow_tf32(True)
+
+
+@pytest.fixture
+def deterministic():
+    """So that gradients are tconv's on CUDA, too."""
+    torch = pytest.importorskip("torch")
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    yield
+    torch.use_deterministic_algorithms(False)

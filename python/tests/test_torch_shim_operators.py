@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 import torch.nn.functional as F  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch_layers import FUNCTIONS, tensors  # noqa: E402
 
 import tconv.torch as tt  # noqa: E402
 from tconv._plan import forget_plans  # noqa: E402
@@ -17,19 +18,10 @@ from tconv.torch import _gradient_operators, _gradients, _native, _operator  # n
 
 pytestmark = pytest.mark.skipif(not _native.is_installed(), reason="libtconv_torch.so is not beside the library")
 
-PYTORCHS = {1: F.conv_transpose1d, 2: F.conv_transpose2d}
+PYTORCHS = {spatial: pytorchs for spatial, (_, pytorchs) in FUNCTIONS.items()}
 FORWARD = _operator.OPERATORS
 DATA, WEIGHTS = _gradient_operators.DATA_OPERATORS, _gradient_operators.WEIGHTS_OPERATORS
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
-
-
-def tensors(device="cpu", spatial=2):
-    axes = (5, 6)[-spatial:]
-    return (
-        torch.randn(2, 4, *axes, device=device),
-        torch.randn(4, 3, *[2] * spatial, device=device),
-        torch.randn(3, device=device),
-    )
 
 
 def computed():
@@ -50,14 +42,6 @@ def no_python(monkeypatch):
             monkeypatch.setattr(_gradients, name, wanted)
 
     return forbid
-
-
-@pytest.fixture
-def deterministic():
-    """So that gradients are tconv's on CUDA, too."""
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    yield
-    torch.use_deterministic_algorithms(False)
 
 
 @pytest.fixture(autouse=True)

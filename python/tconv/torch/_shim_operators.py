@@ -1,6 +1,6 @@
-"""The kernels of tconv's operators on the CPU and on CUDA: on the CPU the shim's, which computes what it knows where
-nothing is derived from and nothing looks on (native/torch_operators.c), and asks operators here for all else; where
-there is no shim, and on CUDA, what these call.
+"""The kernels of tconv's operators on the CPU and on CUDA: the shim's, which computes what it knows where nothing is
+derived from and nothing looks on (native/torch_operators.c), and asks operators here for all else; where there is no
+shim, what these call.
 """
 
 from __future__ import annotations
@@ -51,12 +51,8 @@ def _shim_works() -> bool:
     return answers == [1] * 8 and (_native.taken() - taken, _native.gradients() - gradients) in ((1, 2), (2, 2))
 
 
-def _in_python(device: str) -> None:
-    for name, _, kernel, _ in _kernels:
-        _library.impl(name, kernel, device)
-
-
-_in_python("CUDA")
 if not (_native.install_operators() and _shim_works()):
     _native.uninstall_operators()
-    _in_python("CPU")
+    for _name, _, _kernel, _ in _kernels:
+        for _device in ("CPU", "CUDA"):
+            _library.impl(_name, _kernel, _device)
