@@ -130,7 +130,7 @@ static tconv_status plan_layer(const tconv_layer *layer, void *made, tconv_plann
     if (status != TCONV_SUCCESS)
         return status;
     planned->sizes.packed = (size_t)to->packed_bytes;
-    /* At most TCONV_CPU_MAX_THREADS threads of 2 MiB each: no sum overflows. */
+    /* At most TCONV_CPU_MAX_THREADS threads of 4 MiB each: no sum overflows. */
     planned->sizes.scratch = (size_t)(tconv_cpu_shared_bytes() + to->threads * to->thread_bytes);
     return TCONV_SUCCESS;
 }
