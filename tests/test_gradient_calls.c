@@ -358,3 +358,20 @@ Test(gradient_calls, no_images_leave_data_alone)
         tconv_plan_destroy(plan);
     }
 }
+
+/* An image of one pixel may be computed as a pixel of an image of all. */
+Test(gradient_calls, no_images_of_one_pixel_are_planned)
+{
+    tconv_desc *desc = &layer.desc;
+    desc->batch = 0;
+    desc->in_h = desc->in_w = desc->dilation_h = desc->dilation_w = 1;
+    desc->pad_top = desc->pad_bottom = desc->pad_left = desc->pad_right = 0;
+    desc->output_padding_h = desc->output_padding_w = 0;
+    for (size_t w = 0; w < way_count; w++) {
+        tconv_plan *plan = plan_by(&ways[w], TCONV_BACKWARD_DATA);
+        if (plan == NULL)
+            continue;
+        expect_success(execute(plan, (struct call){NULL, NULL, NULL, NULL}), issue);
+        tconv_plan_destroy(plan);
+    }
+}

@@ -22,6 +22,7 @@
 #include "../core/checked.h"
 #include "correlation_task.h"
 #include "cpu_backend.h"
+#include "outer_view.h"
 
 /* Sets the part of the layer that a task is. */
 static void place_task(tconv_cpu_correlation_task *task, int64_t index)
@@ -89,13 +90,27 @@ static void run_share(void *argument, int index)
     }
 }
 
+typedef struct correlation {
+    tconv_cpu_correlation_plan plan; /* of the view */
+    tconv_cpu_outer_view view;
+} correlation;
+
+static tconv_status pack(const tconv_layer *layer, const void *made, const void *weights, void *packed, void *stream,
+                         tconv_issue *issue)
+{
+    const correlation *planned = made;
+    (void)layer;
+    return tconv_cpu_pack_correlation(&planned->view.layer, &planned->plan, weights, packed, stream, issue);
+}
+
 static tconv_status execute(const tconv_layer *layer, const void *made, const tconv_arguments *arguments,
                             tconv_issue *issue)
 {
-    const tconv_cpu_correlation_plan *plan = made;
+    const correlation *planned = made;
+    const tconv_cpu_correlation_plan *plan = &planned->plan;
     const char *packed = arguments->packed;
     (void)issue;
-    const tconv_cpu_correlation_job job = {.layer = layer,
+    const tconv_cpu_correlation_job job = {.layer = &planned->view.layer,
                                            .plan = plan,
                                            .dst = arguments->dst,
                                            .src = arguments->src,
@@ -106,21 +121,23 @@ static tconv_status execute(const tconv_layer *layer, const void *made, const tc
     return TCONV_SUCCESS;
 }
 
-static tconv_status plan(const tconv_layer *layer, void *made, tconv_planned *planned, tconv_issue *issue)
+static tconv_status plan_layer(const tconv_layer *layer, void *made, tconv_planned *planned, tconv_issue *issue)
 {
-    tconv_cpu_correlation_plan *to = made;
-    const tconv_status status = tconv_cpu_correlation_plan_init(to, layer, issue);
+    correlation *seen = made;
+    tconv_cpu_correlation_plan *to = &seen->plan;
+    tconv_cpu_outer_view_init(&seen->view, layer);
+    const tconv_status status = tconv_cpu_correlation_plan_init(to, &seen->view.layer, issue);
     if (status != TCONV_SUCCESS)
         return status;
     planned->sizes.packed = (size_t)to->packed_bytes;
-    /* At most TCONV_CPU_MAX_THREADS threads of 2 MiB each: no sum overflows. */
+    /* At most TCONV_CPU_MAX_THREADS threads of 4 MiB each: no sum overflows. */
     planned->sizes.scratch = (size_t)(tconv_cpu_shared_bytes() + to->threads * to->thread_bytes);
     return TCONV_SUCCESS;
 }
 
 static void describe(const tconv_layer *layer, const void *made, char *text, size_t capacity)
 {
-    const tconv_cpu_correlation_plan *plan = made;
+    const tconv_cpu_correlation_plan *plan = &((const correlation *)made)->plan;
     (void)layer;
     snprintf(text, capacity,
              "strip=%s k_block=%" PRId64 " tile=%" PRId64 "x%" PRId64 "x%" PRId64 " tasks=%" PRId64 " threads=%d",
@@ -133,9 +150,9 @@ const tconv_implementation tconv_cpu_correlation = {
     .backend = TCONV_BACKEND_CPU,
     .dtypes = TCONV_DTYPES_TO_F64,
     .accumulates = true,
-    .plan_bytes = sizeof(tconv_cpu_correlation_plan),
-    .plan = plan,
-    .pack = tconv_cpu_pack_correlation,
+    .plan_bytes = sizeof(correlation),
+    .plan = plan_layer,
+    .pack = pack,
     .execute = execute,
     .describe = describe,
 };

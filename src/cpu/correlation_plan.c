@@ -13,8 +13,9 @@
 enum { STRIP_PERCENT = 44 };
 
 /* Bytes of a thread's partial sums, which are read and written once in a K-block and may come from the third-level
- * cache. It is chosen, not measured. */
-enum { SUMS_BYTES = 1 << 19 };
+ * cache. The strip of a K-block is loaded once for as many blocks as these hold: with half a mebibyte dcgan_1 takes 11 %
+ * longer, unet_up1 and maskrcnn 4 % (docs/log/2026-11-26-cpu-gradients.md). */
+enum { SUMS_BYTES = 1 << 21 };
 
 /* Columns of the widest tile. It is chosen, not measured. */
 enum { TILE_COLUMNS = 512 };
@@ -242,6 +243,14 @@ static bool place_tile(tconv_cpu_correlation_plan *plan, const tconv_layer *laye
     return block_sums(plan) * plan->levels <= SUMS_BYTES / plan->real_size;
 }
 
+/* Cuts the blocks of a task until their partial sums fit. */
+static void plan_blocks(tconv_cpu_correlation_plan *plan)
+{
+    const int64_t room = SUMS_BYTES / plan->real_size / (block_sums(plan) * plan->levels);
+    if (plan->partial_sums)
+        plan->task_blocks = tconv_cpu_even_part(plan->blocks, room);
+}
+
 /*
  * The cost model: cycles for a position, roughly, where a multiply-add of 64 bytes takes one. Only the better of two
  * plans is wanted. The numbers are rough rates that were chosen, not measured one by one; those of partial sums and of
@@ -302,8 +311,9 @@ static double model_cycles(const tconv_cpu_correlation_plan *plan, const tconv_l
     cycles += weights * size / (near ? L2_BYTES_PER_CYCLE : L3_BYTES_PER_CYCLE) * tiles;
     const double line = plan->columns_whole ? column_tiles * (double)plan->pitch
                                             : all_places(&plan->columns, plan->tile_columns, plan->columns_apart);
-    cycles += lines * line * channels * load_cycles;
-    cycles += lines * column_tiles * (double)plan->planes * (plan->pixels ? k_blocks : channels) * RUN_CYCLES;
+    const double loads = plan->depthwise ? 1 : (double)tconv_ceil_div(plan->blocks, plan->task_blocks);
+    cycles += loads * lines * line * channels * load_cycles;
+    cycles += loads * lines * column_tiles * (double)plan->planes * (plan->pixels ? k_blocks : channels) * RUN_CYCLES;
     cycles += (k_blocks - 1) * covered * (double)plan->padded_in / lanes * SUMS_CYCLES;
     cycles += k_blocks * (double)plan->padded_in / (double)plan->block_width * covered / lanes * CALL_CYCLES / 2;
     return cycles / positions;
@@ -318,6 +328,7 @@ static void try_widths(const tconv_cpu_correlation_plan *plan, const tconv_layer
             tconv_cpu_correlation_plan tried = *plan;
             if (!place_tile(&tried, layer, width, apart != 0))
                 continue;
+            plan_blocks(&tried);
             const double cycles = model_cycles(&tried, layer);
             if (*least == 0 || cycles < *least) {
                 *least = cycles;
@@ -380,14 +391,6 @@ static void plan_tasks(tconv_cpu_correlation_plan *plan, const tconv_layer *laye
             break;
     }
     plan->threads = (int)tconv_min(threads, tconv_max(1, plan->tasks));
-}
-
-/* Cuts the blocks of a task until their partial sums fit. */
-static void plan_blocks(tconv_cpu_correlation_plan *plan)
-{
-    const int64_t room = SUMS_BYTES / plan->real_size / (block_sums(plan) * plan->levels);
-    if (plan->partial_sums)
-        plan->task_blocks = tconv_cpu_even_part(plan->blocks, room);
 }
 
 /* --------------------------------------------------------------------------------------------------------- memory */
@@ -470,7 +473,6 @@ static tconv_status make_plan(tconv_cpu_correlation_plan *plan, const tconv_laye
     plan_vectors(plan, layer);
     if (!choose_tile(plan, layer))
         return tconv_decline(issue, "a kernel so wide that no strip of the gradient fits the cache");
-    plan_blocks(plan);
     plan->period_channels =
         plan->pixels || plan->taps == 0 ? 1 : tconv_max(1, tconv_min(plan->k_block, PERIOD_TERMS / plan->taps));
     if (!plan->pixels)

@@ -40,7 +40,7 @@ static inline tconv_cpu_correlation_channels tconv_cpu_correlation_task_channels
     return (tconv_cpu_correlation_channels){first, (end < plan->group_in ? end : plan->group_in) - first};
 }
 
-/* Packs the weights: an implementation's pack. */
+/* Packs the weights: an implementation's pack, of the layer that the plan is of. */
 tconv_status tconv_cpu_pack_correlation(const tconv_layer *layer, const void *made, const void *weights, void *packed,
                                         void *stream, tconv_issue *issue);
 

@@ -290,6 +290,61 @@ DEFINE_LOAD_MASKED(load_masked_bf16, float, uint16_t, 16, uint16_t, masked_float
 #define load_masked_bf16               NULL
 #endif
 
+#if VECTOR_BYTES == 64
+/* What split.inc.h is written with: of a vector at an element of a row, the lanes that are inside; the lanes of a row's
+ * first vectors that are a stride apart; and those of them that two vectors have, the first two or later ones. */
+enum { MAX_SPLIT = 16 };
+
+/* Bytes of a row's columns that are prefetched ahead of those that are split: the hardware sees neither across a page nor
+ * from row to row where some are left out. It is chosen. */
+enum { AHEAD_BYTES = 2048 };
+
+ALWAYS_INLINE __mmask16 lanes_float(int64_t at, int64_t length)
+{
+    const int64_t left = at >= 0 ? 0 : at > -16 ? -at : 16, rest = length - at;
+    const unsigned all = rest >= 16 ? 0xffff : rest > 0 ? (1u << rest) - 1 : 0;
+    return (__mmask16)(all & (0xffffu << left));
+}
+
+ALWAYS_INLINE __mmask8 lanes_double(int64_t at, int64_t length)
+{
+    return (__mmask8)(lanes_float(at, length) & 0xff);
+}
+
+ALWAYS_INLINE __m512i every_lane_float(int64_t stride, int64_t first)
+{
+    const __m512i lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    return _mm512_add_epi32(_mm512_mullo_epi32(lanes, _mm512_set1_epi32((int)stride)), _mm512_set1_epi32((int)first));
+}
+
+ALWAYS_INLINE __m512i every_lane_double(int64_t stride, int64_t first)
+{
+    const __m512i lanes = _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0);
+    return _mm512_add_epi64(_mm512_mullo_epi64(lanes, _mm512_set1_epi64(stride)), _mm512_set1_epi64(first));
+}
+
+#define pick_lanes_float  _mm512_permutex2var_ps
+#define pick_lanes_double _mm512_permutex2var_pd
+
+ALWAYS_INLINE __m512 pick_more_float(__m512 picked, int64_t from, __m512 first, __m512i index, __m512 second)
+{
+    const __mmask16 more = _mm512_cmpge_epi32_mask(index, _mm512_set1_epi32((int)from));
+    return _mm512_mask_blend_ps(more, picked, _mm512_permutex2var_ps(first, index, second));
+}
+
+ALWAYS_INLINE __m512d pick_more_double(__m512d picked, int64_t from, __m512d first, __m512i index, __m512d second)
+{
+    const __mmask8 more = _mm512_cmpge_epi64_mask(index, _mm512_set1_epi64(from));
+    return _mm512_mask_blend_pd(more, picked, _mm512_permutex2var_pd(first, index, second));
+}
+
+#define store_lanes_float  _mm512_mask_storeu_ps
+#define store_lanes_double _mm512_mask_storeu_pd
+#define load_lanes_f32     _mm512_maskz_loadu_ps
+#define load_lanes_f64     _mm512_maskz_loadu_pd
+#define load_lanes_f16     masked_floats_from_f16
+#define load_lanes_bf16    masked_floats_from_bf16
+#else
 /* Finds the columns, elements of each residue, that all these runs of a row have and that can be split by vectors of so many
  * lanes, none of which reaches beyond the row; none where they are fewer than the lanes. */
 ALWAYS_INLINE void find_columns(const tconv_cpu_split_load *load, const int64_t stride, const int64_t lanes,
@@ -308,6 +363,7 @@ ALWAYS_INLINE void find_columns(const tconv_cpu_split_load *load, const int64_t 
     if (*end - *begin < lanes)
         *end = *begin;
 }
+#endif
 
 #define REAL       float
 #define SUMS(name) JOIN(name, float)

@@ -29,14 +29,15 @@ void tconv_cpu_outer_view_init(tconv_cpu_outer_view *view, const tconv_layer *la
 {
     const tconv_problem *problem = &layer->problem;
     view->layer = *layer;
-    if (!is_kernel(&problem->h) || !is_kernel(&problem->w) || !lies_alike(problem) || !is_dense(problem))
+    if (problem->batch == 0 || !is_kernel(&problem->h) || !is_kernel(&problem->w) || !lies_alike(problem) ||
+        !is_dense(problem))
         return;
     tconv_problem *flat = &view->layer.problem;
     const int64_t taps = problem->h.kernel * problem->w.kernel;
     view->row = (tconv_phase){.outputs = 1, .taps = 1};
     view->column = (tconv_phase){.outputs = problem->batch, .taps = 1};
     view->layer.rows = view->layer.columns =
-        (tconv_phase_table){.stride = 1, .kernel_step = 1, .shift_step = 1, .count = problem->batch > 0, .max_taps = 1};
+        (tconv_phase_table){.stride = 1, .kernel_step = 1, .shift_step = 1, .count = 1, .max_taps = 1};
     view->layer.rows.phases = &view->row;
     view->layer.columns.phases = &view->column;
     flat->layout = TCONV_NHWC;

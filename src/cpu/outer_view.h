@@ -5,9 +5,9 @@
 #include "../core/impl.h"
 
 /*
- * A layer for the gradient of the weights. Images of one input pixel, each of whose outputs has a tap, are the pixels of
- * one row, whose output channels are all outputs of an image: a matrix product, of 1 x 1 kernels. Other layers are what
- * they are. A view must not move, because its layer points into it.
+ * A layer for the gradients. Images of one input pixel, each of whose outputs has a tap, are the pixels of one row, whose
+ * output channels are all outputs of an image: a matrix product, of 1 x 1 kernels. Other layers are what they are. A view
+ * must not move, because its layer points into it.
  */
 typedef struct tconv_cpu_outer_view {
     tconv_layer layer;
