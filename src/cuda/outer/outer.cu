@@ -29,7 +29,7 @@ namespace
 size_t slices_bytes(const planned_layer *made)
 {
     const int64_t sums = made->parameters.splits * slice_sums(made->parameters.tiles);
-    const int64_t bytes = sums * (keeps_lost(made) ? 2 : 1) * (int64_t)sizeof(float);
+    const int64_t bytes = sums * (keeps_lost(made, made->parameters.splits) ? 2 : 1) * (int64_t)sizeof(float);
     return (size_t)tconv_round_up(bytes, COPY_ALIGNMENT);
 }
 

@@ -30,11 +30,11 @@ inline int shared_bytes_of(const parameters *of)
     return of->table_bytes + of->stages * of->stage_bytes;
 }
 
-/* Whether blocks keep what additions to their slices lose, in as many floats behind them. */
-inline bool keeps_lost(const planned_layer *of)
+/* Whether the blocks of so many parts keep what additions to their slices lose, in as many floats behind them. */
+inline bool keeps_lost(const planned_layer *of, int64_t splits)
 {
     const parameters *p = &of->parameters;
-    return of->mode == MODE_STRICT && of->kernel.by_warpgroups && (p->k_tiles - 1) / p->splits >= p->flush_tiles;
+    return of->mode == MODE_STRICT && of->kernel.by_warpgroups && (p->k_tiles - 1) / splits >= p->flush_tiles;
 }
 
 /* The first and the last output of the slots of a group of taps, of a K-tile whose first input is 0. */

@@ -49,8 +49,8 @@ void choose_splits(const tconv_layer *layer, planned_layer *plan, double cycles)
     const int64_t most = tconv_min(tconv_max(1, p->k_tiles), tconv_ceil_div(4 * places, p->tiles.count));
     const double most_bytes = plan->copies.images > 0 ? (double)COPIED_SLICES_BYTES : (double)SLICES_BYTES;
     for (int64_t splits = 1; splits <= most; splits++) {
-        if (splits > 1 && slice_bytes * (double)splits > most_bytes)
-            break;
+        if (splits > 1 && slice_bytes * (double)splits * (keeps_lost(plan, splits) ? 2 : 1) > most_bytes)
+            continue;
         const double rounds = (double)tconv_ceil_div(splits * p->tiles.count, places);
         const double block = BEGIN_CYCLES + (double)tconv_ceil_div(p->k_tiles, splits) * cycles +
                              plan->resident * tile_bytes / STORE_BYTES;
