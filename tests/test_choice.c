@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../src/dispatch/impl_list.h"
 #include "harness.h"
 #include "support/capture.h"
 #include "support/expect.h"
@@ -31,15 +32,16 @@ static const char *reason_of(const char *lines, const char *name, char reason[25
     return reason;
 }
 
-/* Checks the lines of one plan, which took `taken`. */
-static void check_lines(const char *lines, const char *taken)
+/* Checks the lines of a plan of the operation, which took `taken`. */
+static void check_lines(const char *lines, tconv_op op, const char *taken)
 {
+    const tconv_implementation *candidate;
     char reason[256], faster[64];
     bool is_before = true;
     double percent;
-    for (size_t i = 0; tconv_implementation_name(i) != NULL; i++) {
-        const char *name = tconv_implementation_name(i);
-        if (strncmp(name, "cuda_", 5) != 0)
+    for (size_t i = 0; (candidate = tconv_implementation_at(op, i)) != NULL; i++) {
+        const char *name = candidate->name;
+        if (candidate->backend != TCONV_BACKEND_CUDA)
             continue;
         const bool is_taken = strcmp(name, taken) == 0;
         is_before = is_before && !is_taken;
@@ -70,20 +72,21 @@ Test(choice_cuda, every_implementation_that_is_passed_over_has_its_reason)
     setenv("TCONV_VERBOSE", "2", 1);
     expect_success(tconv_environment_reload(&issue), issue);
     for (size_t p = 0; p < COUNT(problems); p++)
-        for (int way = 0; way < 16; way++) { /* each combination of dtype, layout and math */
+        for (int way = 0; way < 48; way++) { /* each combination of operation, dtype, layout and math */
             harness_layer layer;
             struct capture capture;
             tconv_plan *plan;
             char message[128];
             cr_assert(harness_problem_parse(problems[p], &layer, message, sizeof message), "%s", message);
-            layer.desc.dtype = dtypes[way / 4];
+            layer.desc.op = way / 16;
+            layer.desc.dtype = dtypes[way / 4 % 4];
             layer.desc.layout = way & 1 ? TCONV_NHWC : TCONV_NCHW;
             layer.desc.math = way & 2 && layer.desc.dtype == TCONV_F32 ? TCONV_MATH_TF32 : TCONV_MATH_STRICT;
             capture_start(&capture);
             tconv_status status = tconv_plan_create(&layer.desc, &options, &plan, &issue);
             capture_end(&capture);
             expect_success(status, issue);
-            check_lines(capture.text[CAPTURED_STDERR], tconv_plan_implementation(plan));
+            check_lines(capture.text[CAPTURED_STDERR], layer.desc.op, tconv_plan_implementation(plan));
             tconv_plan_destroy(plan);
             capture_release(&capture);
         }

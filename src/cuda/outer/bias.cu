@@ -2,9 +2,9 @@
  * The gradient of the bias: the sum of the gradient of dst over all outputs of a channel, with a tap or without.
  *
  * The outputs are cut into parts, by the layer alone: pieces of images. A block sums a part of some channels that are
- * neighbours in memory (NHWC), or of one channel (NCHW): its threads read vectors, one after the other, and so many of them
- * that what a thread reads next is of the same channels. Then a warp adds the parts of a channel, in an order of its own. A
- * thread's sums are in double, of doubles compensated, and all others are compensated, so that they are exact but for one
+ * neighbours in memory (NHWC): its threads read vectors, one after the other, and so many of them that what a thread reads
+ * next is of the same channels. In NCHW a warp sums a part of one channel. Then a warp adds the parts of a channel, in an
+ * order of its own. A thread's sums are in double, of doubles compensated, and all others are compensated, so that they are exact but for one
  * rounding for any number of outputs that memory holds.
  */
 #include "../../core/checked.h"
@@ -33,7 +33,8 @@ template <class Element> constexpr int VECTOR = 16 / (int)sizeof(Element);
 
 struct parameters {
     tconv_strides strides;
-    int64_t channels, block_channels, channel_blocks;
+    int64_t channels, block_channels,
+        channel_blocks; /* of a block: channels that are neighbours, or one for each warp */
     int64_t image_pixels, piece_pixels, image_pieces; /* of an image */
     int64_t pieces, parts, part_pieces;               /* of all images */
     bool vectors;                                     /* vectors of pixels or channels are neighbours in memory */
@@ -124,6 +125,53 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
+/* Adds what the lanes of a warp have, for the first one. */
+__device__ __forceinline__ void add_lanes(lossless &sum)
+{
+#pragma unroll
+    for (int lanes = WARP / 2; lanes > 0; lanes /= 2)
+        sum.add({__shfl_down_sync(~0u, sum.sum, lanes), __shfl_down_sync(~0u, sum.lost, lanes)});
+}
+
+template <class Element, int V>
+__global__ void __launch_bounds__(THREADS)
+    sum_planes_kernel(const __grid_constant__ parameters p, const Element *from, lossless *parts)
+{
+    using Sum = std::conditional_t<sizeof(Element) == sizeof(double), lossless, plain>;
+    const int at = (int)threadIdx.x % WARP * V, warps = THREADS / WARP;
+    const int64_t step = (int64_t)WARP * V;
+    for (int64_t item = (int64_t)blockIdx.x * warps + (int)threadIdx.x / WARP; item < p.channels * p.parts;
+         item += (int64_t)gridDim.x * warps) {
+        const int64_t part = item / p.channels, channel = item % p.channels;
+        const int64_t pieces = min(p.pieces, (part + 1) * p.part_pieces);
+        Sum sums[V] = {};
+        for (int64_t piece = part * p.part_pieces; piece < pieces; piece++) {
+            const int64_t begin = piece % p.image_pieces * p.piece_pixels;
+            const Element *data =
+                from + piece / p.image_pieces * p.strides.n + channel * p.strides.c + (begin + at) * p.strides.w;
+            int64_t left = min(p.piece_pixels, p.image_pixels - begin) - at;
+            for (; left > 0; left -= AT_ONCE * step, data += AT_ONCE * step * p.strides.w) {
+                element_vector<Element, V> loaded[AT_ONCE];
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; i++)
+                    loaded[i] = load<Element, V>(data + i * step * p.strides.w, left - i * step, p.aligned);
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; i++)
+#pragma unroll
+                    for (int j = 0; j < V; j++)
+                        sums[j].add((double)loaded[i].at[j]);
+            }
+        }
+        lossless sum = sums[0];
+#pragma unroll
+        for (int j = 1; j < V; j++)
+            sum.add((lossless)sums[j]);
+        add_lanes(sum);
+        if (at == 0)
+            parts[part * p.channels + channel] = sum;
+    }
+}
+
 template <class Element>
 __global__ void __launch_bounds__(THREADS)
     add_parts_kernel(const __grid_constant__ parameters p, const lossless *parts, Element *bias)
@@ -134,8 +182,7 @@ __global__ void __launch_bounds__(THREADS)
         lossless sum = {0, 0};
         for (int64_t part = lane; part < p.parts; part += WARP)
             sum.add(parts[part * p.channels + channel]);
-        for (int lanes = WARP / 2; lanes > 0; lanes /= 2)
-            sum.add({__shfl_down_sync(~0u, sum.sum, lanes), __shfl_down_sync(~0u, sum.lost, lanes)});
+        add_lanes(sum);
         if (lane == 0) {
             if (p.accumulates)
                 sum.add(static_cast<double>(bias[channel]));
@@ -155,11 +202,11 @@ parameters parameters_of(const tconv_layer *layer)
     p.accumulates = problem->desc.accumulate != 0;
     const bool by_channels = channels_last && p.channels % vector == 0 && p.strides.w % vector == 0;
     p.block_channels = channels_last ? tconv_min(p.channels, MOST_CHANNELS * (by_channels ? vector : 1)) : 1;
-    p.channel_blocks = tconv_ceil_div(p.channels, p.block_channels);
+    p.channel_blocks = tconv_ceil_div(p.channels, channels_last ? p.block_channels : THREADS / WARP);
     p.vectors = by_channels || p.strides.w == p.block_channels;
     /* Rows are dense. */
     p.image_pixels = problem->h.out * problem->w.out;
-    const int64_t sums = THREADS * (p.vectors ? vector : 1);
+    const int64_t sums = (channels_last ? THREADS : WARP) * (p.vectors ? vector : 1);
     const int64_t most = tconv_min(tconv_min(MOST_PARTS, tconv_max(LEAST_PARTS, MOST_SUMS / p.channels)),
                                    tconv_ceil_div(BLOCKS * (int64_t)layer->target.multiprocessors, p.channel_blocks));
     const int64_t least = tconv_max(1, THREAD_VECTORS * sums / p.block_channels);
@@ -196,8 +243,12 @@ tconv_status sum_bias(const tconv_layer *layer, const void *diff_dst, void *scra
     const void *sum_parts, *add_parts;
     with_element(layer->problem.dtype, [&](auto element) {
         using Element = decltype(element);
-        sum_parts = p.vectors ? (const void *)sum_parts_kernel<Element, VECTOR<Element>>
-                              : (const void *)sum_parts_kernel<Element, 1>;
+        if (layer->problem.layout == TCONV_NCHW)
+            sum_parts = p.vectors ? (const void *)sum_planes_kernel<Element, VECTOR<Element>>
+                                  : (const void *)sum_planes_kernel<Element, 1>;
+        else
+            sum_parts = p.vectors ? (const void *)sum_parts_kernel<Element, VECTOR<Element>>
+                                  : (const void *)sum_parts_kernel<Element, 1>;
         add_parts = (const void *)add_parts_kernel<Element>;
         return 0;
     });

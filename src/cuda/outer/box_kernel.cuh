@@ -99,7 +99,8 @@ __device__ __forceinline__ void produce_elements(const parameters &p, const bloc
  * their way. */
 template <mode MODE, int M, int N>
 __device__ __forceinline__ void consume_boxes(const parameters &p, const block_tile &block, const tables &tables,
-                                              const stage_ring &ring, int count, float *slice, int warp, int lane)
+                                              const stage_ring &ring, int count, float *slice, float *stages, int warp,
+                                              int lane)
 {
     using Product = wgmma_ss<BOTH_MN_MAJOR<MODE>, N>;
     const int warpgroup = warp / WARPGROUP_WARPS, chunk = (int)p.tiles.chunk;
@@ -122,10 +123,16 @@ __device__ __forceinline__ void consume_boxes(const parameters &p, const block_t
         high[s] = 1u << 30 | (pixels[CORE_ROWS] - pixels[0]) / 16;
     }
     float sums[M][N / 2];
-    const auto store = [&](bool adds) {
+    const auto store = [&](bool adds, float *to, int64_t pitch, bool as_weights) {
 #pragma unroll
-        for (int m = 0; m < M; m++)
-            store_pairs<N>(sums[m], slice + first_pair + m * MMA_M + lane / 4, WARP_M / 2, p.tiles.block_n, adds, lane);
+        for (int m = 0; m < M; m++) {
+            int first = first_pair + m * MMA_M + lane / 4;
+            asm volatile("" : "+r"(first)); /* or where sums go is kept in registers through the main loop */
+            int second = first + WARP_M / 2;
+            if (as_weights)
+                first = skewed(weight_number(p, first)), second = skewed(weight_number(p, second));
+            store_pairs<N>(sums[m], to + first, second - first, pitch, adds, lane);
+        }
     };
     bool flushed = p.adds;
     int until_flush = p.flush_tiles, accumulate = 0;
@@ -151,15 +158,23 @@ __device__ __forceinline__ void consume_boxes(const parameters &p, const block_t
         release = stage.empty();
         if (--until_flush == 0) {
             wgmma_wait<0>();
-            store(flushed);
+            store(flushed, slice, p.tiles.block_n, false);
             flushed = true;
             accumulate = 0;
             until_flush = p.flush_tiles;
         }
     }
     wgmma_wait<0>();
-    if (accumulate)
-        store(flushed);
+    if (!accumulate)
+        return;
+    const bool writes = p.weights.at != NULL;
+    if (writes)
+        named_barrier_sync<CONSUMERS>();
+    store(flushed, writes ? stages : slice, writes ? p.weights.pitch : p.tiles.block_n, writes);
+    if (writes) {
+        named_barrier_sync<CONSUMERS>();
+        write_weights<element_of<MODE>>(p, {(int)threadIdx.x, CONSUMERS}, stages);
+    }
 }
 
 template <mode MODE, int M, int N, reading way>
@@ -187,7 +202,8 @@ __global__ void TCONV_HOPPER_BOUNDS(BOX_BLOCK_THREADS)
     if (warp < CONSUMERS / LANES) {
         setmaxnreg_increase<BOX_CONSUMER_REGISTERS>();
         float *slice = p.slices + (split * p.tiles.count + number) * p.tiles.block_m * p.tiles.block_n;
-        consume_boxes<MODE, M, N>(p, block, tables, ring, count, slice, warp, (int)threadIdx.x % LANES);
+        consume_boxes<MODE, M, N>(p, block, tables, ring, count, slice, reinterpret_cast<float *>(shared), warp,
+                                  (int)threadIdx.x % LANES);
     } else {
         setmaxnreg_decrease<BOX_PRODUCER_REGISTERS>();
         if constexpr (way == ELEMENTS)

@@ -1,6 +1,8 @@
 /* Each part of a block's work as if nothing else took time; the longest counts. */
 #include "cost.h"
 
+#include <cmath>
+
 #include "../../core/checked.h"
 #include "../gemm/shape.h"
 
@@ -39,6 +41,12 @@ constexpr double TILE_CYCLES = 150;        /* of a K-tile, beside that */
 constexpr double BOX_SHARED_BYTES = 120; /* a cycle */
 constexpr double BOX_L2_BYTES = 30;      /* a cycle */
 constexpr double BOX_TILE_CYCLES = 40;
+
+/* The same of a kernel by octets. */
+constexpr double OCTET_SHARED_BYTES = 120; /* a cycle */
+constexpr double OCTET_LOAD_CYCLES = 2;    /* of 32 copies, beside those of their lines */
+constexpr double OCTET_SRC_ISSUE = 40, OCTET_WINDOW_ISSUE = 60, OCTET_PICK_ISSUE = 16; /* instructions of 32 octets */
+constexpr double OCTET_LATENCY = 1200;                                                 /* of a K-tile's windows */
 
 /* How many times as much moves as is used: whole sectors, of which single elements that are `apart` apart may be a part. */
 double sector_part(const tconv_problem *problem, const planned_layer *plan, int apart)
@@ -104,6 +112,23 @@ double box_cycles(const planned_layer *plan, int64_t slots)
     const double products = mmas * channels / 2 / WGMMA_PART;
     const double shared = (mmas * (MMA_A_BYTES + channels * MMA_K_BYTES) + bytes) / BOX_SHARED_BYTES;
     return longer_of(longer_of(products, shared), bytes / BOX_L2_BYTES) + BOX_TILE_CYCLES;
+}
+
+double octet_cycles(const planned_layer *plan, int row_octets)
+{
+    const parameters *p = &plan->parameters;
+    const double steps = OCTET_PIXELS / 16.0, pairs = plan->kernel.pairs, rows = plan->kernel.rows;
+    const double products = steps * rows * pairs / WGMMA_PART;
+    const double operands = 2 * steps * rows * (MMA_A_BYTES + pairs * MMA_K_BYTES);
+    const double src = OCTET_PIXELS / 8.0 * p->tiles.block_m, dst = (double)row_octets * (double)p->tiles.chunk;
+    const double taps = p->tiles.columns.group_taps, window = p->octets.window_octets;
+    const double moved = (src + dst * (taps + 2 * window)) * 16;
+    const double copies = src * 8 / p->src_unit + dst * window * 8 / p->dst_unit;
+    const double octets = (double)(1 << p->columns.tile_log2) / 8; /* neighbours, of the lines of a copy */
+    const double shared =
+        (operands + moved) / OCTET_SHARED_BYTES + copies / LANES * (OCTET_LOAD_CYCLES + LANES / octets / 4);
+    const double issue = (src * OCTET_SRC_ISSUE + dst * (OCTET_WINDOW_ISSUE + taps * OCTET_PICK_ISSUE)) / LANES / 4;
+    return longer_of(longer_of(products, shared), longer_of(issue, OCTET_LATENCY)) + BOX_TILE_CYCLES;
 }
 
 double tile_cycles(const tconv_layer *layer, const planned_layer *plan, int64_t slots)

@@ -28,6 +28,9 @@ double tile_cycles(const tconv_layer *layer, const planned_layer *plan, int64_t 
 /* The same of a kernel by wgmma; units: of all rows of outputs, where it reads these. */
 double warpgroup_cycles(const tconv_layer *layer, const planned_layer *plan, int64_t slots, int64_t units);
 
+/* The same of a kernel by octets; row_octets: of all rows of slots. */
+double octet_cycles(const planned_layer *plan, int row_octets);
+
 /* The same of a kernel by boxes. */
 double box_cycles(const planned_layer *plan, int64_t slots);
 

@@ -43,6 +43,14 @@ tconv_status plan(const tconv_layer *layer, void *to, tconv_planned *planned, tc
     return TCONV_SUCCESS;
 }
 
+/* So many elements of 16 bits as addresses allow to read at once, at most. */
+int aligned_unit(int unit, const void *address)
+{
+    while ((uintptr_t)address % ((size_t)unit * sizeof(uint16_t)) != 0 && unit > 1)
+        unit /= 2;
+    return unit;
+}
+
 /* Launches the kernel that writes slices of the products of src and the gradient of dst. */
 tconv_status launch_products(const tconv_layer *layer, const planned_layer *made, parameters *p, const void *src,
                              const void *diff_dst, void *stream, tconv_issue *issue)
@@ -51,7 +59,7 @@ tconv_status launch_products(const tconv_layer *layer, const planned_layer *made
     p->diff_dst = diff_dst;
     const bool src_aligned = (uintptr_t)src % model::VECTOR_BYTES == 0,
                aligned = src_aligned && (uintptr_t)diff_dst % model::VECTOR_BYTES == 0;
-    reading reading = aligned || made->reading == LINES ? made->reading : ELEMENTS;
+    reading reading = aligned || made->reading == LINES || made->reading == OCTETS ? made->reading : ELEMENTS;
     tensor_maps maps = {};
     tensor_map_recipe dst = made->dst, of_src = made->src;
     dst.data = diff_dst;
@@ -63,7 +71,12 @@ tconv_status launch_products(const tconv_layer *layer, const planned_layer *made
         reading = ELEMENTS;
     if ((uintptr_t)diff_dst % (LINE_UNIT * sizeof(float)) != 0)
         p->lines.unit = 1;
-    p->src_unit = src_aligned ? p->src_unit : 1;
+    if (reading == OCTETS) {
+        p->src_unit = aligned_unit(p->src_unit, src);
+        p->dst_unit = aligned_unit(p->dst_unit, diff_dst);
+    } else {
+        p->src_unit = src_aligned ? p->src_unit : 1;
+    }
     p->lines.src_vectors = p->lines.src_vectors && src_aligned;
     if (p->lines.src_box_pixels > 0 && !encode_tensor_map(&of_src, &maps.src))
         p->lines.src_box_pixels = 0;
@@ -117,7 +130,8 @@ void describe(const tconv_layer *, const void *from, char *text, size_t capacity
     snprintf(text, capacity,
              "by=%s block_tile=%dx%lld tile=%dx%d taps=%dx%d chunk=%lld k_tile=%dx%dx%d k_tiles=%d stages=%d "
              "stage_bytes=%d splits=%d blocks=%lld resident=%d parts=%lld cycles=%.0f",
-             made->kernel.by_boxes        ? "boxes"
+             made->kernel.by_octets       ? "octets"
+             : made->kernel.by_boxes      ? "boxes"
              : made->kernel.by_warpgroups ? "wgmma"
                                           : "mma",
              p->tiles.block_m, (long long)p->tiles.block_n, made->kernel.channels, made->kernel.pairs,

@@ -26,6 +26,7 @@ constexpr int WARPGROUP_BLOCK_THREADS =
 constexpr int BOX_BLOCK_THREADS = 384; /* of a kernel by boxes: two warpgroups that multiply, one that copies */
 constexpr int BOX_CHANNELS = 64;       /* of a box, in rows of 128 bytes */
 constexpr int BOX_PIXELS = 64;         /* of a K-tile of boxes */
+constexpr int OCTET_PIXELS = 64;       /* of a K-tile by octets */
 
 /* Factors of f32: rounded to TF32, or split in two (3xTF32); of 16 bits as they are. */
 enum mode { MODE_TF32, MODE_STRICT, MODE_F16, MODE_BF16, MODES };
@@ -58,6 +59,16 @@ struct line_slots {
     bool src_vectors;   /* 16 bytes of channels of src are read at once */
 };
 
+/* The slots of a row of outputs by octets: for eight neighbouring inputs those of one tap, of each tap, as many rows of the
+ * operand for each warpgroup as it multiplies. */
+struct octet_slots {
+    int channels;      /* output channels of a warpgroup: all of the chunk, or half of them */
+    int part_rows;     /* from the rows of one warpgroup to those of the other */
+    int window_octets; /* that hold the slots of all taps of a row */
+    int tap_step;      /* outputs from a tap to the next */
+    int windows_at;    /* bytes from the barriers to the producers' windows, of two K-tiles */
+};
+
 /* The gradient of weights, where a block writes its sums to it. */
 struct weights_of_block {
     void *at; /* NULL: blocks write slices */
@@ -85,6 +96,7 @@ struct parameters {
     int residue_slots;        /* slots of a residue of rows and one of columns, what fills them up included */
     int box_bytes;            /* of these without that: what TMA brings; 0: it brings none */
     line_slots lines;         /* LINES: */
+    octet_slots octets;       /* OCTETS: */
     weights_of_block weights;
     int table_bytes; /* of shared memory, before the stages: the block's tables */
     int stage_bytes, stages;
@@ -93,22 +105,24 @@ struct parameters {
 };
 
 /* How src and the gradient of dst are read: by elements, or by several at once that are neighbours in memory: lines of both in
- * f32, pixels of both in 16 bits, 16 bytes of channels of both, or boxes of 64 channels of both. */
-enum reading { ELEMENTS, LINES, ROWS, CHANNELS, BOXES, READINGS };
+ * f32, pixels of both in 16 bits, 16 bytes of channels of both, boxes of 64 channels of both, or pixels of both in 16 bits that
+ * stay neighbours. */
+enum reading { ELEMENTS, LINES, ROWS, CHANNELS, BOXES, OCTETS, READINGS };
 
 /* The tensor maps of the gradient of dst, and of src for LINES and BOXES. */
 struct tensor_maps {
     CUtensorMap dst, src;
 };
 
-/* A kernel by mma.sync, whose warp tiles may be any number, or by wgmma, with one tile of the block; one by boxes has both
- * operands in shared memory. */
+/* A kernel by mma.sync, whose warp tiles may be any number, or by wgmma, with one tile of the block; one by boxes or by octets
+ * has both operands in shared memory. */
 struct kernel_choice {
     const void *functions[READINGS];
-    int channels, pairs; /* of the tile */
+    int channels, pairs; /* of the tile; by octets pairs of a warpgroup and a row of taps */
+    int rows;            /* by octets: of taps */
     int resident_warps;  /* that a multiprocessor has registers for */
     int most_pixels;     /* of a K-tile */
-    bool by_warpgroups, by_boxes;
+    bool by_warpgroups, by_boxes, by_octets;
 };
 
 constexpr int KERNELS_F32 = 4, KERNELS_STRICT = 3, KERNELS_HALF = 4;
@@ -120,6 +134,8 @@ extern const kernel_choice warpgroup_kernels_f16[WARPGROUP_KERNELS], warpgroup_k
 
 constexpr int BOX_KERNELS = 8;
 extern const kernel_choice box_kernels_f16[BOX_KERNELS], box_kernels_bf16[BOX_KERNELS];
+constexpr int OCTET_KERNELS = 9;
+extern const kernel_choice octet_kernels_f16[OCTET_KERNELS], octet_kernels_bf16[OCTET_KERNELS];
 
 } // namespace tconv::outer
 

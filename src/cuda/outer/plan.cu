@@ -4,6 +4,7 @@
 #include "cost.h"
 #include "plan_boxes.h"
 #include "plan_lines.h"
+#include "plan_octets.h"
 #include "plan_splits.h"
 
 #include "../../core/checked.h"
@@ -32,8 +33,8 @@ constexpr int64_t MAX_OFFSET = 32000; /* outputs from a K-tile's first: they are
 constexpr double COPY_BYTES = 9;     /* a cycle of every multiprocessor, of src and of the gradient of dst */
 constexpr double PART_CYCLES = 9000; /* of a part that is copied, beside that: two launches */
 
-/* Fills in an axis for K-tiles of 2^tile_log2 inputs; false where slots are too many. *most: residues of the group of taps
- * with most. */
+} // namespace
+
 bool describe_axis(const tconv_axis *axis, const tap_order *order, int tile_log2, tile_axis *made, int *most)
 {
     int64_t kernel_at[MAX_TAPS], reach = 0;
@@ -76,6 +77,59 @@ tap_order order_of(const tconv_axis *axis, int64_t kernel_step, int64_t group_ta
     return {(int)axis->kernel, (int)kernel_step, (int)group_taps, (int)tconv_ceil_div(axis->kernel, group_taps)};
 }
 
+int64_t furthest_slot(const tile_axis *axis, int residues)
+{
+    int64_t furthest = 0;
+    for (int i = 0; i < residues; i++) {
+        const int64_t least = axis->least[i], greatest = least + axis->stride * (axis->extent - 1);
+        furthest = tconv_max(furthest, tconv_max(-least, greatest));
+    }
+    return furthest;
+}
+
+bool is_near(const tconv_problem *problem, const tconv_strides *strides, int images_log2, int64_t rows, int64_t columns)
+{
+    const int64_t images = ((int64_t)1 << images_log2) - 1;
+    return images * strides->n + rows * strides->h + columns * strides->w <= INT32_MAX / (int64_t)problem->element_size;
+}
+
+int unit_of(const tconv_problem *problem, const tconv_strides *strides, int64_t extent, int64_t begins)
+{
+    int64_t unit = vector_length(problem);
+    while (unit > 1 &&
+           (extent % unit != 0 || begins % unit != 0 || !model::begins_at_multiples(problem, strides, unit)))
+        unit /= 2;
+    return (int)unit;
+}
+
+bool choose_stages(const tconv_layer *layer, planned_layer *plan)
+{
+    parameters *p = &plan->parameters;
+    const int by_registers = plan->kernel.resident_warps / (plan->threads / LANES);
+    for (p->stages = plan->kernel.by_warpgroups ? MAX_STAGES : 3; p->stages >= 2; p->stages--) {
+        const int by_memory =
+            (layer->target.shared_bytes + BLOCK_SHARED_MEMORY) / (shared_bytes_of(p) + BLOCK_SHARED_MEMORY);
+        plan->resident = by_memory < by_registers ? by_memory : by_registers;
+        if (plan->resident >= 1)
+            return true;
+    }
+    return false;
+}
+
+int flush_tiles_of(int k_pixels)
+{
+    return (int)(FLUSH_TERMS / k_pixels);
+}
+
+weights_of_block weights_of(const tconv_problem *problem, const sum_tiles *tiles)
+{
+    return {NULL, problem->weight, problem->weight.out == 1, problem->desc.accumulate != 0,
+            (int)(tiles->block_n + tiles->block_n / LANES) | 1};
+}
+
+namespace
+{
+
 /* Bytes from a pixel to the next, so that neighbours' rows of 16 bytes lie in other banks. */
 int pitch_of(int64_t channels, bool half)
 {
@@ -89,24 +143,6 @@ int pitch_of(int64_t channels, bool half)
     return (int)(rows % 2 == 1 ? rows : rows + 1) * 16;
 }
 
-/* Outputs from a K-tile's first to that of the furthest slot. */
-int64_t furthest_slot(const tile_axis *axis, int residues)
-{
-    int64_t furthest = 0;
-    for (int i = 0; i < residues; i++) {
-        const int64_t least = axis->least[i], greatest = least + axis->stride * (axis->extent - 1);
-        furthest = tconv_max(furthest, tconv_max(-least, greatest));
-    }
-    return furthest;
-}
-
-/* Whether the last place of a K-tile is fewer bytes from its first than 32 bits hold. */
-bool is_near(const tconv_problem *problem, const tconv_strides *strides, int images_log2, int64_t rows, int64_t columns)
-{
-    const int64_t images = ((int64_t)1 << images_log2) - 1;
-    return images * strides->n + rows * strides->h + columns * strides->w <= INT32_MAX / (int64_t)problem->element_size;
-}
-
 struct candidate {
     const kernel_choice *kernel;
     int warps_m, k_log2, row_log2, column_log2;
@@ -114,17 +150,6 @@ struct candidate {
     int64_t row_taps, column_taps;
     int64_t chunk; /* output channels of a tile, at most; of a kernel by wgmma as many as there are pairs for */
 };
-
-/* Neighbouring pixels of a row of so many that can be read at once, from multiples of `begins` on: a power of two of at
- * most a vector. */
-int unit_of(const tconv_problem *problem, const tconv_strides *strides, int64_t extent, int64_t begins)
-{
-    int64_t unit = vector_length(problem);
-    while (unit > 1 &&
-           (extent % unit != 0 || begins % unit != 0 || !model::begins_at_multiples(problem, strides, unit)))
-        unit /= 2;
-    return (int)unit;
-}
 
 /* Chooses how K-tiles of a candidate are read. */
 void choose_reading(const tconv_layer *layer, const candidate *of, planned_layer *plan)
@@ -223,21 +248,6 @@ int64_t table_bytes_of(const planned_layer *plan, int64_t slots, int64_t units)
     return pixels + tconv_max(slots * TABLE_SLOT, rows);
 }
 
-/* Finds how many stages, and blocks of a multiprocessor, there is memory for; false where there is too little. */
-bool choose_stages(const tconv_layer *layer, planned_layer *plan)
-{
-    parameters *p = &plan->parameters;
-    const int by_registers = plan->kernel.resident_warps / (plan->threads / LANES);
-    for (p->stages = plan->kernel.by_warpgroups ? MAX_STAGES : 3; p->stages >= 2; p->stages--) {
-        const int by_memory =
-            (layer->target.shared_bytes + BLOCK_SHARED_MEMORY) / (shared_bytes_of(p) + BLOCK_SHARED_MEMORY);
-        plan->resident = by_memory < by_registers ? by_memory : by_registers;
-        if (plan->resident >= 1)
-            return true;
-    }
-    return false;
-}
-
 /* Makes the plan of a candidate, in which layer-wide fields are set; false where it does not fit. */
 bool make(const tconv_layer *layer, const candidate *of, planned_layer *plan)
 {
@@ -284,11 +294,10 @@ bool make(const tconv_layer *layer, const candidate *of, planned_layer *plan)
         return false;
     if (!describe_boxes(layer, plan))
         return false;
-    p->flush_tiles = (int)(FLUSH_TERMS / p->k_pixels);
+    p->flush_tiles = flush_tiles_of(p->k_pixels);
     if (!choose_stages(layer, plan))
         return false;
-    p->weights = {NULL, problem->weight, problem->weight.out == 1, problem->desc.accumulate != 0,
-                  (int)(tiles->block_n + tiles->block_n / LANES) | 1};
+    p->weights = weights_of(problem, tiles);
     choose_splits(layer, plan,
                   by_boxes        ? box_cycles(plan, slots)
                   : by_warpgroups ? warpgroup_cycles(layer, plan, slots, units)
@@ -317,17 +326,6 @@ void try_boxes(const tconv_layer *layer, candidate *of, planned_layer *trial, pl
                     try_candidate(layer, of, trial, best);
 }
 
-/* Calls `what` with each number of taps that a group of an axis may have. */
-template <class Do> void for_group_taps(int64_t kernel, Do what)
-{
-    for (int64_t groups = 1, last = 0; groups <= kernel; groups++) {
-        const int64_t taps = tconv_ceil_div(kernel, groups);
-        if (taps != last)
-            what(taps);
-        last = taps;
-    }
-}
-
 /* Tries all groups of taps: of rows, and of columns where that is one row or the kernel is by boxes, whose tiles have few. */
 void try_taps(const tconv_layer *layer, candidate *of, planned_layer *trial, planned_layer *best)
 {
@@ -348,12 +346,6 @@ bool is_taken(const tconv_axis *axis)
            axis->in * axis->stride < 4 * MAX_EXTENT && axis->dilation * (axis->kernel - 1) < MAX_OFFSET &&
            axis->pad < MAX_OFFSET;
 }
-
-/* The kernels of a mode. */
-struct kernel_list {
-    const kernel_choice *kernels;
-    int count;
-};
 
 /* Those by mma.sync, and those by wgmma. */
 kernel_list kernels_of(mode mode)
@@ -378,6 +370,13 @@ kernel_list box_kernels_of(mode mode)
 {
     const kernel_list lists[MODES] = {
         {NULL, 0}, {NULL, 0}, {box_kernels_f16, BOX_KERNELS}, {box_kernels_bf16, BOX_KERNELS}};
+    return lists[mode];
+}
+
+kernel_list octet_kernels_of(mode mode)
+{
+    const kernel_list lists[MODES] = {
+        {NULL, 0}, {NULL, 0}, {octet_kernels_f16, OCTET_KERNELS}, {octet_kernels_bf16, OCTET_KERNELS}};
     return lists[mode];
 }
 
@@ -410,7 +409,7 @@ void try_kernels(const tconv_layer *layer, kernel_list list, bool lines, planned
         try_taps(layer, &of, trial, best);
 }
 
-/* Tries copies by channels of tensors of 16 bits that lie by planes. */
+/* Tries copies by channels of tensors of 16 bits that lie by octets. */
 void try_copies(const tconv_layer *layer, planned_layer *best)
 {
     const tconv_problem *problem = &layer->problem;
@@ -461,6 +460,7 @@ bool choose(const tconv_layer *layer, planned_layer *best)
         if (can_be_lines(problem))
             try_kernels(layer, warpgroup_kernels_of(trial.mode), true, &trial, best);
         try_copies(layer, best);
+        try_octets(layer, octet_kernels_of(trial.mode), &trial, best);
     }
     return best->cycles > 0;
 }

@@ -21,7 +21,7 @@ constexpr double ADD_BYTES = 8;       /* a cycle of every multiprocessor, of all
 bool can_write_weights(const planned_layer *plan)
 {
     const parameters *p = &plan->parameters;
-    return plan->kernel.by_warpgroups && !plan->kernel.by_boxes && p->k_tiles <= p->flush_tiles &&
+    return plan->kernel.by_warpgroups && p->k_tiles < p->flush_tiles && parts_of(plan->copies) <= 1 &&
            (int64_t)p->tiles.block_m * p->weights.pitch * (int64_t)sizeof(float) <= (int64_t)p->stages * p->stage_bytes;
 }
 
