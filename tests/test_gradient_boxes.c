@@ -39,6 +39,19 @@ Test(gradients, layers_reach_every_way_of_boxes)
     }
 }
 
+/* Blocks that have all terms write weights, unless they flush sums to a slice: after 8,192 terms. */
+Test(gradients, blocks_that_flush_write_no_weights)
+{
+    static const char *const words[] = {"writes=weights", "writes=slices"};
+    for (int flushes = 0; flushes < 2; flushes++) {
+        harness_layer layer = gradient_layer(
+            flushes ? "ci=2048 h=64 w=128 co=2048 k=1" : "ci=2048 h=64 w=120 co=2048 k=1", TCONV_BACKWARD_WEIGHTS);
+        layer.desc.layout = TCONV_NHWC;
+        layer.desc.math = TCONV_MATH_TF32;
+        cr_expect(is_planned(&layer.desc, words[flushes]), "%s", words[flushes]);
+    }
+}
+
 Test(gradients_cuda, every_way_of_boxes_is_exact)
 {
     const struct way way = {"cuda_outer", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT, "cuda_outer"};

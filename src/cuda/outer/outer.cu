@@ -117,14 +117,15 @@ void describe(const tconv_layer *, const void *from, char *text, size_t capacity
     const parameters *p = &made->parameters;
     snprintf(text, capacity,
              "by=%s block_tile=%dx%lld tile=%dx%d taps=%dx%d chunk=%lld k_tile=%dx%dx%d k_tiles=%d stages=%d "
-             "stage_bytes=%d splits=%d blocks=%lld resident=%d parts=%lld cycles=%.0f",
+             "stage_bytes=%d splits=%d blocks=%lld resident=%d parts=%lld writes=%s cycles=%.0f",
              made->kernel.by_boxes        ? "boxes"
              : made->kernel.by_warpgroups ? "wgmma"
                                           : "mma",
              p->tiles.block_m, (long long)p->tiles.block_n, made->kernel.channels, made->kernel.pairs,
              p->tiles.rows.group_taps, p->tiles.columns.group_taps, (long long)p->tiles.chunk, 1 << p->images_log2,
              1 << p->rows.tile_log2, 1 << p->columns.tile_log2, p->k_tiles, p->stages, p->stage_bytes, p->splits,
-             (long long)made->blocks, made->resident, (long long)parts_of(made->copies), made->cycles);
+             (long long)made->blocks, made->resident, (long long)parts_of(made->copies),
+             made->writes_weights ? "weights" : "slices", made->cycles);
 }
 
 } // namespace
