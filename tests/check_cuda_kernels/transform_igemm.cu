@@ -12,6 +12,7 @@ namespace tconv::check
 namespace
 {
 
+/* Element: an unsigned integer of its size. */
 template <class Element>
 __global__ void __launch_bounds__(PACK_THREADS) transpose_src(const __grid_constant__ igemm::src_transpose transpose)
 {
@@ -30,10 +31,12 @@ igemm::src_transpose make_transpose(const nchw_case &of, int element)
     const int vector = 16 / element, plane = of.rows * of.columns + of.channel_gap;
     made.from = {(int64_t)of.channels * plane, plane, of.columns, 1};
     made.pixels = of.images * of.rows * of.columns;
+    made.rows = of.rows;
+    made.columns = of.columns;
     made.channels = of.channels;
     made.pixel_vectors = round_up(of.channels, vector) / vector;
-    made.channel_tiles = round_up(made.pixel_vectors, igemm::TRANSPOSE_VECTORS) / igemm::TRANSPOSE_VECTORS;
-    made.thread_blocks = round_up(made.pixels, igemm::TRANSPOSE_PIXELS) / igemm::TRANSPOSE_PIXELS * made.channel_tiles;
+    made.channel_tiles = round_up(made.pixel_vectors, TRANSPOSE_VECTORS) / TRANSPOSE_VECTORS;
+    made.thread_blocks = round_up(made.pixels, TRANSPOSE_PIXELS) / TRANSPOSE_PIXELS * made.channel_tiles;
     made.vectors = of.vectors;
     made.by_image = divisor_of(of.rows * of.columns);
     made.by_columns = divisor_of(of.columns);
@@ -62,7 +65,7 @@ template <class Element> void check_transpose_src()
         const device_buffer src = input("src", from, of.vectors ? 0 : SIZE), to = output("to", wanted.size());
         transpose.src = src.data;
         transpose.to = to.data;
-        transpose_src<Element><<<transpose.thread_blocks, PACK_THREADS, igemm::TRANSPOSE_SHARED_BYTES>>>(transpose);
+        transpose_src<Element><<<transpose.thread_blocks, PACK_THREADS, TRANSPOSE_BYTES>>>(transpose);
         finish_kernels();
         compare_bits<uint8_t>(to, wanted);
     }
@@ -79,17 +82,14 @@ template <class Element> void bench_transpose_src()
         transpose.to = to.data;
         rate(
             vectors ? "vectors" : "elements",
-            [&] {
-                transpose_src<Element>
-                    <<<transpose.thread_blocks, PACK_THREADS, igemm::TRANSPOSE_SHARED_BYTES>>>(transpose);
-            },
+            [&] { transpose_src<Element><<<transpose.thread_blocks, PACK_THREADS, TRANSPOSE_BYTES>>>(transpose); },
             2.0 * (double)bytes, "GB/s", pass_rate());
     }
 }
 
 const entry entries[] = {
-    {"cuda/igemm/transpose_tile f32", check_transpose_src<float>, bench_transpose_src<float>, false},
-    {"cuda/igemm/transpose_tile f16", check_transpose_src<__half>, bench_transpose_src<__half>, false},
+    {"cuda/igemm/transpose_tile f32", check_transpose_src<uint32_t>, bench_transpose_src<uint32_t>, false},
+    {"cuda/igemm/transpose_tile f16", check_transpose_src<uint16_t>, bench_transpose_src<uint16_t>, false},
 };
 
 } // namespace
