@@ -78,7 +78,7 @@ Test(choice_cuda, every_implementation_that_is_passed_over_has_its_reason)
             tconv_plan *plan;
             char message[128];
             cr_assert(harness_problem_parse(problems[p], &layer, message, sizeof message), "%s", message);
-            layer.desc.op = way / 16;
+            layer.desc.op = (tconv_op)(way / 16);
             layer.desc.dtype = dtypes[way / 4 % 4];
             layer.desc.layout = way & 1 ? TCONV_NHWC : TCONV_NCHW;
             layer.desc.math = way & 2 && layer.desc.dtype == TCONV_F32 ? TCONV_MATH_TF32 : TCONV_MATH_STRICT;
