@@ -4,8 +4,8 @@
  * The outputs are cut into parts, by the layer alone: pieces of images. A block sums a part of some channels that are
  * neighbours in memory (NHWC): its threads read vectors, one after the other, and so many of them that what a thread reads
  * next is of the same channels. In NCHW a warp sums a part of one channel. Then a warp adds the parts of a channel, in an
- * order of its own. A thread's sums are in double, of doubles compensated, and all others are compensated, so that they are exact but for one
- * rounding for any number of outputs that memory holds.
+ * order of its own. A thread's sums are in double, of doubles compensated, and all others are compensated, so that they are
+ * exact but for one rounding for any number of outputs that memory holds.
  */
 #include "../../core/checked.h"
 #include "../numeric/compensated.cuh"
@@ -33,8 +33,8 @@ template <class Element> constexpr int VECTOR = 16 / (int)sizeof(Element);
 
 struct parameters {
     tconv_strides strides;
-    int64_t channels, block_channels,
-        channel_blocks; /* of a block: channels that are neighbours, or one for each warp */
+    int64_t channels;
+    int64_t block_channels, channel_blocks; /* NCHW: a block has one channel for each warp, and block_channels is 1 */
     int64_t image_pixels, piece_pixels, image_pieces; /* of an image */
     int64_t pieces, parts, part_pieces;               /* of all images */
     bool vectors;                                     /* vectors of pixels or channels are neighbours in memory */
