@@ -1,6 +1,7 @@
 /* Adds the slices of a gradient of many weights: a block has a run of rows of a tile, each of all pairs of a tap and an
  * output channel with an input channel, which lie side by side in a slice. Those of an input channel are neighbours among the
- * weights as well, if in another order: the sums change places in shared memory. */
+ * weights as well, if in another order: the sums change places in shared memory. Where slices are many, threads of their own
+ * add parts of them, which are added in order. */
 #include "../../core/checked.h"
 #include "../numeric/divisor.h"
 #include "../numeric/element.cuh"
@@ -16,14 +17,17 @@ namespace
 constexpr int THREADS = 256;
 constexpr int MOST_PAIRS = 2048, MOST_TAPS = 256; /* of a tile */
 constexpr int64_t LEAST_WEIGHTS = 1 << 17;        /* fewer do not keep all multiprocessors busy so */
-constexpr int LOADS = 4;                          /* of a thread under way */
+constexpr int LOADS = 4;                          /* sums of a thread at once */
+constexpr int MOST_PARTS = 8;                     /* of the slices */
+constexpr int PART_SLICES = 4;                    /* of a part, at least */
 
 struct parameters {
     sum_tiles tiles;
     tconv_weight_strides strides;
     int64_t slices, slice_sums, runs; /* of rows */
     int rows;                         /* of a run, all of a tile */
-    fast_divisor by_pairs, by_chunk, by_taps;
+    int parts, part_slices;           /* the last part may have fewer */
+    fast_divisor by_sums, by_pairs, by_chunk, by_taps;
     bool outputs_inner; /* output channels are neighbours among the weights, not taps */
     bool accumulates;   /* to what the gradient holds */
 };
@@ -36,7 +40,7 @@ __global__ void __launch_bounds__(THREADS)
     __shared__ int64_t taps[MOST_TAPS]; /* where a tap's weights lie; -1: there is none */
     const sum_tiles &tiles = p.tiles;
     const int all_taps = p.by_taps.divisor, pitch = all_taps | 1, row_sums = p.by_chunk.divisor * pitch;
-    const int count = p.rows * p.by_pairs.divisor;
+    const int count = p.by_sums.divisor, part_sums = p.rows * row_sums;
     for (int64_t run = blockIdx.x; run < p.runs; run += gridDim.x) {
         const int64_t first = run * p.rows;
         const tile_at at = find_tile(tiles, first / tiles.block_m);
@@ -48,21 +52,25 @@ __global__ void __launch_bounds__(THREADS)
                           ? tap_at(tiles.rows, y) * p.strides.h + tap_at(tiles.columns, x) * p.strides.w
                           : -1;
         }
-        for (int begin = (int)threadIdx.x; begin < count; begin += LOADS * THREADS) {
-            int from[LOADS], to[LOADS];
+        for (int begin = (int)threadIdx.x; begin < count * p.parts; begin += LOADS * THREADS) {
+            const Sum *from[LOADS];
+            int to[LOADS], left[LOADS]; /* slices */
             double sum[LOADS] = {};
 #pragma unroll
             for (int j = 0; j < LOADS; j++) {
-                const quotient row = divide(min(begin + j * THREADS, count - 1), p.by_pairs);
+                const quotient part = divide(min(begin + j * THREADS, count * p.parts - 1), p.by_sums);
+                const quotient row = divide(part.rest, p.by_pairs);
                 const quotient tap = divide(row.rest, p.by_chunk);
-                from[j] = row.whole * (int)tiles.block_n + row.rest;
-                to[j] = row.whole * row_sums + tap.rest * pitch + tap.whole;
+                const int slice = part.whole * p.part_slices;
+                from[j] = slices + slice * p.slice_sums + (first + row.whole) * tiles.block_n + row.rest;
+                to[j] = part.whole * part_sums + row.whole * row_sums + tap.rest * pitch + tap.whole;
+                left[j] = (int)p.slices - slice;
             }
-            const Sum *slice = slices + first * tiles.block_n;
-            for (int64_t s = 0; s < p.slices; s++, slice += p.slice_sums)
+#pragma unroll 2
+            for (int s = 0; s < p.part_slices; s++)
 #pragma unroll
                 for (int j = 0; j < LOADS; j++)
-                    sum[j] += (double)slice[from[j]];
+                    sum[j] += s < left[j] ? (double)from[j][s * p.slice_sums] : 0;
 #pragma unroll
             for (int j = 0; j < LOADS; j++)
                 sums[to[j]] = sum[j];
@@ -79,9 +87,11 @@ __global__ void __launch_bounds__(THREADS)
             if (row.whole >= inputs || output >= outputs || taps[tap] < 0)
                 continue;
             Element *weight = to + row.whole * p.strides.in + output * p.strides.out + taps[tap];
-            const double sum =
-                sums[row.whole * row_sums + output * pitch + tap] + (p.accumulates ? static_cast<double>(*weight) : 0);
-            *weight = static_cast<Element>(sum);
+            const double *from = sums + row.whole * row_sums + output * pitch + tap;
+            double sum = *from;
+            for (int part = 1; part < p.parts; part++)
+                sum += from[part * part_sums];
+            *weight = static_cast<Element>(sum + (p.accumulates ? static_cast<double>(*weight) : 0));
         }
         __syncthreads();
     }
@@ -104,8 +114,10 @@ tconv_status add_rows(const tconv_layer *layer, const slices *of, const void *me
     const sum_tiles &tiles = of->tiles;
     const tconv_weight_strides *strides = &layer->problem.weight;
     const int64_t taps = (int64_t)tiles.rows.group_taps * tiles.columns.group_taps, pairs = tiles.chunk * taps;
-    int rows = 1;
-    while (2 * rows * pairs <= MOST_PAIRS && tiles.block_m % (2 * rows) == 0)
+    int parts = 1, rows = 1;
+    while (2 * parts <= MOST_PARTS && 2 * parts * PART_SLICES <= of->count && 2 * parts * pairs <= MOST_PAIRS)
+        parts *= 2;
+    while (2 * rows * parts * pairs <= MOST_PAIRS && tiles.block_m % (2 * rows) == 0)
         rows *= 2;
     parameters p = {tiles,
                     *strides,
@@ -113,6 +125,9 @@ tconv_status add_rows(const tconv_layer *layer, const slices *of, const void *me
                     slice_sums(tiles),
                     tiles.count * tiles.block_m / rows,
                     rows,
+                    parts,
+                    (int)tconv_ceil_div(of->count, parts),
+                    divisor_of(rows * (int)pairs),
                     divisor_of((int)pairs),
                     divisor_of((int)tiles.chunk),
                     divisor_of((int)taps),
