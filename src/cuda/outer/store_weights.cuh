@@ -53,6 +53,8 @@ static __device__ __forceinline__ int64_t weight_place(const parameters &p, cons
     return channel * p.weights.strides.out + row * p.weights.strides.h + column * p.weights.strides.w;
 }
 
+constexpr int WEIGHT_ROW = 128; /* pairs that threads have side by side: tiles have multiples of it */
+
 /* Writes the weights of a block's tile, whose sums lie channel by channel, in whole warps. */
 template <class Element> __device__ __forceinline__ void write_weights(const parameters &p, crew by, const float *sums)
 {
@@ -61,18 +63,26 @@ template <class Element> __device__ __forceinline__ void write_weights(const par
     const tile_at tile = find_tile(p.tiles, number);
     const int64_t first = tile.m_tile * p.tiles.block_m, input = tile.group * p.tiles.group_in + first;
     const int channels = (int)min(p.tiles.group_in - first, (int64_t)p.tiles.block_m);
-    for (int i = by.thread; i < p.tiles.block_n; i += by.threads) {
+    const int first_channel = by.thread / WEIGHT_ROW, step = by.threads / WEIGHT_ROW;
+    for (int i = by.thread % WEIGHT_ROW; i < p.tiles.block_n; i += WEIGHT_ROW) {
         const int64_t place = weight_place(p, tile, i);
         if (place < 0)
             continue;
-        Element *to = static_cast<Element *>(p.weights.at) + input * p.weights.strides.in +
+        Element *to = static_cast<Element *>(p.weights.at) + (input + first_channel) * p.weights.strides.in +
                       tile.chunk * p.tiles.chunk * p.weights.strides.out + place;
-        const float *from = sums + skewed(i);
+        const float *from = sums + skewed(i) + first_channel * p.weights.pitch;
+        const auto write = [&](auto rounded) {
 #pragma unroll 8
-        for (int c = 0; c < channels; c++, to += p.weights.strides.in, from += p.weights.pitch) {
-            const double sum = (double)*from + (p.weights.accumulates ? static_cast<double>(*to) : 0);
-            *to = static_cast<Element>(sum);
-        }
+            for (int c = first_channel; c < channels; c += step) {
+                *to = rounded(*from);
+                to += step * p.weights.strides.in;
+                from += step * p.weights.pitch;
+            }
+        };
+        if (p.weights.accumulates)
+            write([&](float sum) { return static_cast<Element>((double)sum + static_cast<double>(*to)); });
+        else
+            write([](float sum) { return static_cast<Element>(sum); });
     }
 }
 
