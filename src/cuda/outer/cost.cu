@@ -50,7 +50,10 @@ double sector_part(const tconv_problem *problem, const planned_layer *plan, int 
 {
     const double run = (double)apart * (double)(1 << plan->parameters.columns.tile_log2);
     const double sector = model::SECTOR_BYTES / (double)problem->element_size;
-    return plan->reading == CHANNELS || plan->parameters.lines.src_vectors || run >= sector ? 1 : sector / run;
+    return plan->reading == CHANNELS || plan->reading == SRC_CHANNELS || plan->parameters.lines.src_vectors ||
+                   run >= sector
+               ? 1
+               : sector / run;
 }
 
 /* Words of a bank that a load of lines takes, where no taps of neighbouring columns share it. */

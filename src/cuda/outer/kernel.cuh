@@ -275,14 +275,14 @@ __global__ void __launch_bounds__(RESIDENT_WARPS<MODE, HEIGHT> *LANES)
 
 template <mode MODE, int HEIGHT, int WIDTH> kernel_choice choice()
 {
-    const void *by_elements = (const void *)outer_kernel<MODE, HEIGHT, WIDTH, false>;
-    return {{by_elements, by_elements, by_elements, (const void *)outer_kernel<MODE, HEIGHT, WIDTH, true>, NULL},
-            16 * HEIGHT,
-            8 * WIDTH,
-            RESIDENT_WARPS<MODE, HEIGHT>,
-            MAX_PIXELS,
-            false,
-            false};
+    kernel_choice made = {};
+    made.functions[ELEMENTS] = made.functions[ROWS] = (const void *)outer_kernel<MODE, HEIGHT, WIDTH, false>;
+    made.functions[CHANNELS] = (const void *)outer_kernel<MODE, HEIGHT, WIDTH, true>;
+    made.channels = 16 * HEIGHT;
+    made.pairs = 8 * WIDTH;
+    made.resident_warps = RESIDENT_WARPS<MODE, HEIGHT>;
+    made.most_pixels = MAX_PIXELS;
+    return made;
 }
 
 } // namespace tconv::outer

@@ -47,6 +47,41 @@ struct crew {
     int thread, threads;
 };
 
+/* Loads a vector of channels of 16 bits element by element; zeros where they do not exist. */
+__device__ __forceinline__ uint4 gather_vector(const origin &from, const place &at, int channel)
+{
+    const int existing = from.all || from.has(at) ? from.channels : 0;
+    const char *data = from.data + at.offset + channel * from.channel_stride;
+    uint32_t gathered[8];
+#pragma unroll
+    for (int j = 0; j < 8; j++, data += from.channel_stride)
+        gathered[j] = channel + j < existing ? *reinterpret_cast<const uint16_t *>(data) : 0;
+    return make_uint4(gathered[0] | gathered[1] << 16, gathered[2] | gathered[3] << 16, gathered[4] | gathered[5] << 16,
+                      gathered[6] | gathered[7] << 16);
+}
+
+/* copy_pixels of 16 bits whose channels are not read as vectors: lanes have neighbouring pixels, as many as leave all vectors
+ * of a pixel, or four of them, to others; each has two at once. */
+__device__ __forceinline__ void gather_vectors(crew by, uint32_t to, int pitch, const place *table, int count,
+                                               int channels, const origin &from)
+{
+    const int vectors = (channels + 7) / 8, groups_log2 = vectors > 2 ? 2 : vectors - 1;
+    const int pixels = LANES >> groups_log2, lane = by.thread % LANES, warps = by.threads / LANES;
+    const int first = by.thread / LANES * pixels + lane % pixels, step = warps * pixels;
+#pragma unroll 1
+    for (int i = first; i < count; i += 2 * step) {
+        const int next = min(i + step, count - 1);
+        const place at = table[i], then = table[next];
+#pragma unroll 1
+        for (int vector = lane / pixels; vector < vectors; vector += 1 << groups_log2) {
+            const uint4 here = gather_vector(from, at, 8 * vector), there = gather_vector(from, then, 8 * vector);
+            store_shared(to + i * pitch + vector * ACCESS_BYTES, here);
+            if (i + step < count)
+                store_shared(to + next * pitch + vector * ACCESS_BYTES, there);
+        }
+    }
+}
+
 /* Copies `channels` channels of the pixels of a table into shared memory, zeros where they do not exist. */
 template <class Element, bool vectors>
 __device__ __forceinline__ void copy_pixels(crew by, uint32_t to, int pitch, const place *table, int count,
@@ -86,33 +121,20 @@ __device__ __forceinline__ void copy_pixels(crew by, uint32_t to, int pitch, con
         }
         return;
     }
+    if constexpr (sizeof(Element) == 2) {
+        gather_vectors(by, to, pitch, table, count, channels, from);
+        return;
+    }
     const int lane = by.thread % LANES, warps = by.threads / LANES;
 #pragma unroll 1
     for (int i = by.thread / LANES * GATHER_PIXELS + lane % GATHER_PIXELS; i < count; i += warps * GATHER_PIXELS) {
         const place at = table[i];
         const int existing = from.all || from.has(at) ? from.channels : 0;
-        if constexpr (sizeof(Element) == 4) {
-            const int first = lane / GATHER_PIXELS;
-            const char *data = from.data + at.offset + first * from.channel_stride;
+        const int first = lane / GATHER_PIXELS;
+        const char *data = from.data + at.offset + first * from.channel_stride;
 #pragma unroll 4
-            for (int c = first; c < channels; c += GATHER_CHANNELS, data += GATHER_CHANNELS * from.channel_stride)
-                cp_async_padded<4>(to + i * pitch + c * 4, data, c < existing ? 4 : 0);
-        } else {
-#pragma unroll 1
-            for (int c = lane / GATHER_PIXELS * VECTOR; c < channels; c += GATHER_CHANNELS * VECTOR) {
-                uint32_t gathered[VECTOR];
-                const char *data = from.data + at.offset + c * from.channel_stride;
-#pragma unroll
-                for (int j = 0; j < VECTOR; j++, data += from.channel_stride)
-                    gathered[j] = c + j < existing ? *reinterpret_cast<const uint16_t *>(data) : (uint16_t)0;
-                uint4 vector;
-                vector.x = gathered[0] | gathered[1] << 16;
-                vector.y = gathered[2] | gathered[3] << 16;
-                vector.z = gathered[4] | gathered[5] << 16;
-                vector.w = gathered[6] | gathered[7] << 16;
-                store_shared(to + i * pitch + c * 2, vector);
-            }
-        }
+        for (int c = first; c < channels; c += GATHER_CHANNELS, data += GATHER_CHANNELS * from.channel_stride)
+            cp_async_padded<4>(to + i * pitch + c * 4, data, c < existing ? 4 : 0);
     }
 }
 

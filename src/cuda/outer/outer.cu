@@ -52,7 +52,8 @@ tconv_status launch_products(const tconv_layer *layer, const planned_layer *made
     p->diff_dst = diff_dst;
     const bool src_aligned = (uintptr_t)src % model::VECTOR_BYTES == 0,
                aligned = src_aligned && (uintptr_t)diff_dst % model::VECTOR_BYTES == 0;
-    reading reading = aligned || made->reading == LINES ? made->reading : ELEMENTS;
+    reading reading =
+        aligned || made->reading == LINES || (src_aligned && made->reading == SRC_CHANNELS) ? made->reading : ELEMENTS;
     tensor_maps maps = {};
     tensor_map_recipe dst = made->dst, of_src = made->src;
     dst.data = diff_dst;
@@ -113,18 +114,19 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
 
 void describe(const tconv_layer *, const void *from, char *text, size_t capacity)
 {
+    static const char *const readings[READINGS] = {"elements", "lines", "rows", "channels", "src_channels", "boxes"};
     const planned_layer *made = (const planned_layer *)from;
     const parameters *p = &made->parameters;
     snprintf(text, capacity,
-             "by=%s block_tile=%dx%lld tile=%dx%d taps=%dx%d chunk=%lld k_tile=%dx%dx%d k_tiles=%d stages=%d "
+             "by=%s reads=%s block_tile=%dx%lld tile=%dx%d taps=%dx%d chunk=%lld k_tile=%dx%dx%d k_tiles=%d stages=%d "
              "stage_bytes=%d splits=%d blocks=%lld resident=%d parts=%lld writes=%s cycles=%.0f",
              made->kernel.by_boxes        ? "boxes"
              : made->kernel.by_warpgroups ? "wgmma"
                                           : "mma",
-             p->tiles.block_m, (long long)p->tiles.block_n, made->kernel.channels, made->kernel.pairs,
-             p->tiles.rows.group_taps, p->tiles.columns.group_taps, (long long)p->tiles.chunk, 1 << p->images_log2,
-             1 << p->rows.tile_log2, 1 << p->columns.tile_log2, p->k_tiles, p->stages, p->stage_bytes, p->splits,
-             (long long)made->blocks, made->resident, (long long)parts_of(made->copies),
+             readings[made->reading], p->tiles.block_m, (long long)p->tiles.block_n, made->kernel.channels,
+             made->kernel.pairs, p->tiles.rows.group_taps, p->tiles.columns.group_taps, (long long)p->tiles.chunk,
+             1 << p->images_log2, 1 << p->rows.tile_log2, 1 << p->columns.tile_log2, p->k_tiles, p->stages,
+             p->stage_bytes, p->splits, (long long)made->blocks, made->resident, (long long)parts_of(made->copies),
              made->writes_weights ? "weights" : "slices", made->cycles);
 }
 

@@ -93,8 +93,8 @@ struct parameters {
 };
 
 /* How src and the gradient of dst are read: by elements, or by several at once that are neighbours in memory: lines of both in
- * f32, pixels of both in 16 bits, 16 bytes of channels of both, or boxes of 64 channels of both. */
-enum reading { ELEMENTS, LINES, ROWS, CHANNELS, BOXES, READINGS };
+ * f32, pixels of both in 16 bits, 16 bytes of channels of both, or of src alone in 16 bits, or boxes of 64 channels of both. */
+enum reading { ELEMENTS, LINES, ROWS, CHANNELS, SRC_CHANNELS, BOXES, READINGS };
 
 /* The tensor maps of the gradient of dst, and of src for LINES and BOXES. */
 struct tensor_maps {

@@ -134,11 +134,13 @@ void choose_reading(const tconv_layer *layer, const candidate *of, planned_layer
     const int column_log2 = of->column_log2;
     const tconv_problem *problem = &layer->problem;
     parameters *p = &plan->parameters;
+    const bool src_vectors = has_vectors(problem, &problem->src, problem->group_in);
     plan->reading = ELEMENTS;
     p->src_unit = p->dst_unit = 1;
-    if (has_vectors(problem, &problem->src, problem->group_in) &&
-        has_vectors(problem, &problem->dst, problem->group_out))
+    if (src_vectors && has_vectors(problem, &problem->dst, problem->group_out))
         plan->reading = CHANNELS;
+    else if (src_vectors && problem->element_size == 2 && plan->kernel.by_warpgroups && !plan->kernel.by_boxes)
+        plan->reading = SRC_CHANNELS;
     if (plan->reading == CHANNELS && plan->kernel.by_boxes)
         plan->reading = BOXES;
     if (of->lines)

@@ -388,15 +388,11 @@ __global__ void TCONV_HOPPER_BOUNDS(WARPGROUP_BLOCK_THREADS)
 
 template <int M, int N> kernel_choice strict_warpgroups()
 {
-    const void *by_lines = (const void *)strict_warpgroup_kernel<M, N, LINES>;
-    return {{(const void *)strict_warpgroup_kernel<M, N, ELEMENTS>, by_lines, by_lines,
-             (const void *)strict_warpgroup_kernel<M, N, CHANNELS>, NULL},
-            N,
-            WARPGROUPS * M * MMA_M,
-            WARPGROUP_BLOCK_THREADS / LANES,
-            MAX_PIXELS < MOST_PIXELS<float, N> ? MAX_PIXELS : MOST_PIXELS<float, N>,
-            true,
-            false};
+    kernel_choice made = warpgroup_tile<float, M, N>();
+    made.functions[ELEMENTS] = (const void *)strict_warpgroup_kernel<M, N, ELEMENTS>;
+    made.functions[LINES] = (const void *)strict_warpgroup_kernel<M, N, LINES>;
+    made.functions[CHANNELS] = (const void *)strict_warpgroup_kernel<M, N, CHANNELS>;
+    return made;
 }
 
 } // namespace tconv::outer

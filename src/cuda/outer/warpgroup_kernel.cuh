@@ -29,7 +29,8 @@ constexpr int HELD_BYTES = PRODUCERS * BLOCK_CHANNELS * ACCESS_BYTES;
 template <class Element, int N> constexpr int MOST_PIXELS = HELD_BYTES / (N * (int)sizeof(Element));
 
 /* Whether src is the MN-major operand, copied as channels lie. */
-template <mode MODE, reading way> constexpr bool SRC_IS_MN_MAJOR = way == CHANNELS &&IS_HALF<MODE>;
+template <mode MODE, reading way>
+constexpr bool SRC_IS_MN_MAJOR = way == SRC_CHANNELS || (way == CHANNELS && IS_HALF<MODE>);
 
 template <mode MODE, bool mn_major>
 constexpr wgmma_type TYPE_OF = MODE == MODE_F16    ? mn_major ? WGMMA_F16_MN_MAJOR : WGMMA_F16
@@ -414,18 +415,30 @@ __global__ void TCONV_HOPPER_BOUNDS(WARPGROUP_BLOCK_THREADS)
 #endif
 }
 
+/* What is the same of all kernels of a tile, whose functions are missing. */
+template <class Element, int M, int N> kernel_choice warpgroup_tile()
+{
+    kernel_choice made = {};
+    made.channels = N;
+    made.pairs = WARPGROUPS * M * MMA_M;
+    made.resident_warps = WARPGROUP_BLOCK_THREADS / LANES;
+    made.most_pixels = MAX_PIXELS < MOST_PIXELS<Element, N> ? MAX_PIXELS : MOST_PIXELS<Element, N>;
+    made.by_warpgroups = true;
+    return made;
+}
+
 template <mode MODE, int M, int N> kernel_choice warpgroups()
 {
-    constexpr reading LIES_IN_ROWS = IS_HALF<MODE> ? ROWS : LINES;
-    const void *by_rows = (const void *)warpgroup_kernel<MODE, M, N, LIES_IN_ROWS>;
-    return {{(const void *)warpgroup_kernel<MODE, M, N, ELEMENTS>, by_rows, by_rows,
-             (const void *)warpgroup_kernel<MODE, M, N, CHANNELS>, NULL},
-            N,
-            WARPGROUPS * M * MMA_M,
-            WARPGROUP_BLOCK_THREADS / LANES,
-            MAX_PIXELS < MOST_PIXELS<element_of<MODE>, N> ? MAX_PIXELS : MOST_PIXELS<element_of<MODE>, N>,
-            true,
-            false};
+    kernel_choice made = warpgroup_tile<element_of<MODE>, M, N>();
+    made.functions[ELEMENTS] = (const void *)warpgroup_kernel<MODE, M, N, ELEMENTS>;
+    made.functions[CHANNELS] = (const void *)warpgroup_kernel<MODE, M, N, CHANNELS>;
+    if constexpr (IS_HALF<MODE>) {
+        made.functions[ROWS] = (const void *)warpgroup_kernel<MODE, M, N, ROWS>;
+        made.functions[SRC_CHANNELS] = (const void *)warpgroup_kernel<MODE, M, N, SRC_CHANNELS>;
+    } else {
+        made.functions[LINES] = (const void *)warpgroup_kernel<MODE, M, N, LINES>;
+    }
+    return made;
 }
 
 } // namespace tconv::outer
