@@ -204,8 +204,8 @@ class Case:
         return max(((found.double() - right).norm() / right.norm()).item() for found, right in pairs)
 
 
-def layer_desc(library, row, layout, dtype, math=t.MATH_STRICT, op=operations.OPERATIONS["forward"], weights="nchw"):
-    """The row as tconv takes it, and what is to be computed of it; weights: how they lie, as PyTorch has them."""
+def layer_desc(library, row, layout, dtype, math=t.MATH_STRICT, op=operations.OPERATIONS["forward"]):
+    """The row as tconv takes it, and what is to be computed of it."""
     return library.desc(
         batch=row["N"],
         in_channels=row["Cin"],
@@ -226,7 +226,7 @@ def layer_desc(library, row, layout, dtype, math=t.MATH_STRICT, op=operations.OP
         dilation_w=row["dw"],
         groups=row["g"],
         layout=LAYOUTS[layout],
-        weight_layout=WEIGHT_LAYOUTS[weights],
+        weight_layout=WEIGHT_LAYOUTS[op.weights_of(layout)],
         dtype=DTYPES[dtype][1],
         math=math,
         op=op.code,
@@ -258,7 +258,7 @@ class TconvWay:
         desc = layer_desc(library, case.row, layout, dtype, op=op)
         cap = {"": t.CPU_ISA_DEFAULT, "avx2": t.CPU_ISA_AVX2}[self.isa]
         plan = library.plan(desc, backend=t.BACKEND_CPU, threads=self.threads, cpu_isa=cap)
-        weights = case.weights(dtype).data_ptr()
+        weights = case.weights(dtype, op.weights_of(layout)).data_ptr()
         if op.packs and not self.called:
             plan.pack(weights)
         workspace = torch.empty(max(1, plan.workspace_size), dtype=torch.uint8)

@@ -231,8 +231,12 @@ def measure(benchmark, options, seconds):
             print(part["failures"][-1], flush=True)
         torch.compiler.reset()
         gc.collect()
-        if options.device == "cuda":
-            torch.cuda.empty_cache()
+        try:
+            if options.device == "cuda":
+                torch.cuda.empty_cache()
+        except RuntimeError:  # after an error of the device nothing runs any more
+            part["left_out"].append(f"what comes after {title}")
+            break
     return part
 
 

@@ -60,20 +60,15 @@ class Tconv:
         self.library, self.machine, self.packed = library, machine, packed
         self.name = "tconv" if packed else "call"
 
-    @staticmethod
-    def weights_of(case, layout):
-        """How the weights lie: for the gradient of src as PyTorch is given them, which a kernel may read as they lie."""
-        return layout if case.op.name == "backward_data" else "nchw"
-
     def prepare(self, case, layout, precision):
         dtype, math, _ = PRECISIONS[precision]
         gpu = self.machine.device == "cuda"
         plan = self.library.plan(
-            c.layer_desc(self.library, case.row, layout, dtype, math, case.op, self.weights_of(case, layout)),
+            c.layer_desc(self.library, case.row, layout, dtype, math, case.op),
             backend=t.BACKEND_CUDA if gpu else t.BACKEND_CPU,
             location=t.LOCATION_CUDA if gpu else t.LOCATION_HOST,
         )
-        weights = case.weights(dtype, self.weights_of(case, layout)).data_ptr()
+        weights = case.weights(dtype, case.op.weights_of(layout)).data_ptr()
         stream = self.machine.stream_handle
         if self.packed and case.op.packs:
             plan.pack(weights, stream)

@@ -55,6 +55,11 @@ class Forward:
     packs = True  # the weights are read, and may be packed before
     picks = "outputs"  # whose channels are set against float64
 
+    @staticmethod
+    def weights_of(layout):
+        """How the weights lie that tconv is given, or writes."""
+        return "nchw"
+
     def activations(self, case, layout, dtype):
         return (case.src(layout, dtype),)
 
@@ -100,6 +105,11 @@ class BackwardData:
     packs = True
     picks = "inputs"
 
+    @staticmethod
+    def weights_of(layout):
+        """As PyTorch is given them: kernels may read them as they lie."""
+        return layout
+
     def activations(self, case, layout, dtype):
         return (case.diff_dst(layout, dtype),)
 
@@ -143,11 +153,16 @@ class BackwardWeights:
     packs = False
     picks = "inputs"
 
+    @staticmethod
+    def weights_of(layout):
+        """As those of the layer in PyTorch: tconv.torch has their gradient lie as they do."""
+        return layout
+
     def activations(self, case, layout, dtype):
         return case.src(layout, dtype), case.diff_dst(layout, dtype)
 
     def empty(self, case, layout, dtype):
-        weights, bias = case.weights(dtype), case.bias(dtype)
+        weights, bias = case.weights(dtype, self.weights_of(layout)), case.bias(dtype)
         return (torch.empty_like(weights), *(() if bias is None else (torch.empty_like(bias),)))
 
     def bind(self, plan, reads, weights, bias, writes, workspace, stream=None):

@@ -151,3 +151,24 @@ def test_end_to_end_runs_through_torch_compile(tmp_path):
     assert [(r["mode"], r["right"], r["losses_agree"]) for r in found["results"]] == [
         (mode, True, True) for mode in ("eager", "compile")
     ]
+
+
+@pytest.mark.parametrize("every", [[], ["--every-gradient"]], ids=str)
+def test_network_layers_run_on_the_cpu_and_gradients_are_right(tmp_path, every):
+    networks = ["sam", "hifigan"]
+    found = run("network_layers.py", tmp_path, "--networks", ",".join(networks), "--precisions", "strict", *every)
+    assert [(r["network"], r["layout"]) for r in found["results"]] == [
+        ("sam", "nchw"),
+        ("sam", "channels_last"),
+        ("hifigan", "nchw"),
+    ]
+    for result in found["results"]:
+        layers, sums = result["layers"], result["sums_ms"]
+        assert result["right"] and len(layers) == SWAPPED[result["network"]]
+        assert ["input" in layer["ms"] for layer in layers] == [
+            i > 0 or result["network"] == "hifigan" for i in range(len(layers))
+        ]
+        for way, times in sums.items():
+            parts = [layer["ms"][way] for layer in layers if way in layer["ms"]]
+            assert parts and times == {which: sum(part[which] for part in parts) for which in ("before", "after")}
+    assert found["every_gradient"] == bool(every) and not found["failures"] and not found["left_out"]

@@ -30,6 +30,8 @@
  *
  * (out_w alike). The kernel is not flipped. output_padding only widens the output. This is the definition of PyTorch 2
  * (torch.nn.ConvTranspose2d) with padding free to differ on each side, as in ONNX ConvTranspose.
+ *     desc.op asks for a gradient of this in place of dst, what training needs: that of src, or those of weights and bias
+ * (tconv_op). desc.accumulate adds what is computed to what is there. Plans, layouts, dtypes and backends are the same.
  *
  * ERRORS. Every call that can fail returns a tconv_status, and describes a failure in the tconv_issue that it is given
  * (which may be NULL) and in the calling thread's tconv_last_issue: the field, its value and the rule that it breaks. On

@@ -1,3 +1,3 @@
 """The version of the package, which is that of the C headers beside it (include/tconv/version.h)."""
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"

@@ -531,7 +531,7 @@ def test_each_gradient_is_whose_is_faster(device, dtype, lying):
     for deterministic in (False, True, False):
         torch.use_deterministic_algorithms(deterministic, warn_only=True)
         ours = device == "cpu" or deterministic
-        fast = [ours or dtype in _reasons.FAST_ON_CUDA[name, lying] for name in ("input", "weight")]
+        fast = [ours or dtype in _reasons.FAST_ON_CUDA[name] for name in ("input", "weight")]
         found = tt.explain(tt.conv_transpose2d, *tensors, **LAYERS[1]).gradients
         assert [by.startswith("tconv, by ") or "general" in by for by in found.values()] == [*fast, fast[1]]
         before = tt.counters()
@@ -548,15 +548,15 @@ def test_rule_of_speed(monkeypatch):
     class OnCuda:
         is_cuda, dtype = True, torch.float32
 
-    def rule(name, implementation="cuda_outer", lying=torch.channels_last):
-        return _reasons.of_speed(name, OnCuda, lying, implementation)
+    def rule(name, implementation="cuda_outer"):
+        return _reasons.of_speed(name, OnCuda, implementation)
 
     torch.use_deterministic_algorithms(False)
-    monkeypatch.setitem(_reasons.FAST_ON_CUDA, ("weight", torch.channels_last), frozenset({torch.float32}))
+    monkeypatch.setitem(_reasons.FAST_ON_CUDA, "weight", frozenset({torch.float32}))
     assert rule("weight") is None and "general implementation" in rule("weight", "cuda_general").text
     assert "gradient of the bias" in rule("bias").text
     monkeypatch.setattr(OnCuda, "dtype", torch.bfloat16)
-    assert "of the weight in torch.bfloat16, channels_last" in rule("weight").text
+    assert "of the weight in torch.bfloat16" in rule("weight").text
     torch.use_deterministic_algorithms(True, warn_only=True)
     assert rule("weight", "cuda_general") is None is rule("bias")
 

@@ -117,7 +117,7 @@ def _plan(name: str, make: Callable[..., Gradient], diff_dst: Tensor, *arguments
         return reason
     try:
         found = make(diff_dst, *arguments)
-        return reasons.of_speed(name, diff_dst, found.memory_format, found.plan.implementation) or found
+        return reasons.of_speed(name, diff_dst, found.plan.implementation) or found
     except (TconvError, TypeError, ValueError) as error:
         return reasons.of_error(error)
 

@@ -33,15 +33,12 @@ NEGATIVE_BIT = Reason("negative bit", "a tensor has PyTorch's bit for negative, 
 MISALIGNED = Reason("alignment", "a tensor's address is no multiple of its element", expected=False)
 
 
-# The gradients on CUDA that are tconv's, dtypes by operation and layout: those that it computes faster than PyTorch in
-# the mean of many layers, or as fast with less work for the host (docs/log/2026-11-26-gradients-from-pytorch.md). The
-# bias's comes with the weight's; alone it is a sum.
-_NCHW, _NHWC = torch.contiguous_format, torch.channels_last
+# The gradients on CUDA that are tconv's, dtypes by operation: those with which training steps are faster than with
+# PyTorch's in the mean of many layers, by less work for the GPU or for the host
+# (docs/log/2026-11-26-gradients-from-pytorch.md). The bias's comes with the weight's; alone it is a sum.
 FAST_ON_CUDA = {
-    ("input", _NCHW): frozenset(DTYPES),
-    ("input", _NHWC): frozenset(DTYPES),
-    ("weight", _NCHW): frozenset({torch.float32, torch.float16, torch.bfloat16}),
-    ("weight", _NHWC): frozenset({torch.float32}),
+    "input": frozenset(DTYPES),
+    "weight": frozenset({torch.float32, torch.float16, torch.bfloat16}),
 }
 # Without tensor cores: for what the others decline.
 SLOW_ON_CUDA = frozenset({"cuda_general"})
@@ -119,14 +116,13 @@ def of_gradients(diff_dst: Tensor, *others: Tensor) -> Reason | None:
     return None
 
 
-def of_speed(name: str, like: Tensor, memory_format: torch.memory_format, implementation: str) -> Reason | None:
+def of_speed(name: str, like: Tensor, implementation: str) -> Reason | None:
     """Why the gradient of this name, of the input, weight or bias, is PyTorch's on CUDA, as the faster one, given what
     tconv has for it; None where it is tconv's, as all are where algorithms are to be deterministic."""
     if not like.is_cuda or torch.are_deterministic_algorithms_enabled():
         return None
-    if like.dtype not in FAST_ON_CUDA.get((name, memory_format), ()):
-        lying = "channels_last" if memory_format is _NHWC else "contiguous"
-        return Reason("speed", f"the gradient of the {name} in {like.dtype}, {lying}, is as fast or faster on CUDA")
+    if like.dtype not in FAST_ON_CUDA.get(name, ()):
+        return Reason("speed", f"the gradient of the {name} in {like.dtype} is as fast or faster by PyTorch on CUDA")
     if implementation in SLOW_ON_CUDA:
         return Reason("speed", f"tconv has its general implementation alone for this gradient of the {name}")
     return None

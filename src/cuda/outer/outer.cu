@@ -26,8 +26,11 @@ namespace tconv::outer
 namespace
 {
 
+/* Bytes of the slices in the workspace, behind which copies lie. */
 size_t slices_bytes(const planned_layer *made)
 {
+    if (made->writes_weights)
+        return 0;
     const int64_t sums = made->parameters.splits * slice_sums(made->parameters.tiles);
     const int64_t bytes = sums * (keeps_lost(made, made->parameters.splits) ? 2 : 1) * (int64_t)sizeof(float);
     return (size_t)tconv_round_up(bytes, COPY_ALIGNMENT);
@@ -39,8 +42,8 @@ tconv_status plan(const tconv_layer *layer, void *to, tconv_planned *planned, tc
     if (!choose(layer, made))
         return tconv_decline(issue, "needs compute capability 8.0, at most %d taps along an axis and smaller extents",
                              MAX_TAPS);
-    const size_t slices = made->writes_weights ? 0 : slices_bytes(made), bias = bias_scratch(layer);
-    planned->sizes.scratch = tconv_max((int64_t)slices + copied_bytes(made->copies), (int64_t)bias);
+    planned->sizes.scratch =
+        tconv_max((int64_t)slices_bytes(made) + copied_bytes(made->copies), (int64_t)bias_scratch(layer));
     return TCONV_SUCCESS;
 }
 
