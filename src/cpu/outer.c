@@ -99,10 +99,42 @@ static void store_row(const tconv_cpu_outer_job *job, const struct block *block,
                   high + (plan->keeps_rest ? plan->sums : 0), count);
 }
 
-/* Stores the sums of some input channels of a block. */
+/* Rows that are stored at a time. */
+enum { ROUNDED = 64 };
+
+/* Stores sums of f32 weights that lie [input channel][output channel][tap]: those of an input channel follow one another
+ * in memory, where each input channel's begin far apart. */
+static void store_transposed(const tconv_cpu_outer_job *job, const struct block *block, const double *sums,
+                             int64_t first, int64_t count)
+{
+    const tconv_cpu_outer_plan *plan = job->plan;
+    const tconv_weight_strides *strides = &job->layer->problem.weight;
+    const int64_t in = block->group * job->layer->problem.group_in + block->in + first;
+    float *to = (float *)(void *)job->weights + in * strides->in + block->out * strides->out;
+    const int64_t rows = block->outs * plan->taps;
+    for (int64_t begin = 0; begin < rows; begin += ROUNDED) {
+        int32_t row[ROUNDED];
+        const int64_t some = tconv_min(ROUNDED, rows - begin);
+        for (int64_t i = 0; i < some; i++)
+            row[i] = (int32_t)((begin + i) / plan->taps * plan->taps) + job->taps[(begin + i) % plan->taps].at_place;
+        plan->pixels->real[0].round(&(tconv_cpu_round){.sums = sums + first,
+                                                       .row = row,
+                                                       .rows = some,
+                                                       .columns = count,
+                                                       .pitch = plan->block_in,
+                                                       .to = to + begin,
+                                                       .to_pitch = strides->in});
+    }
+}
+
+/* Stores the sums of some input channels of a block; first is a multiple of STORED. */
 static void store_block(const tconv_cpu_outer_job *job, const struct block *block, const double *sums, int64_t first,
                         int64_t count)
 {
+    if (job->plan->transposes) {
+        store_transposed(job, block, sums, first, count);
+        return;
+    }
     for (int64_t c = first; c < first + count; c += STORED)
         for (int64_t row = 0; row < block->outs * job->plan->taps; row++)
             store_row(job, block, sums, row, c, tconv_min(STORED, first + count - c));
@@ -114,9 +146,11 @@ void tconv_cpu_add_outer_tile(const tconv_cpu_outer_task *task, int64_t row, int
                               int64_t width)
 {
     const tconv_cpu_outer_plan *plan = task->job->plan;
-    double *high = task->sums + row * plan->block_in + channel;
-    plan->pixels->real[plan->real].accumulate(high, high + (plan->keeps_rest ? plan->sums : 0), plan->block_in,
-                                              task->tile, rows, width);
+    double *high = task->sums + row * plan->block_in + channel, *low = high + (plan->keeps_rest ? plan->sums : 0);
+    if (task->begins)
+        plan->pixels->real[plan->real].begin(high, low, plan->block_in, task->tile, rows, width);
+    else
+        plan->pixels->real[plan->real].accumulate(high, low, plan->block_in, task->tile, rows, width);
 }
 
 /* A panel of the src strip. */
@@ -186,6 +220,17 @@ static void multiply_cut(const tconv_cpu_outer_task *task, const struct panel *p
         }
 }
 
+/* Clears the sums of a panel. */
+static void clear_panel(const tconv_cpu_outer_task *task, const struct panel *panel)
+{
+    const tconv_cpu_outer_plan *plan = task->job->plan;
+    for (int64_t row = 0; row < task->outs * plan->taps * (plan->keeps_rest ? 2 : 1); row++) {
+        const int64_t part = row / (task->outs * plan->taps), at = row % (task->outs * plan->taps);
+        memset(task->sums + part * plan->sums + at * plan->block_in + panel->channel, 0,
+               (size_t)panel->width * sizeof *task->sums);
+    }
+}
+
 /* Adds the products of the tile to the block's sums. */
 static void multiply_tile(tconv_cpu_outer_task *task)
 {
@@ -195,9 +240,14 @@ static void multiply_tile(tconv_cpu_outer_task *task)
         for (int64_t row = 0; row < task->rows; row++)
             task->terms[image * task->rows + row] = (tconv_cpu_pixel_tap){
                 (int32_t)(image * plan->image_pitch + row * plan->pitch), (int32_t)(image * task->rows + row)};
+    const bool begins = task->begins;
     for (; panel.channel < task->ins; panel.channel += panel.width) {
         panel.width = tconv_round_up(tconv_min(plan->width, task->ins - panel.channel), plan->lanes);
-        if (plan->pixels->real[plan->real].are_finite(panel.src, panel.pixels * panel.width))
+        const bool finite = plan->pixels->real[plan->real].are_finite(panel.src, panel.pixels * panel.width);
+        if (begins && !finite)
+            clear_panel(task, &panel);
+        task->begins = begins && finite;
+        if (finite)
             multiply_panel(task, &panel);
         else
             for (int64_t out = 0; out < task->outs; out++)
@@ -238,9 +288,12 @@ static void run_task(tconv_cpu_outer_task *task, int64_t index)
     task->outs = block.outs;
     if (plan->parts > 1)
         task->sums = job->parts + index * size;
-    memset(task->sums, 0, (size_t)size * sizeof *task->sums);
-    for (int64_t tile = tiles.begin; tile < tiles.end; tile++)
+    if (plan->depthwise || tiles.begin == tiles.end)
+        memset(task->sums, 0, (size_t)size * sizeof *task->sums);
+    for (int64_t tile = tiles.begin; tile < tiles.end; tile++) {
+        task->begins = !plan->depthwise && tile == tiles.begin;
         run_tile(task, tile);
+    }
     if (plan->parts == 1)
         store_block(job, &block, task->sums, 0, block.ins);
 }
@@ -279,8 +332,10 @@ static void add_parts(void *argument, int index)
     const int64_t size = plan->sums * (plan->keeps_rest ? 2 : 1);
     for (int64_t taken; (taken = tconv_cpu_take_task(&shared->tasks, &index)) < shared->tasks.count;) {
         const struct block block = find_block(job, taken / SLICES);
-        const tconv_cpu_range channels = tconv_cpu_share_of(block.ins, (int)(taken % SLICES), SLICES);
-        const int64_t count = channels.end - channels.begin;
+        const tconv_cpu_range share =
+            tconv_cpu_share_of(tconv_ceil_div(block.ins, STORED), (int)(taken % SLICES), SLICES);
+        const tconv_cpu_range channels = {share.begin * STORED, tconv_min(block.ins, share.end * STORED)};
+        const int64_t count = tconv_max(0, channels.end - channels.begin);
         double *sums = job->parts + taken / SLICES * size;
         for (int64_t part = 1; part < plan->parts; part++)
             for (int64_t row = 0; row < block.outs * plan->taps; row++) {
@@ -328,6 +383,7 @@ static int32_t place_depthwise(const tconv_layer *layer, const tconv_cpu_outer_p
 /* Lists the live taps. */
 static void list_taps(const tconv_cpu_outer_job *job, tconv_cpu_outer_tap *to)
 {
+    tconv_cpu_outer_tap *const taps = to;
     const tconv_layer *layer = job->layer;
     const tconv_cpu_outer_plan *plan = job->plan;
     const tconv_cpu_outer_phase *row = job->rows, *column = job->columns;
@@ -352,6 +408,8 @@ static void list_taps(const tconv_cpu_outer_job *job, tconv_cpu_outer_tap *to)
         column += phase.column_taps.count > 0;
         row += phase.row_taps.count > 0 && phase.column == layer->columns.phases + layer->columns.count - 1;
     }
+    for (int64_t i = 0; plan->transposes && i < plan->taps; i++)
+        taps[taps[i].weight].at_place = (int32_t)i;
 }
 
 typedef struct outer {

@@ -17,6 +17,7 @@ typedef struct tconv_cpu_outer_tap {
     int64_t row_shift, column_shift; /* beyond its phases' base */
     int64_t weight;                  /* its place among the weights of an input and an output channel */
     int32_t at;                      /* where it begins in the dst strip, for the tile's first input */
+    int32_t at_place;                /* the tap whose place is this one's index, where the plan transposes */
 } tconv_cpu_outer_tap;
 
 /* One call of execute, as all tasks see it. */
@@ -38,6 +39,7 @@ typedef struct tconv_cpu_outer_task {
     int64_t image, images, row, rows, column, columns; /* the tile */
     void *src, *dst;                                   /* strips */
     double *sums;                                      /* [high, low][output channel][tap][input channel] */
+    bool begins;                                       /* the tile is the first of the sums, which hold nothing */
     void *levels, *tile;                               /* of a microkernel's call */
     int32_t *at;                /* where each output channel with each tap begins in the dst strip */
     tconv_cpu_pixel_tap *terms; /* rows of the tile */
