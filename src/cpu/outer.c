@@ -20,125 +20,8 @@
 #include "../core/alloc.h"
 #include "../core/checked.h"
 #include "cpu_backend.h"
-#include "half.h"
 #include "outer_task.h"
 #include "outer_view.h"
-
-/* -------------------------------------------------------------------------------------------------------- storing */
-
-/* Returns a sum with what rounding lost of it, which is NaN where the sum is Inf. */
-static double whole(double high, double low)
-{
-    return low - low == 0 ? high + low : high;
-}
-
-/* Input channels that are stored at a time: a cache line of sums. */
-enum { STORED = 8 };
-
-/* Stores up to STORED numbers, rounded once to the dtype, `step` apart; where the layer accumulates, with what is there. */
-static void store_numbers(const tconv_problem *problem, char *memory, int64_t step, const double *high,
-                          const double *low, int64_t count)
-{
-    float *f32 = (float *)(void *)memory;
-    uint16_t *half = (uint16_t *)(void *)memory;
-    double sums[STORED];
-    for (int64_t i = 0; problem->desc.accumulate && i < count; i++)
-        sums[i] = high[i] + tconv_cpu_reference_start(problem, memory, i * step);
-    if (problem->desc.accumulate)
-        high = sums;
-    switch (problem->dtype) {
-    case TCONV_F32:
-        for (int64_t i = 0; i < count; i++)
-            f32[i * step] = (float)high[i];
-        return;
-    case TCONV_F16:
-        for (int64_t i = 0; i < count; i++)
-            half[i * step] = tconv_f16_from_double(high[i]);
-        return;
-    case TCONV_BF16:
-        for (int64_t i = 0; i < count; i++)
-            half[i * step] = tconv_bf16_from_double(high[i]);
-        return;
-    case TCONV_F64:
-        for (int64_t i = 0; i < count; i++)
-            ((double *)(void *)memory)[i * step] = whole(high[i], low[i]);
-    }
-}
-
-/* Channels of a block. */
-struct block {
-    int64_t group, in, ins, out, outs;
-};
-
-static struct block find_block(const tconv_cpu_outer_job *job, int64_t index)
-{
-    const tconv_cpu_outer_plan *plan = job->plan;
-    const tconv_problem *problem = &job->layer->problem;
-    struct block found = {.outs = 1};
-    if (plan->depthwise) {
-        found.ins = tconv_cpu_cut_tile(index, plan->block_in, problem->groups, &found.group);
-        return found;
-    }
-    found.outs = tconv_cpu_cut_tile(index % plan->out_blocks, plan->block_out, problem->group_out, &found.out);
-    index /= plan->out_blocks;
-    found.ins = tconv_cpu_cut_tile(index % plan->in_blocks, plan->block_in, problem->group_in, &found.in);
-    found.group = index / plan->in_blocks;
-    return found;
-}
-
-/* Stores the sums of a row, of an output channel and a tap, for a few input channels of a block. */
-static void store_row(const tconv_cpu_outer_job *job, const struct block *block, const double *sums, int64_t row,
-                      int64_t first, int64_t count)
-{
-    const tconv_cpu_outer_plan *plan = job->plan;
-    const tconv_problem *problem = &job->layer->problem;
-    const double *high = sums + row * plan->block_in + first;
-    const int64_t at = (block->group * problem->group_in + block->in + first) * problem->weight.in +
-                       (block->out + row / plan->taps) * problem->weight.out + job->taps[row % plan->taps].weight;
-    store_numbers(problem, job->weights + at * (int64_t)problem->element_size, problem->weight.in, high,
-                  high + (plan->keeps_rest ? plan->sums : 0), count);
-}
-
-/* Rows that are stored at a time. */
-enum { ROUNDED = 64 };
-
-/* Stores sums of f32 weights that lie [input channel][output channel][tap]: those of an input channel follow one another
- * in memory, where each input channel's begin far apart. */
-static void store_transposed(const tconv_cpu_outer_job *job, const struct block *block, const double *sums,
-                             int64_t first, int64_t count)
-{
-    const tconv_cpu_outer_plan *plan = job->plan;
-    const tconv_weight_strides *strides = &job->layer->problem.weight;
-    const int64_t in = block->group * job->layer->problem.group_in + block->in + first;
-    float *to = (float *)(void *)job->weights + in * strides->in + block->out * strides->out;
-    const int64_t rows = block->outs * plan->taps;
-    for (int64_t begin = 0; begin < rows; begin += ROUNDED) {
-        int32_t row[ROUNDED];
-        const int64_t some = tconv_min(ROUNDED, rows - begin);
-        for (int64_t i = 0; i < some; i++)
-            row[i] = (int32_t)((begin + i) / plan->taps * plan->taps) + job->taps[(begin + i) % plan->taps].at_place;
-        plan->pixels->real[0].round(&(tconv_cpu_round){.sums = sums + first,
-                                                       .row = row,
-                                                       .rows = some,
-                                                       .columns = count,
-                                                       .pitch = plan->block_in,
-                                                       .to = to + begin,
-                                                       .to_pitch = strides->in});
-    }
-}
-
-/* Stores the sums of some input channels of a block; first is a multiple of STORED. */
-static void store_block(const tconv_cpu_outer_job *job, const struct block *block, const double *sums, int64_t first,
-                        int64_t count)
-{
-    if (job->plan->transposes) {
-        store_transposed(job, block, sums, first, count);
-        return;
-    }
-    for (int64_t c = first; c < first + count; c += STORED)
-        for (int64_t row = 0; row < block->outs * job->plan->taps; row++)
-            store_row(job, block, sums, row, c, tconv_min(STORED, first + count - c));
-}
 
 /* -------------------------------------------------------------------------------------------------------- products */
 
@@ -160,7 +43,7 @@ struct panel {
 };
 
 /* Multiplies a panel by all output channels and taps. */
-static void multiply_panel(const tconv_cpu_outer_task *task, const struct panel *panel)
+static void multiply_panel(tconv_cpu_outer_task *task, const struct panel *panel)
 {
     const tconv_cpu_outer_plan *plan = task->job->plan;
     const int64_t vectors = panel->width / plan->lanes, all = task->outs * plan->taps;
@@ -178,6 +61,7 @@ static void multiply_panel(const tconv_cpu_outer_task *task, const struct panel 
         tile.at = task->at + row;
         plan->pixels->real[plan->real].dense[vectors][count](&tile);
         tconv_cpu_add_outer_tile(task, row, count, panel->channel, panel->width);
+        tconv_cpu_prefetch_outer(task);
     }
 }
 
@@ -259,10 +143,30 @@ static void multiply_tile(tconv_cpu_outer_task *task)
 
 /* ----------------------------------------------------------------------------------------------------------- tasks */
 
-static void run_tile(tconv_cpu_outer_task *task, int64_t index)
+static tconv_cpu_outer_block find_block(const tconv_cpu_outer_job *job, int64_t index)
+{
+    const tconv_cpu_outer_plan *plan = job->plan;
+    const tconv_problem *problem = &job->layer->problem;
+    tconv_cpu_outer_block found = {.outs = 1};
+    if (plan->depthwise) {
+        found.ins = tconv_cpu_cut_tile(index, plan->block_in, problem->groups, &found.group);
+        return found;
+    }
+    found.outs = tconv_cpu_cut_tile(index % plan->out_blocks, plan->block_out, problem->group_out, &found.out);
+    index /= plan->out_blocks;
+    found.ins = tconv_cpu_cut_tile(index % plan->in_blocks, plan->block_in, problem->group_in, &found.in);
+    found.group = index / plan->in_blocks;
+    return found;
+}
+
+/* next: the tile that follows; -1: none. */
+static void run_tile(tconv_cpu_outer_task *task, int64_t index, int64_t next)
 {
     const tconv_cpu_outer_plan *plan = task->job->plan;
     const tconv_problem *problem = &task->job->layer->problem;
+    const int64_t calls =
+        tconv_ceil_div(task->ins, plan->width) *
+        tconv_ceil_div(task->outs * plan->taps, plan->pixels->real[plan->real].max_pixels[plan->width / plan->lanes]);
     task->columns = tconv_cpu_cut_tile(index % plan->column_tiles, plan->tile_columns, problem->w.in, &task->column);
     index /= plan->column_tiles;
     task->rows = tconv_cpu_cut_tile(index % plan->row_tiles, plan->tile_rows, problem->h.in, &task->row);
@@ -273,6 +177,7 @@ static void run_tile(tconv_cpu_outer_task *task, int64_t index)
     }
     tconv_cpu_load_outer_src(task);
     tconv_cpu_load_outer_dst(task);
+    tconv_cpu_look_ahead_outer(task, next, calls);
     multiply_tile(task);
 }
 
@@ -281,7 +186,7 @@ static void run_task(tconv_cpu_outer_task *task, int64_t index)
 {
     const tconv_cpu_outer_job *job = task->job;
     const tconv_cpu_outer_plan *plan = job->plan;
-    const struct block block = find_block(job, index % plan->blocks);
+    const tconv_cpu_outer_block block = find_block(job, index % plan->blocks);
     const tconv_cpu_range tiles = tconv_cpu_share_of(plan->tiles, (int)(index / plan->blocks), (int)plan->parts);
     const int64_t size = plan->sums * (plan->keeps_rest ? 2 : 1);
     task->group = block.group, task->in = block.in, task->ins = block.ins, task->out = block.out,
@@ -292,10 +197,10 @@ static void run_task(tconv_cpu_outer_task *task, int64_t index)
         memset(task->sums, 0, (size_t)size * sizeof *task->sums);
     for (int64_t tile = tiles.begin; tile < tiles.end; tile++) {
         task->begins = !plan->depthwise && tile == tiles.begin;
-        run_tile(task, tile);
+        run_tile(task, tile, tile + 1 < tiles.end ? tile + 1 : -1);
     }
     if (plan->parts == 1)
-        store_block(job, &block, task->sums, 0, block.ins);
+        tconv_cpu_store_outer(job, &block, task->sums, 0, block.ins);
 }
 
 static void run_share(void *argument, int index)
@@ -331,10 +236,11 @@ static void add_parts(void *argument, int index)
     const tconv_cpu_outer_plan *plan = job->plan;
     const int64_t size = plan->sums * (plan->keeps_rest ? 2 : 1);
     for (int64_t taken; (taken = tconv_cpu_take_task(&shared->tasks, &index)) < shared->tasks.count;) {
-        const struct block block = find_block(job, taken / SLICES);
+        const tconv_cpu_outer_block block = find_block(job, taken / SLICES);
         const tconv_cpu_range share =
-            tconv_cpu_share_of(tconv_ceil_div(block.ins, STORED), (int)(taken % SLICES), SLICES);
-        const tconv_cpu_range channels = {share.begin * STORED, tconv_min(block.ins, share.end * STORED)};
+            tconv_cpu_share_of(tconv_ceil_div(block.ins, TCONV_CPU_OUTER_STORED), (int)(taken % SLICES), SLICES);
+        const tconv_cpu_range channels = {share.begin * TCONV_CPU_OUTER_STORED,
+                                          tconv_min(block.ins, share.end * TCONV_CPU_OUTER_STORED)};
         const int64_t count = tconv_max(0, channels.end - channels.begin);
         double *sums = job->parts + taken / SLICES * size;
         for (int64_t part = 1; part < plan->parts; part++)
@@ -349,7 +255,7 @@ static void add_parts(void *argument, int index)
                 for (int64_t i = 0; i < count; i++)
                     to[i] += from[i];
             }
-        store_block(job, &block, sums, channels.begin, count);
+        tconv_cpu_store_outer(job, &block, sums, channels.begin, count);
     }
 }
 
