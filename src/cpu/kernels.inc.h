@@ -290,6 +290,9 @@ DEFINE_LOAD_MASKED(load_masked_bf16, float, uint16_t, 16, uint16_t, masked_float
 #define load_masked_bf16               NULL
 #endif
 
+/* Blocks of a vector's elements by which load_pixels prefetches ahead. It is chosen. */
+enum { AHEAD_BLOCKS = 2 };
+
 #if VECTOR_BYTES == 64
 /* What split.inc.h is written with: of a vector at an element of a row, the lanes that are inside; the lanes of a row's
  * first vectors that are a stride apart; and those of them that two vectors have, the first two or later ones. */

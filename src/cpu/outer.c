@@ -20,93 +20,8 @@
 #include "../core/alloc.h"
 #include "../core/checked.h"
 #include "cpu_backend.h"
-#include "half.h"
 #include "outer_task.h"
 #include "outer_view.h"
-
-/* -------------------------------------------------------------------------------------------------------- storing */
-
-/* Returns a sum with what rounding lost of it, which is NaN where the sum is Inf. */
-static double whole(double high, double low)
-{
-    return low - low == 0 ? high + low : high;
-}
-
-/* Input channels that are stored at a time: a cache line of sums. */
-enum { STORED = 8 };
-
-/* Stores up to STORED numbers, rounded once to the dtype, `step` apart; where the layer accumulates, with what is there. */
-static void store_numbers(const tconv_problem *problem, char *memory, int64_t step, const double *high,
-                          const double *low, int64_t count)
-{
-    float *f32 = (float *)(void *)memory;
-    uint16_t *half = (uint16_t *)(void *)memory;
-    double sums[STORED];
-    for (int64_t i = 0; problem->desc.accumulate && i < count; i++)
-        sums[i] = high[i] + tconv_cpu_reference_start(problem, memory, i * step);
-    if (problem->desc.accumulate)
-        high = sums;
-    switch (problem->dtype) {
-    case TCONV_F32:
-        for (int64_t i = 0; i < count; i++)
-            f32[i * step] = (float)high[i];
-        return;
-    case TCONV_F16:
-        for (int64_t i = 0; i < count; i++)
-            half[i * step] = tconv_f16_from_double(high[i]);
-        return;
-    case TCONV_BF16:
-        for (int64_t i = 0; i < count; i++)
-            half[i * step] = tconv_bf16_from_double(high[i]);
-        return;
-    case TCONV_F64:
-        for (int64_t i = 0; i < count; i++)
-            ((double *)(void *)memory)[i * step] = whole(high[i], low[i]);
-    }
-}
-
-/* Channels of a block. */
-struct block {
-    int64_t group, in, ins, out, outs;
-};
-
-static struct block find_block(const tconv_cpu_outer_job *job, int64_t index)
-{
-    const tconv_cpu_outer_plan *plan = job->plan;
-    const tconv_problem *problem = &job->layer->problem;
-    struct block found = {.outs = 1};
-    if (plan->depthwise) {
-        found.ins = tconv_cpu_cut_tile(index, plan->block_in, problem->groups, &found.group);
-        return found;
-    }
-    found.outs = tconv_cpu_cut_tile(index % plan->out_blocks, plan->block_out, problem->group_out, &found.out);
-    index /= plan->out_blocks;
-    found.ins = tconv_cpu_cut_tile(index % plan->in_blocks, plan->block_in, problem->group_in, &found.in);
-    found.group = index / plan->in_blocks;
-    return found;
-}
-
-/* Stores the sums of a row, of an output channel and a tap, for a few input channels of a block. */
-static void store_row(const tconv_cpu_outer_job *job, const struct block *block, const double *sums, int64_t row,
-                      int64_t first, int64_t count)
-{
-    const tconv_cpu_outer_plan *plan = job->plan;
-    const tconv_problem *problem = &job->layer->problem;
-    const double *high = sums + row * plan->block_in + first;
-    const int64_t at = (block->group * problem->group_in + block->in + first) * problem->weight.in +
-                       (block->out + row / plan->taps) * problem->weight.out + job->taps[row % plan->taps].weight;
-    store_numbers(problem, job->weights + at * (int64_t)problem->element_size, problem->weight.in, high,
-                  high + (plan->keeps_rest ? plan->sums : 0), count);
-}
-
-/* Stores the sums of some input channels of a block. */
-static void store_block(const tconv_cpu_outer_job *job, const struct block *block, const double *sums, int64_t first,
-                        int64_t count)
-{
-    for (int64_t c = first; c < first + count; c += STORED)
-        for (int64_t row = 0; row < block->outs * job->plan->taps; row++)
-            store_row(job, block, sums, row, c, tconv_min(STORED, first + count - c));
-}
 
 /* -------------------------------------------------------------------------------------------------------- products */
 
@@ -114,9 +29,11 @@ void tconv_cpu_add_outer_tile(const tconv_cpu_outer_task *task, int64_t row, int
                               int64_t width)
 {
     const tconv_cpu_outer_plan *plan = task->job->plan;
-    double *high = task->sums + row * plan->block_in + channel;
-    plan->pixels->real[plan->real].accumulate(high, high + (plan->keeps_rest ? plan->sums : 0), plan->block_in,
-                                              task->tile, rows, width);
+    double *high = task->sums + row * plan->block_in + channel, *low = high + (plan->keeps_rest ? plan->sums : 0);
+    if (task->begins)
+        plan->pixels->real[plan->real].begin(high, low, plan->block_in, task->tile, rows, width);
+    else
+        plan->pixels->real[plan->real].accumulate(high, low, plan->block_in, task->tile, rows, width);
 }
 
 /* A panel of the src strip. */
@@ -126,7 +43,7 @@ struct panel {
 };
 
 /* Multiplies a panel by all output channels and taps. */
-static void multiply_panel(const tconv_cpu_outer_task *task, const struct panel *panel)
+static void multiply_panel(tconv_cpu_outer_task *task, const struct panel *panel)
 {
     const tconv_cpu_outer_plan *plan = task->job->plan;
     const int64_t vectors = panel->width / plan->lanes, all = task->outs * plan->taps;
@@ -144,6 +61,7 @@ static void multiply_panel(const tconv_cpu_outer_task *task, const struct panel 
         tile.at = task->at + row;
         plan->pixels->real[plan->real].dense[vectors][count](&tile);
         tconv_cpu_add_outer_tile(task, row, count, panel->channel, panel->width);
+        tconv_cpu_prefetch_outer(task);
     }
 }
 
@@ -186,6 +104,17 @@ static void multiply_cut(const tconv_cpu_outer_task *task, const struct panel *p
         }
 }
 
+/* Clears the sums of a panel. */
+static void clear_panel(const tconv_cpu_outer_task *task, const struct panel *panel)
+{
+    const tconv_cpu_outer_plan *plan = task->job->plan;
+    for (int64_t row = 0; row < task->outs * plan->taps * (plan->keeps_rest ? 2 : 1); row++) {
+        const int64_t part = row / (task->outs * plan->taps), at = row % (task->outs * plan->taps);
+        memset(task->sums + part * plan->sums + at * plan->block_in + panel->channel, 0,
+               (size_t)panel->width * sizeof *task->sums);
+    }
+}
+
 /* Adds the products of the tile to the block's sums. */
 static void multiply_tile(tconv_cpu_outer_task *task)
 {
@@ -195,9 +124,14 @@ static void multiply_tile(tconv_cpu_outer_task *task)
         for (int64_t row = 0; row < task->rows; row++)
             task->terms[image * task->rows + row] = (tconv_cpu_pixel_tap){
                 (int32_t)(image * plan->image_pitch + row * plan->pitch), (int32_t)(image * task->rows + row)};
+    const bool begins = task->begins;
     for (; panel.channel < task->ins; panel.channel += panel.width) {
         panel.width = tconv_round_up(tconv_min(plan->width, task->ins - panel.channel), plan->lanes);
-        if (plan->pixels->real[plan->real].are_finite(panel.src, panel.pixels * panel.width))
+        const bool finite = plan->pixels->real[plan->real].are_finite(panel.src, panel.pixels * panel.width);
+        if (begins && !finite)
+            clear_panel(task, &panel);
+        task->begins = begins && finite;
+        if (finite)
             multiply_panel(task, &panel);
         else
             for (int64_t out = 0; out < task->outs; out++)
@@ -209,10 +143,30 @@ static void multiply_tile(tconv_cpu_outer_task *task)
 
 /* ----------------------------------------------------------------------------------------------------------- tasks */
 
-static void run_tile(tconv_cpu_outer_task *task, int64_t index)
+static tconv_cpu_outer_block find_block(const tconv_cpu_outer_job *job, int64_t index)
+{
+    const tconv_cpu_outer_plan *plan = job->plan;
+    const tconv_problem *problem = &job->layer->problem;
+    tconv_cpu_outer_block found = {.outs = 1};
+    if (plan->depthwise) {
+        found.ins = tconv_cpu_cut_tile(index, plan->block_in, problem->groups, &found.group);
+        return found;
+    }
+    found.outs = tconv_cpu_cut_tile(index % plan->out_blocks, plan->block_out, problem->group_out, &found.out);
+    index /= plan->out_blocks;
+    found.ins = tconv_cpu_cut_tile(index % plan->in_blocks, plan->block_in, problem->group_in, &found.in);
+    found.group = index / plan->in_blocks;
+    return found;
+}
+
+/* next: the tile that follows; -1: none. */
+static void run_tile(tconv_cpu_outer_task *task, int64_t index, int64_t next)
 {
     const tconv_cpu_outer_plan *plan = task->job->plan;
     const tconv_problem *problem = &task->job->layer->problem;
+    const int64_t calls =
+        tconv_ceil_div(task->ins, plan->width) *
+        tconv_ceil_div(task->outs * plan->taps, plan->pixels->real[plan->real].max_pixels[plan->width / plan->lanes]);
     task->columns = tconv_cpu_cut_tile(index % plan->column_tiles, plan->tile_columns, problem->w.in, &task->column);
     index /= plan->column_tiles;
     task->rows = tconv_cpu_cut_tile(index % plan->row_tiles, plan->tile_rows, problem->h.in, &task->row);
@@ -223,6 +177,7 @@ static void run_tile(tconv_cpu_outer_task *task, int64_t index)
     }
     tconv_cpu_load_outer_src(task);
     tconv_cpu_load_outer_dst(task);
+    tconv_cpu_look_ahead_outer(task, next, calls);
     multiply_tile(task);
 }
 
@@ -231,18 +186,21 @@ static void run_task(tconv_cpu_outer_task *task, int64_t index)
 {
     const tconv_cpu_outer_job *job = task->job;
     const tconv_cpu_outer_plan *plan = job->plan;
-    const struct block block = find_block(job, index % plan->blocks);
+    const tconv_cpu_outer_block block = find_block(job, index % plan->blocks);
     const tconv_cpu_range tiles = tconv_cpu_share_of(plan->tiles, (int)(index / plan->blocks), (int)plan->parts);
     const int64_t size = plan->sums * (plan->keeps_rest ? 2 : 1);
     task->group = block.group, task->in = block.in, task->ins = block.ins, task->out = block.out,
     task->outs = block.outs;
     if (plan->parts > 1)
         task->sums = job->parts + index * size;
-    memset(task->sums, 0, (size_t)size * sizeof *task->sums);
-    for (int64_t tile = tiles.begin; tile < tiles.end; tile++)
-        run_tile(task, tile);
+    if (plan->depthwise || tiles.begin == tiles.end)
+        memset(task->sums, 0, (size_t)size * sizeof *task->sums);
+    for (int64_t tile = tiles.begin; tile < tiles.end; tile++) {
+        task->begins = !plan->depthwise && tile == tiles.begin;
+        run_tile(task, tile, tile + 1 < tiles.end ? tile + 1 : -1);
+    }
     if (plan->parts == 1)
-        store_block(job, &block, task->sums, 0, block.ins);
+        tconv_cpu_store_outer(job, &block, task->sums, 0, block.ins);
 }
 
 static void run_share(void *argument, int index)
@@ -278,9 +236,12 @@ static void add_parts(void *argument, int index)
     const tconv_cpu_outer_plan *plan = job->plan;
     const int64_t size = plan->sums * (plan->keeps_rest ? 2 : 1);
     for (int64_t taken; (taken = tconv_cpu_take_task(&shared->tasks, &index)) < shared->tasks.count;) {
-        const struct block block = find_block(job, taken / SLICES);
-        const tconv_cpu_range channels = tconv_cpu_share_of(block.ins, (int)(taken % SLICES), SLICES);
-        const int64_t count = channels.end - channels.begin;
+        const tconv_cpu_outer_block block = find_block(job, taken / SLICES);
+        const tconv_cpu_range share =
+            tconv_cpu_share_of(tconv_ceil_div(block.ins, TCONV_CPU_OUTER_STORED), (int)(taken % SLICES), SLICES);
+        const tconv_cpu_range channels = {share.begin * TCONV_CPU_OUTER_STORED,
+                                          tconv_min(block.ins, share.end * TCONV_CPU_OUTER_STORED)};
+        const int64_t count = tconv_max(0, channels.end - channels.begin);
         double *sums = job->parts + taken / SLICES * size;
         for (int64_t part = 1; part < plan->parts; part++)
             for (int64_t row = 0; row < block.outs * plan->taps; row++) {
@@ -294,7 +255,7 @@ static void add_parts(void *argument, int index)
                 for (int64_t i = 0; i < count; i++)
                     to[i] += from[i];
             }
-        store_block(job, &block, sums, channels.begin, count);
+        tconv_cpu_store_outer(job, &block, sums, channels.begin, count);
     }
 }
 
@@ -328,6 +289,7 @@ static int32_t place_depthwise(const tconv_layer *layer, const tconv_cpu_outer_p
 /* Lists the live taps. */
 static void list_taps(const tconv_cpu_outer_job *job, tconv_cpu_outer_tap *to)
 {
+    tconv_cpu_outer_tap *const taps = to;
     const tconv_layer *layer = job->layer;
     const tconv_cpu_outer_plan *plan = job->plan;
     const tconv_cpu_outer_phase *row = job->rows, *column = job->columns;
@@ -352,6 +314,8 @@ static void list_taps(const tconv_cpu_outer_job *job, tconv_cpu_outer_tap *to)
         column += phase.column_taps.count > 0;
         row += phase.row_taps.count > 0 && phase.column == layer->columns.phases + layer->columns.count - 1;
     }
+    for (int64_t i = 0; plan->transposes && i < plan->taps; i++)
+        taps[taps[i].weight].at_place = (int32_t)i;
 }
 
 typedef struct outer {

@@ -25,6 +25,10 @@ enum { TASKS = 128, PARTS_BYTES = 32 << 20 };
  * products. It is counted, not measured. */
 enum { PART_PIXELS = 2048 };
 
+/* Tasks that are too few for two threads to share evenly: blocks are then halved, unless a block would have fewer rows
+ * than LEAST_ROWS, for which loading src takes a tenth of the time, and parts have half as many pixels. */
+enum { FEW_TASKS = 8, LEAST_ROWS = 192 };
+
 /* Parts of the images for the gradient of the bias. It is chosen, not measured. */
 enum { BIAS_PARTS = 16 };
 
@@ -81,10 +85,13 @@ static void set_block(tconv_cpu_outer_plan *plan, const tconv_layer *layer, int6
     plan->block_in = tconv_min(
         all_in, tconv_max(plan->width, (room - plan->block_out * out_bytes) / in_bytes / plan->width * plan->width));
     const int64_t most = tconv_max(1, SUMS_BYTES / sum_bytes / plan->taps); /* channels x channels */
-    if (plan->block_in * plan->block_out > most)
-        plan->block_out = tconv_max(1, most / plan->block_in);
-    if (plan->block_in * plan->block_out > most)
-        plan->block_in = tconv_min(plan->block_in, tconv_max(plan->width, most / plan->width * plan->width));
+    if (plan->block_in * plan->block_out > most) { /* as many elements of src are loaded as of dst */
+        int64_t in = plan->width;
+        while (in < plan->block_in && in * in * in_bytes < most * out_bytes)
+            in += plan->width;
+        plan->block_in = tconv_min(plan->block_in, tconv_max(in, most / plan->block_out / plan->width * plan->width));
+        plan->block_out = tconv_max(1, tconv_min(plan->block_out, most / plan->block_in));
+    }
     plan->block_out = tconv_cpu_even_part(problem->group_out, plan->block_out);
     plan->block_in =
         tconv_min(all_in, tconv_round_up(tconv_cpu_even_part(problem->group_in, plan->block_in), plan->width));
@@ -132,6 +139,12 @@ static bool set_depthwise(tconv_cpu_outer_plan *plan, const tconv_layer *layer, 
     return false;
 }
 
+/* Tasks of a block, if each has at least so many pixels. */
+static int64_t count_parts(const tconv_cpu_outer_plan *plan, int64_t pixels)
+{
+    return tconv_max(1, plan->tiles / tconv_ceil_div(pixels, pixels_of(plan)));
+}
+
 /* Cuts the tiles into parts, so many that there are enough tasks. */
 static bool set_parts(tconv_cpu_outer_plan *plan, const tconv_layer *layer)
 {
@@ -139,14 +152,23 @@ static bool set_parts(tconv_cpu_outer_plan *plan, const tconv_layer *layer)
     plan->image_tiles = tconv_ceil_div(problem->batch, plan->images);
     plan->row_tiles = tconv_ceil_div(problem->h.in, plan->tile_rows);
     plan->column_tiles = tconv_ceil_div(problem->w.in, plan->tile_columns);
-    if (!tconv_checked_mul(plan->in_blocks, plan->out_blocks, &plan->blocks) ||
-        !tconv_checked_mul(plan->blocks, plan->depthwise ? 1 : problem->groups, &plan->blocks) ||
-        !tconv_checked_mul(plan->image_tiles, plan->row_tiles, &plan->tiles) ||
-        !tconv_checked_mul(plan->tiles, plan->column_tiles, &plan->tiles))
+    if (!tconv_checked_mul(plan->image_tiles, plan->row_tiles, &plan->tiles) ||
+        !tconv_checked_mul(plan->tiles, plan->column_tiles, &plan->tiles) ||
+        !tconv_checked_mul(plan->in_blocks, plan->out_blocks, &plan->blocks) ||
+        !tconv_checked_mul(plan->blocks, plan->depthwise ? 1 : problem->groups, &plan->blocks))
         return false;
+    while (plan->blocks * count_parts(plan, PART_PIXELS) < FEW_TASKS &&
+           plan->block_out / 2 * plan->taps >= LEAST_ROWS) {
+        plan->block_out = tconv_ceil_div(plan->block_out, 2);
+        plan->blocks /= plan->out_blocks;
+        plan->out_blocks = tconv_ceil_div(problem->group_out, plan->block_out);
+        plan->blocks *= plan->out_blocks;
+        plan->sums = plan->block_in * plan->block_out * plan->taps;
+    }
+    const bool few = plan->blocks * count_parts(plan, PART_PIXELS) < FEW_TASKS;
     const int64_t sums_bytes = plan->sums * (plan->keeps_rest ? 2 : 1) * (int64_t)sizeof(double);
     const int64_t most = PARTS_BYTES / tconv_max(1, sums_bytes) / plan->blocks;
-    const int64_t worth = plan->tiles / tconv_ceil_div(PART_PIXELS, pixels_of(plan));
+    const int64_t worth = count_parts(plan, few ? PART_PIXELS / 2 : PART_PIXELS);
     plan->parts = tconv_max(1, tconv_min(tconv_min(worth, tconv_ceil_div(TASKS, plan->blocks)), most));
     plan->parts_bytes = plan->parts > 1 ? plan->parts * plan->blocks * sums_bytes : 0;
     plan->bias_parts = tconv_max(1, tconv_min(problem->batch, BIAS_PARTS));
@@ -221,6 +243,9 @@ static const char *make_plan(tconv_cpu_outer_plan *plan, const tconv_layer *laye
     plan->has_dead_taps = plan->rows.taps < problem->h.kernel || plan->columns.taps < problem->w.kernel;
     if (plan->taps == 0)
         return "no tap reaches an output";
+    plan->transposes = problem->dtype == TCONV_F32 && !problem->desc.accumulate && !plan->has_dead_taps &&
+                       problem->weight.w == 1 && problem->weight.h == problem->w.kernel &&
+                       problem->weight.out == plan->taps;
     plan->depthwise = problem->group_in == 1 && problem->group_out == 1 && problem->groups > 1;
     if (plan->depthwise)
         return set_depthwise(plan, layer, room) ? finish_plan(plan, layer) : "no strip of outputs fits the cache";

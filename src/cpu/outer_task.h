@@ -17,6 +17,7 @@ typedef struct tconv_cpu_outer_tap {
     int64_t row_shift, column_shift; /* beyond its phases' base */
     int64_t weight;                  /* its place among the weights of an input and an output channel */
     int32_t at;                      /* where it begins in the dst strip, for the tile's first input */
+    int32_t at_place;                /* the tap whose place is this one's index, where the plan transposes */
 } tconv_cpu_outer_tap;
 
 /* One call of execute, as all tasks see it. */
@@ -31,6 +32,16 @@ typedef struct tconv_cpu_outer_job {
     tconv_cpu_reference_sum *bias_parts; /* [part][output channel] */
 } tconv_cpu_outer_job;
 
+/* What a tile reads of src and of dst: runs of bytes, by [0] inside of [1] inside of [2], and which is the next to be
+ * prefetched, while the tile before it is multiplied. */
+typedef struct tconv_cpu_outer_ahead {
+    struct {
+        const char *first;
+        int64_t bytes, count[3], step[3], runs;
+    } of[2];
+    int64_t next, at_a_time;
+} tconv_cpu_outer_ahead;
+
 /* A task and its thread's scratch. */
 typedef struct tconv_cpu_outer_task {
     const tconv_cpu_outer_job *job;
@@ -38,12 +49,32 @@ typedef struct tconv_cpu_outer_task {
     int64_t image, images, row, rows, column, columns; /* the tile */
     void *src, *dst;                                   /* strips */
     double *sums;                                      /* [high, low][output channel][tap][input channel] */
+    bool begins;                                       /* the tile is the first of the sums, which hold nothing */
     void *levels, *tile;                               /* of a microkernel's call */
     int32_t *at;                /* where each output channel with each tap begins in the dst strip */
     tconv_cpu_pixel_tap *terms; /* rows of the tile */
     tconv_cpu_padded_row *padded;
     tconv_cpu_split_run *runs; /* of a row of dst */
+    tconv_cpu_outer_ahead ahead;
 } tconv_cpu_outer_task;
+
+/* Channels of a block. */
+typedef struct tconv_cpu_outer_block {
+    int64_t group, in, ins, out, outs;
+} tconv_cpu_outer_block;
+
+/* Input channels that are stored at a time: a cache line of sums. */
+enum { TCONV_CPU_OUTER_STORED = 8 };
+
+/* Stores the sums of some input channels of a block; first is a multiple of TCONV_CPU_OUTER_STORED. */
+void tconv_cpu_store_outer(const tconv_cpu_outer_job *job, const tconv_cpu_outer_block *block, const double *sums,
+                           int64_t first, int64_t count);
+
+/* Lists what tile `index` reads for the task's block, to be prefetched in so many parts; nothing where it is -1. */
+void tconv_cpu_look_ahead_outer(tconv_cpu_outer_task *task, int64_t index, int64_t parts);
+
+/* Prefetches the next part. */
+void tconv_cpu_prefetch_outer(tconv_cpu_outer_task *task);
 
 /* Pixels of a row of an image, of which some channels are wanted, in `width` lanes. */
 typedef struct tconv_cpu_outer_row {

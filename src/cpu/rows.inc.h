@@ -122,10 +122,33 @@ ALWAYS_INLINE void NAME(load_apart)(REAL *to, const ELEMENT *row, const tconv_cp
 
 #include "split.inc.h"
 
+/* Loads a block of pixels x channels, at most LANES each, transposed. What lies AHEAD_BLOCKS further is prefetched: the
+ * rows are often planes apart, too far for the processor to foresee, and all of one set of the first-level cache, so that
+ * they go to the second level. */
+ALWAYS_INLINE void NAME(load_block)(const tconv_cpu_load *load, REAL *to, const ELEMENT *src, const int64_t pixels,
+                                    const int64_t channels)
+{
+    SUMS(vector) block[LANES];
+    UNROLL_IF_CONSTANT
+    for (int64_t p = 0; p < pixels; p++) {
+        __builtin_prefetch(src + p * load->src_pixel + AHEAD_BLOCKS * LANES, 0, 2);
+#if VECTOR_BYTES == 64
+        block[p] = NAME(load_lanes)(SUMS(lanes)(0, channels), src + p * load->src_pixel);
+#else
+        NAME(load_row)((REAL *)&block[p], src + p * load->src_pixel, channels);
+#endif
+    }
+    for (int64_t p = pixels; p < LANES; p++)
+        block[p] = (SUMS(vector)){0};
+    SUMS(transpose)(block);
+    UNROLL_IF_CONSTANT
+    for (int64_t c = 0; c < channels; c++)
+        SUMS(copy_lanes)(to + c * load->strip_channel, (const REAL *)&block[c], pixels);
+}
+
 /* NHWC: blocks of LANES pixels x LANES channels are converted and transposed. */
 static void NAME(load_pixels)(const tconv_cpu_load *load)
 {
-    SUMS(vector) block[LANES];
     for (const tconv_cpu_padded_row *row = load->rows; row < load->rows + load->row_count; row++) {
         REAL *strip = (REAL *)load->strip + row->strip;
         for (int64_t c = 0; c < load->channels; c++)
@@ -137,11 +160,10 @@ static void NAME(load_pixels)(const tconv_cpu_load *load)
                 int64_t pixels = row->count - p0 < LANES ? row->count - p0 : LANES;
                 const ELEMENT *src = (const ELEMENT *)load->src + row->src + p0 * load->src_pixel + c0;
                 REAL *to = strip + c0 * load->strip_channel + p0;
-                for (int64_t p = 0; p < pixels; p++)
-                    NAME(load_row)((REAL *)&block[p], src + p * load->src_pixel, channels);
-                SUMS(transpose)(block);
-                for (int64_t c = 0; c < channels; c++)
-                    SUMS(copy_lanes)(to + c * load->strip_channel, (const REAL *)&block[c], pixels);
+                if (pixels == LANES && channels == LANES)
+                    NAME(load_block)(load, to, src, LANES, LANES);
+                else
+                    NAME(load_block)(load, to, src, pixels, channels);
             }
         }
     }
