@@ -38,6 +38,8 @@ const char *why_not(const tconv_layer *layer)
         return why;
     if (problem->layout != TCONV_NCHW)
         return "needs NCHW";
+    if (problem->element_size == 2 && !layer->phases_of_src)
+        return "needs f32, but for gradients of src";
     if (layer->phases_of_src && layer->rows.stride > MAX_BOX_STEP)
         return "needs a row stride of at most 8";
     if (layer->phases_of_src)
@@ -102,7 +104,13 @@ tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *plann
     const layer_plan *plan = &made->plan;
     const char *why = why_not(layer);
     int64_t size;
-    if (why == NULL && !choose(layer, planned->limit, &made->plan))
+    word_layer words = {};
+    const tconv_layer *as = layer; /* what is planned */
+    if (why == NULL && layer->problem.element_size == 2) {
+        why = describe_words(layer, &words);
+        as = &words.layer;
+    }
+    if (why == NULL && !choose(as, layer->problem.dtype, words.straddle, planned->limit, &made->plan))
         why = planned->limit > 0
                   ? TCONV_NO_FASTER
                   : "no tile fits in shared memory, there are too many taps, or sums are too long for strict f32";
@@ -111,8 +119,13 @@ tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *plann
     if (!tconv_checked_mul(plan->packing.core_rows, (plan->strict ? 2 : 1) * 4 * (int64_t)sizeof(float), &size))
         return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "weights", "packed weights: their size does not fit in 63 bits");
     planned->sizes.packed = (size_t)size;
-    describe_launch(layer, made);
-    const tconv_cuda_work work = work_of(layer, plan);
+    if (as != layer) {
+        made->plan.packing.word_column = words.word_column;
+        made->plan.packing.first_column = words.first_column;
+        made->plan.packing.end_column = words.end_column;
+    }
+    describe_launch(as, made);
+    const tconv_cuda_work work = work_of(as, plan);
     model::predict(layer, &work, planned);
     return TCONV_SUCCESS;
 }
@@ -122,7 +135,7 @@ tconv_status pack_weights(const tconv_layer *layer, const void *made, const void
 {
     const layer_plan *plan = &((const planned_layer *)made)->plan;
     return on_device(layer->target.device, issue, [&] {
-        return pack(&plan->parameters, &plan->packing, plan->strict, weights, packed, stream, issue);
+        return pack(&plan->parameters, &plan->packing, plan->dtype, plan->strict, weights, packed, stream, issue);
     });
 }
 
@@ -159,11 +172,12 @@ void describe(const tconv_layer *, const void *made, char *text, size_t capacity
     const layer_plan *plan = &((const planned_layer *)made)->plan;
     const parameters *params = &plan->parameters;
     snprintf(text, capacity,
-             "kernel=%s cell=%dx%dx%d tile=%dx%dx%d block_k=%d mma_n=%d schedules=%d pixel_stages=%d weight_stages=%d "
+             "kernel=%s cell=%dx%dx%d tile=%dx%dx%d block_k=%d mma_n=%d straddle=%d schedules=%d pixel_stages=%d "
+             "weight_stages=%d "
              "segment_k_blocks=%d flat=%d",
              params->stationary ? "stationary" : "streaming", params->cell_rows, params->cell_columns,
              params->cell_channels, params->tile_images, params->tile_rows, params->tile_columns, params->block_k,
-             plan->config.mma_n, params->schedule_count, params->pixel_stages, params->weight_stages,
+             plan->config.mma_n, plan->straddle, params->schedule_count, params->pixel_stages, params->weight_stages,
              params->segment_k_blocks, params->flat_columns > 0);
 }
 
@@ -171,7 +185,8 @@ void describe(const tconv_layer *, const void *made, char *text, size_t capacity
 
 extern "C" const tconv_implementation tconv_cuda_cells = {"cuda_cells",
                                                           TCONV_BACKEND_CUDA,
-                                                          TCONV_DTYPE_BIT(TCONV_F32),
+                                                          TCONV_DTYPE_BIT(TCONV_F32) | TCONV_DTYPE_BIT(TCONV_F16) |
+                                                              TCONV_DTYPE_BIT(TCONV_BF16),
                                                           sizeof(planned_layer),
                                                           plan_layer,
                                                           pack_weights,

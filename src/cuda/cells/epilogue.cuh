@@ -2,21 +2,23 @@
 #ifndef TCONV_CUDA_CELLS_EPILOGUE_CUH
 #define TCONV_CUDA_CELLS_EPILOGUE_CUH
 
+#include "../numeric/element.cuh"
 #include "tile.cuh"
 
 namespace tconv::cells
 {
 
 /* A thread's cell in dst: its first output, channels left out, and the rows and columns of dst from there on. */
-struct cell_outputs {
-    float *to;
+template <class Element> struct cell_outputs {
+    Element *to;
     int rows, columns;
 };
 
-__device__ __forceinline__ cell_outputs find_cell(const parameters &layer, const tile_coord &tile, int number)
+template <class Element>
+__device__ __forceinline__ cell_outputs<Element> find_cell(const parameters &layer, const tile_coord &tile, int number)
 {
     const position_coord own = find_position(layer, number);
-    cell_outputs cell;
+    cell_outputs<Element> cell;
     int row = tile.row + own.row, column = tile.column + own.column;
     const int image = tile.image + own.image;
     bool exists = tile.exists && own.exists && image < layer.images;
@@ -29,7 +31,7 @@ __device__ __forceinline__ cell_outputs find_cell(const parameters &layer, const
     column *= layer.cell_columns;
     cell.rows = layer.out_rows - row;
     cell.columns = exists ? layer.out_columns - column : 0;
-    cell.to = static_cast<float *>(layer.dst) + image * layer.dst_strides.n + row * layer.dst_strides.h + column;
+    cell.to = static_cast<Element *>(layer.dst) + image * layer.dst_strides.n + row * layer.dst_strides.h + column;
     return cell;
 }
 
@@ -53,13 +55,26 @@ __device__ __forceinline__ void store_columns_if(bool is, float *to, const float
                      : "memory");
 }
 
+/* The same of 16 bits. */
+template <int columns, class Element>
+__device__ __forceinline__ void store_columns_if(bool is, Element *to, const float (&values)[columns])
+{
+    element_vector<Element, columns> vector;
+#pragma unroll
+    for (int i = 0; i < columns; i++)
+        vector.at[i] = from_compute<Element>(values[i]);
+    if (is)
+        *reinterpret_cast<element_vector<Element, columns> *>(to) = vector;
+}
+
 /*
  * Stores a thread's two cells by vectors of `width` columns: one vector holds the columns of both cells, of one or a
  * part of it. The accumulators of a cell's first column are the first of N / columns, and so on.
  */
-template <int columns, int width, int all>
+template <int columns, int width, class Element, int all>
 __device__ __forceinline__ void store_vectors(const parameters &layer, const float (&accumulators)[all],
-                                              const cell_outputs (&cells)[2], int first_channel, const float *bias)
+                                              const cell_outputs<Element> (&cells)[2], int first_channel,
+                                              const Element *bias)
 {
     constexpr int COLUMN_ACCUMULATORS = all / columns; /* of a thread; 4 for 8 channels */
     constexpr int BATCH = 16;                          /* accumulators of a column whose bias is read at once */
@@ -72,7 +87,7 @@ __device__ __forceinline__ void store_vectors(const parameters &layer, const flo
     /* This hides the number from the compiler, which would compute in advance what follows from it for all stores,
      * and take too many registers. */
     asm volatile("" : "+r"(cell_channels));
-    float *to[2] = {cells[0].to, cells[1].to};
+    Element *to[2] = {cells[0].to, cells[1].to};
     int row = 0;
 #pragma unroll
     for (int batch = 0; batch < COLUMN_ACCUMULATORS; batch += BATCH) {
@@ -80,7 +95,7 @@ __device__ __forceinline__ void store_vectors(const parameters &layer, const flo
 #pragma unroll
         for (int i = 0; i < BATCH / 2; i++) {
             const int channel = first_channel + ((2 * batch + i / 2 * 8) & (cell_channels - 1)) + i % 2;
-            add[i] = layer.bias != NULL ? __ldg(bias + min(channel, layer.group_out - 1)) : 0.0f;
+            add[i] = layer.bias != NULL ? to_compute(__ldg(bias + min(channel, layer.group_out - 1))) : 0.0f;
         }
 #pragma unroll
         for (int i = batch; i < batch + BATCH; i += 4) {
@@ -116,18 +131,18 @@ __device__ __forceinline__ void store_vectors(const parameters &layer, const flo
 
 /* Stores cells of so many columns. Those of two columns or one are stored in pairs where they are neighbours in dst:
  * the first of them is half 1 in the lanes whose rows are in the other order (warp_position). */
-template <int columns, int all>
+template <class Element, int columns, int all>
 __device__ __forceinline__ void store_cells(const parameters &layer, float (&accumulators)[all], const tile_coord &tile,
                                             int warp, int lane)
 {
     constexpr int PAIR = columns < 4 ? 2 * columns : columns;
     const bool swapped = columns < 4 && lane >= WARP / 2;
-    cell_outputs cells[2];
+    cell_outputs<Element> cells[2];
     const int first_channel = tile.channel + lane % 4 * 2;
-    const float *bias = static_cast<const float *>(layer.bias) + tile.group * layer.group_out;
+    const Element *bias = static_cast<const Element *>(layer.bias) + tile.group * layer.group_out;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        cells[i] = find_cell(layer, tile, own_position(layer, warp, lane, swapped ? 1 - i : i));
+        cells[i] = find_cell<Element>(layer, tile, own_position(layer, warp, lane, swapped ? 1 - i : i));
         cells[i].to += (tile.group * (int64_t)layer.group_out + first_channel) * layer.dst_strides.c;
     }
     if (columns < 4) {
@@ -140,7 +155,7 @@ __device__ __forceinline__ void store_cells(const parameters &layer, float (&acc
     }
     const bool together = layer.pair_stores && cells[1].to == cells[0].to + columns && cells[0].rows == cells[1].rows &&
                           cells[1].columns >= columns && cells[0].columns > 0 &&
-                          (uintptr_t)cells[0].to % (PAIR * sizeof(float)) == 0;
+                          (uintptr_t)cells[0].to % (PAIR * sizeof(Element)) == 0;
     const bool each = layer.vector_stores && (cells[0].columns >= columns || cells[0].columns <= 0) &&
                       (cells[1].columns >= columns || cells[1].columns <= 0);
     if (columns < 4 && together)
@@ -151,16 +166,16 @@ __device__ __forceinline__ void store_cells(const parameters &layer, float (&acc
         store_vectors<columns, 1>(layer, accumulators, cells, first_channel, bias);
 }
 
-template <int all>
+template <class Element, int all>
 __device__ __forceinline__ void store_tile(const parameters &layer, float (&accumulators)[all], const tile_coord &tile,
                                            int warp, int lane)
 {
-    if (layer.cell_columns == 1)
-        store_cells<1>(layer, accumulators, tile, warp, lane);
+    if (sizeof(Element) == 2 || layer.cell_columns == 1) /* 16 bits: of layers whose phases are those of src alone */
+        store_cells<Element, 1>(layer, accumulators, tile, warp, lane);
     else if (layer.cell_columns == 2)
-        store_cells<2>(layer, accumulators, tile, warp, lane);
+        store_cells<Element, 2>(layer, accumulators, tile, warp, lane);
     else
-        store_cells<4>(layer, accumulators, tile, warp, lane);
+        store_cells<Element, 4>(layer, accumulators, tile, warp, lane);
 }
 
 } // namespace tconv::cells

@@ -1,5 +1,6 @@
 /*
- * The streaming kernel of cuda_cells: f32 in NCHW on Hopper's tensor cores, in TF32 or, in strict f32, as 3xTF32.
+ * The streaming kernel of cuda_cells: NCHW on Hopper's tensor cores, f32 in TF32 or, in strict f32, as 3xTF32; and 16 bits,
+ * where src is words of two columns (words.cu), as which it is loaded: a word is 2 of K.
  *
  * A persistent block computes block tiles of BLOCK_M positions by one cell. Each of the two consumer warpgroups
  * multiplies 64 positions: a position is a row of M, whose pixels are loaded from the planes of src in shared memory
@@ -59,10 +60,11 @@ __device__ __forceinline__ void release_stages(uint32_t flags, uint32_t weights_
  * tensor cores busy alternately. That needs two stages of each pipeline: one is waited for before the one before it is
  * released.
  */
-template <bool STRICT, int MMA_N, int MMA_STEPS>
+template <bool STRICT, int MMA_N, int MMA_STEPS, class Element, bool straddle>
 __device__ __forceinline__ void consume_tiles(const parameters &layer, shared_layout shared, int warp, int lane)
 {
     constexpr int N = block_n(STRICT);
+    constexpr wgmma_type TYPE = TYPE_OF<Element>;
     float accumulators[N / 2], entry_accumulators[STRICT ? N / 2 : 2];
     const bool signals = warp % WARPGROUP_WARPS == 0 && lane == 0, never = layer.tiles <= 0;
     float one = 1.0f;
@@ -81,8 +83,8 @@ __device__ __forceinline__ void consume_tiles(const parameters &layer, shared_la
                        shared.weights.barriers + 8 * at.weight_stage.at, at.weight_stage.parity);
         const uint32_t pixels =
             shared.pixels.buffers + at.pixel_stage.at * layer.pixel_stage_bytes + at.pixels + at.pixel * sizeof(float);
-        load_fragments({{pixels + own.half[0], pixels + own.half[1]}}, strides, to);
-        if (!STRICT)
+        load_fragments<straddle>({{pixels + own.half[0], pixels + own.half[1]}}, strides, to);
+        if (TYPE == WGMMA_TF32 && !STRICT)
             round_fragments(to, one);
     };
     a_fragments<STRICT, MMA_STEPS> a;
@@ -112,7 +114,7 @@ __device__ __forceinline__ void consume_tiles(const parameters &layer, shared_la
                     if constexpr (STRICT)
                         multiply_window<STRICT, MMA_N, mma.first, mma.count>(entry_accumulators, a, b, strides);
                     else
-                        multiply_window<STRICT, MMA_N, mma.first, mma.count>(accumulators, a, b, strides);
+                        multiply_window<STRICT, MMA_N, mma.first, mma.count, TYPE>(accumulators, a, b, strides);
                 });
                 const uint32_t flags = at.flags,
                                weights_empty = shared.weights.barriers + EMPTY + 8 * at.weight_stage.at,
@@ -137,11 +139,11 @@ __device__ __forceinline__ void consume_tiles(const parameters &layer, shared_la
                 join_segments(accumulators, partial_sums, first, last);
             first = false;
         } while (!last);
-        store_tile(layer, accumulators, tile, warp, lane);
+        store_tile<Element>(layer, accumulators, tile, warp, lane);
     }
 }
 
-template <bool STRICT, int MMA_N, int MMA_STEPS>
+template <bool STRICT, int MMA_N, int MMA_STEPS, class Element = float, bool straddle = false>
 __global__ void TCONV_CLUSTER_BOUNDS(CLUSTER_BLOCKS, STREAMING_THREADS)
     streaming_gemm(const __grid_constant__ parameters layer, const __grid_constant__ CUtensorMap map)
 {
@@ -162,7 +164,7 @@ __global__ void TCONV_CLUSTER_BOUNDS(CLUSTER_BLOCKS, STREAMING_THREADS)
     cluster_sync();
     if (warp < CONSUMER_WARPS) {
         setmaxnreg_increase<CONSUMER_REGISTERS>();
-        consume_tiles<STRICT, MMA_N, MMA_STEPS>(layer, shared, warp, lane);
+        consume_tiles<STRICT, MMA_N, MMA_STEPS, Element, straddle>(layer, shared, warp, lane);
     } else {
         setmaxnreg_decrease<PRODUCER_REGISTERS>();
         const int role = warp - CONSUMER_WARPS;
@@ -175,7 +177,7 @@ __global__ void TCONV_CLUSTER_BOUNDS(CLUSTER_BLOCKS, STREAMING_THREADS)
                 load_weights(layer, shared);
             }
         } else if (!layer.by_tma) {
-            load_pixels_elementwise(layer, shared, (role - FIRST_ELEMENTWISE_WARP) * WARP + lane);
+            load_pixels_elementwise<Element>(layer, shared, (role - FIRST_ELEMENTWISE_WARP) * WARP + lane);
         }
     }
     cluster_sync(); /* no block ends while another still copies to it or arrives at its barriers */

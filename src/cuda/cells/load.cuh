@@ -2,6 +2,7 @@
 #ifndef TCONV_CUDA_CELLS_LOAD_CUH
 #define TCONV_CUDA_CELLS_LOAD_CUH
 
+#include "../numeric/element.cuh"
 #include "../ptx/memory.cuh"
 #include "../ptx/tma.cuh"
 #include "tile.cuh"
@@ -32,12 +33,15 @@ __device__ __forceinline__ void load_pixels_tma(const parameters &layer, const C
     }
 }
 
-/* Loads pixels where TMA cannot: element by element, zeros outside of src. */
+/* Loads pixels where TMA cannot: element by element, zeros outside of src; 16 bits by two, as which src is described. */
+template <class Element>
 __device__ __forceinline__ void load_pixels_elementwise(const parameters &layer, const shared_layout &shared,
                                                         int thread)
 {
     stage_walk stage(shared.pixels, 1);
-    const float *src = static_cast<const float *>(layer.src);
+    using bits = std::conditional_t<sizeof(Element) == 2, uint16_t, uint32_t>;
+    constexpr int WORD = (int)(sizeof(uint32_t) / sizeof(Element)); /* elements */
+    const bits *src = static_cast<const bits *>(layer.src);
     const int rows = layer.channel_pitch / layer.row_pitch, count = (int)(layer.pixel_stage_bytes / sizeof(float));
     for (int number = first_tile(); number < layer.tiles; number += tile_step()) {
         const tile_coord tile = find_tile(layer, number);
@@ -59,11 +63,14 @@ __device__ __forceinline__ void load_pixels_elementwise(const parameters &layer,
                 const int image = tile.image + rest / layer.block_k;
                 const bool inside = column >= 0 && column < layer.in_columns && row >= 0 && row < layer.in_rows &&
                                     channel < layer.group_in && image < layer.images;
-                float value = 0;
-                if (inside)
-                    value = src[image * layer.src_strides.n +
-                                (tile.group * (int64_t)layer.group_in + channel) * layer.src_strides.c +
-                                row * layer.src_strides.h + column * layer.src_strides.w];
+                uint32_t value = 0;
+                if (inside) {
+                    const bits *at =
+                        src + WORD * (image * layer.src_strides.n +
+                                      (tile.group * (int64_t)layer.group_in + channel) * layer.src_strides.c +
+                                      row * layer.src_strides.h + column * layer.src_strides.w);
+                    value = at[0] | (WORD == 2 ? (uint32_t)at[WORD - 1] << 16 : 0);
+                }
                 store_shared(to + i * (int)sizeof(float), value);
             }
             __syncwarp();

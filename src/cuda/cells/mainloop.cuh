@@ -3,6 +3,7 @@
 #ifndef TCONV_CUDA_CELLS_MAINLOOP_CUH
 #define TCONV_CUDA_CELLS_MAINLOOP_CUH
 
+#include "../numeric/element.cuh"
 #include "../numeric/tf32.cuh"
 #include "../ptx/memory.cuh"
 #include "tile.cuh"
@@ -28,15 +29,20 @@ struct pixel_pair {
     uint32_t half[2];
 };
 
-template <int MMA_STEPS>
+/* straddle: a word has the second half of one in memory, and the first of the next. */
+template <bool straddle, int MMA_STEPS>
 __device__ __forceinline__ void load_fragments(pixel_pair from, const operand_strides &strides,
                                                uint32_t (&to)[MMA_STEPS][4])
 {
 #pragma unroll
     for (int i = 0; i < MMA_STEPS; i++) {
 #pragma unroll
-        for (int j = 0; j < 4; j++)
-            to[i][j] = load_shared<uint32_t>(from.half[j % 2] + j / 2 * strides.half_k);
+        for (int j = 0; j < 4; j++) {
+            const uint32_t at = from.half[j % 2] + j / 2 * strides.half_k;
+            to[i][j] = load_shared<uint32_t>(at);
+            if (straddle)
+                to[i][j] = __byte_perm(to[i][j], load_shared<uint32_t>(at + sizeof(uint32_t)), 0x5432);
+        }
         from.half[0] += strides.a_step;
         from.half[1] += strides.a_step;
     }
@@ -92,13 +98,19 @@ __device__ __forceinline__ void keep_until_here(const a_fragments<STRICT, MMA_ST
     }
 }
 
+/* The type of factors for wgmma. */
+template <class Element>
+constexpr wgmma_type TYPE_OF = std::is_same<Element, float>::value    ? WGMMA_TF32
+                               : std::is_same<Element, __half>::value ? WGMMA_F16
+                                                                      : WGMMA_BF16;
+
 /* Issues one wgmma step: an A fragment by each of `count` MMA tiles of N. */
-template <int MMA_N, int first, int count, bool accumulate, int all>
+template <wgmma_type type, int MMA_N, int first, int count, bool accumulate, int all>
 __device__ __forceinline__ void multiply_step(float (&accumulators)[all], const uint32_t (&a)[4], uint32_t b)
 {
-    wgmma_rs<WGMMA_TF32, MMA_N>::template add<first * MMA_N / 2>(accumulators, a, descriptor(b), accumulate);
+    wgmma_rs<type, MMA_N>::template add<first * MMA_N / 2>(accumulators, a, descriptor(b), accumulate);
     if constexpr (count > 1)
-        multiply_step<MMA_N, first + 1, count - 1, accumulate>(accumulators, a, b + MMA_N);
+        multiply_step<type, MMA_N, first + 1, count - 1, accumulate>(accumulators, a, b + MMA_N);
 }
 
 /*
@@ -106,24 +118,24 @@ __device__ __forceinline__ void multiply_step(float (&accumulators)[all], const 
  * small parts first. Every wgmma has the same N: where wgmmas of different N use the same accumulators, ptxas has each
  * wait for the one before it.
  */
-template <bool STRICT, int MMA_N, int first, int count, int MMA_STEPS, int all>
+template <bool STRICT, int MMA_N, int first, int count, wgmma_type type = WGMMA_TF32, int MMA_STEPS, int all>
 __device__ __forceinline__ void multiply_window(float (&accumulators)[all], const a_fragments<STRICT, MMA_STEPS> &a,
                                                 uint32_t b, const operand_strides &strides)
 {
     wgmma_fence();
     if constexpr (STRICT) {
-        multiply_step<MMA_N, first, count, false>(accumulators, a.small[0], b);
-        multiply_step<MMA_N, first, count, true>(accumulators, a.big[0], b + strides.small_part);
+        multiply_step<type, MMA_N, first, count, false>(accumulators, a.small[0], b);
+        multiply_step<type, MMA_N, first, count, true>(accumulators, a.big[0], b + strides.small_part);
 #pragma unroll
         for (int i = 1; i < MMA_STEPS; i++) {
-            multiply_step<MMA_N, first, count, true>(accumulators, a.small[i], b + i * strides.b_step);
-            multiply_step<MMA_N, first, count, true>(accumulators, a.big[i],
-                                                     b + i * strides.b_step + strides.small_part);
+            multiply_step<type, MMA_N, first, count, true>(accumulators, a.small[i], b + i * strides.b_step);
+            multiply_step<type, MMA_N, first, count, true>(accumulators, a.big[i],
+                                                           b + i * strides.b_step + strides.small_part);
         }
     }
 #pragma unroll
     for (int i = 0; i < MMA_STEPS; i++)
-        multiply_step<MMA_N, first, count, true>(accumulators, a.big[i], b + i * strides.b_step);
+        multiply_step<type, MMA_N, first, count, true>(accumulators, a.big[i], b + i * strides.b_step);
     wgmma_commit();
 }
 

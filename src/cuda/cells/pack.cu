@@ -5,7 +5,8 @@
  *     [wgmma step][big, small][half of MMA_K][tap][output channel of the cell][4 input channels]
  *
  * of which only strict f32 has small parts (tf32.cuh). The last two axes are core matrix rows of 16 bytes, K-major
- * without swizzle. Where the layer has no such channel, the weight is zero.
+ * without swizzle. Where the layer has no such channel, the weight is zero. In 16 bits a tap is two columns of the kernel,
+ * and the last axis [4 input channels][2 columns].
  */
 #include "../pack/vectors.cuh"
 #include "parameters.h"
@@ -21,6 +22,13 @@ struct order : vector_order {
     cells::packing packing;
 
     template <int> __device__ __forceinline__ pack_vector vector_of(int64_t number) const
+    {
+        int tap_column;
+        pack_vector vector = vector_and_column_of(number, &tap_column);
+        vector.from += tap_column * strides.w;
+        return vector;
+    }
+    __device__ __forceinline__ pack_vector vector_and_column_of(int64_t number, int *tap_column) const
     {
         const int core_rows = 2 * layer.mma_steps;                         /* of a B row's big part of a K-block */
         const int64_t schedule_unit = (int64_t)layer.k_blocks * core_rows; /* vectors of a B row of a schedule */
@@ -41,7 +49,8 @@ struct order : vector_order {
         pack_vector vector;
         vector.at = planes * (number - in_tile) + (core_row / 2 * planes * 2 + core_row % 2) * tile.b_rows + b_row;
         vector.plane_step = 2 * tile.b_rows;
-        vector.from = weights_at(cell / layer.channel_tiles, tap.row, tap.column);
+        vector.from = weights_at(cell / layer.channel_tiles, tap.row, 0);
+        *tap_column = tap.column;
         vector.in = (int)rest * layer.block_k + core_row * 4;
         vector.out = (int)(cell % layer.channel_tiles) * layer.cell_channels + (b_row & (layer.cell_channels - 1));
         vector.odd_in = 1;
@@ -51,13 +60,39 @@ struct order : vector_order {
     }
 };
 
+/* Packs weights of 16 bits, a pair of columns of four channels to a vector. */
+__global__ void __launch_bounds__(PACK_THREADS)
+    pack_words(const __grid_constant__ order order, const void *__restrict__ weights, void *packed)
+{
+    constexpr int ELEMENTS = 8;
+    launch_dependents();
+    for (int64_t number = (int64_t)blockIdx.x * PACK_THREADS + threadIdx.x; number < order.vectors;
+         number += (int64_t)gridDim.x * PACK_THREADS) {
+        int tap_column;
+        const pack_vector vector = order.vector_and_column_of(number, &tap_column);
+        const uint16_t *from = static_cast<const uint16_t *>(weights) + vector.from;
+        element_vector<uint16_t, ELEMENTS> values;
+#pragma unroll
+        for (int i = 0; i < ELEMENTS; i++) {
+            const int in = vector.in + i / 2, column = 2 * tap_column + order.packing.word_column + i % 2;
+            const bool exists = in < order.group_in && vector.out < order.group_out &&
+                                column >= order.packing.first_column && column < order.packing.end_column;
+            values.at[i] =
+                exists ? from[in * order.strides.in + vector.out * order.strides.out + column * order.strides.w] : 0;
+        }
+        static_cast<element_vector<uint16_t, ELEMENTS> *>(packed)[vector.at] = values;
+    }
+}
+
 } // namespace
 
-tconv_status pack(const parameters *layer, const packing *packing, bool strict, const void *weights, void *packed,
-                  void *stream, tconv_issue *issue)
+tconv_status pack(const parameters *layer, const packing *packing, tconv_dtype dtype, bool strict, const void *weights,
+                  void *packed, void *stream, tconv_issue *issue)
 {
     order order = {order_of(packing->strides, layer->group_in, layer->group_out, strict), *layer, *packing};
     order.vectors = packing->core_rows;
+    if (tconv_dtype_size(dtype) == 2)
+        return launch_vectors(pack_words, order, weights, packed, stream, issue);
     return launch_vectors(strict ? pack_by_vectors<cells::order, uint32_t, 2>
                                  : pack_by_vectors<cells::order, uint32_t, 1>,
                           order, weights, packed, stream, issue);

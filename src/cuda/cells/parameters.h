@@ -182,6 +182,8 @@ struct kernel_config {
 };
 extern const kernel_config tf32_configs[MAX_CONFIGS];
 extern const kernel_config strict_configs[MAX_CONFIGS];
+extern const kernel_config f16_configs[2][MAX_CONFIGS]; /* the second for words that straddle those of memory */
+extern const kernel_config bf16_configs[2][MAX_CONFIGS];
 
 /* The weight-stationary kernel for cells of 1, 2 or 4 columns. The boxes of tail_map hold the tails of several
  * images. */
@@ -193,14 +195,17 @@ stationary_function *find_stationary(int cell_columns);
 struct packing {
     tconv_weight_strides strides; /* of the weights to be packed, in elements */
     int64_t core_rows;            /* core matrix rows (16 bytes) of the big parts */
+    /* 16 bits: a tap is a word, whose first column is 2 * column + word_column of the kernel; there are weights from the
+     * first of these columns on, to the end. */
+    int word_column, first_column, end_column;
     struct {
         int16_t row, column; /* of the kernel */
     } taps[MAX_TAPS];
     uint16_t first_tap[MAX_WEIGHT_TILES];
 };
 
-tconv_status pack(const parameters *layer, const packing *packing, bool strict, const void *weights, void *packed,
-                  void *stream, tconv_issue *issue);
+tconv_status pack(const parameters *layer, const packing *packing, tconv_dtype dtype, bool strict, const void *weights,
+                  void *packed, void *stream, tconv_issue *issue);
 
 } // namespace tconv::cells
 

@@ -70,9 +70,12 @@ bool has_whole_entries(const parameters *params, int mma_tiles)
 }
 
 /* Finds the kernel for so many wgmma steps with the largest MMA_N up to max_n. */
-bool find_config(bool strict, int max_n, int mma_steps, kernel_config *config)
+bool find_config(const layer_plan *plan, int max_n, int mma_steps, kernel_config *config)
 {
-    const kernel_config *configs = strict ? strict_configs : tf32_configs;
+    const kernel_config *configs = plan->dtype == TCONV_F16    ? f16_configs[plan->straddle]
+                                   : plan->dtype == TCONV_BF16 ? bf16_configs[plan->straddle]
+                                   : plan->strict              ? strict_configs
+                                                               : tf32_configs;
     config->mma_n = 0;
     for (int i = 0; i < MAX_CONFIGS; i++) {
         const kernel_config *candidate = &configs[i];
@@ -102,7 +105,7 @@ bool describe_cell(const tconv_layer *layer, const tile_choice *choice, layer_pl
         return false;
     if (params->stationary)
         plan->config = {params->cell_channels, choice->mma_steps, NULL}; /* its kernels have one window */
-    else if (!find_config(plan->strict, (int)tconv_min(params->cell_channels, n / 2), choice->mma_steps, &plan->config))
+    else if (!find_config(plan, (int)tconv_min(params->cell_channels, n / 2), choice->mma_steps, &plan->config))
         return false;
     params->schedule_count = phases ? (int)stride : 1;
     params->row_step = phases ? 1 : (int)(params->cell_rows / stride);
@@ -172,6 +175,8 @@ bool describe_layer(const search *in, const tile_choice *choice, double limit, l
     const tconv_problem *problem = &layer->problem;
     parameters *params = &plan->parameters;
     memset(plan, 0, sizeof *plan);
+    plan->dtype = in->dtype;
+    plan->straddle = in->straddle;
     if (!describe_cell(layer, choice, plan))
         return false;
     const position_space space = find_positions(layer, choice->cell_rows);
@@ -192,7 +197,7 @@ bool describe_layer(const search *in, const tile_choice *choice, double limit, l
     for (int tile = 0; tile < COLUMN_ALIGNMENT && tile * (int64_t)params->tile_columns < space.columns; tile++)
         skipped = (int)tconv_max(skipped, (tile * params->tile_columns * params->column_step + params->first_column) &
                                               (COLUMN_ALIGNMENT - 1));
-    describe_box(skipped + (params->tile_columns - 1) * params->column_step + columns.shifts,
+    describe_box(skipped + (params->tile_columns - 1) * params->column_step + columns.shifts + plan->straddle,
                  (params->tile_rows - 1) * params->row_step + rows.shifts, plan);
     if (params->row_pitch > MAX_BOX || (plan->box_rows - 1) * params->src_row_step >= MAX_BOX ||
         params->tile_images > MAX_BOX || params->tile_images * params->tile_rows * params->tile_columns > BLOCK_M)
@@ -203,7 +208,7 @@ bool describe_layer(const search *in, const tile_choice *choice, double limit, l
         return false;
     const int n = block_n(plan->strict);
     if (!params->stationary && has_whole_entries(params, n / plan->config.mma_n))
-        find_config(plan->strict, n, choice->mma_steps, &plan->config);
+        find_config(plan, n, choice->mma_steps, &plan->config);
     params->src_strides = problem->src;
     params->dst_strides = problem->dst;
     plan->packing.strides = problem->weight;
@@ -225,10 +230,12 @@ void try_choice(search *in, const tile_choice *choice)
     in->seconds = seconds;
 }
 
-bool choose(const tconv_layer *layer, double limit, layer_plan *best)
+bool choose(const tconv_layer *layer, tconv_dtype dtype, bool straddle, double limit, layer_plan *best)
 {
     search in = {};
     in.layer = layer;
+    in.dtype = dtype;
+    in.straddle = straddle;
     in.machine = model::machine_of(layer);
     in.best = best;
     in.limit = limit;

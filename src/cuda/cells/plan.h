@@ -24,6 +24,8 @@ struct tile_choice {
 };
 
 struct layer_plan {
+    tconv_dtype dtype; /* of the tensors: where it has 16 bits, the layer that is planned is one of words */
+    bool straddle;     /* these are parts of two in memory */
     bool strict;
     kernel_config config;
     cells::parameters parameters; /* zeros where execute sets what depends on addresses */
@@ -44,6 +46,8 @@ struct planned_layer {
 /* A search for the plan of a layer. */
 struct search {
     const tconv_layer *layer;
+    tconv_dtype dtype; /* of the tensors */
+    bool straddle;     /* as in the plan */
     tconv_cuda_machine machine;
     layer_plan candidate;
     layer_plan *best;
@@ -65,7 +69,7 @@ struct axis_taps {
 
 /* plan.cu. Makes a plan of zeros the one of the least predicted time; false where none fits, or where strict sums would
  * be too long. */
-bool choose(const tconv_layer *layer, double limit, layer_plan *best);
+bool choose(const tconv_layer *layer, tconv_dtype dtype, bool straddle, double limit, layer_plan *best);
 /* Plans the layer with this choice, and keeps that plan if it is the best so far. */
 void try_choice(search *in, const tile_choice *choice);
 /* Plans the layer with this choice; false where that does not fit, or takes no less than a limit for certain. */
@@ -73,6 +77,16 @@ bool describe_layer(const search *in, const tile_choice *choice, double limit, l
 /* Returns whether each pixel of src is read at its own position alone, every output has its tap, and rows follow one
  * another. */
 bool is_flat(const tconv_layer *layer);
+
+/* words.cu. A layer of 16 bits whose phases are those of src, as one of f32 whose elements of src are words of two columns,
+ * and whose taps are those that a word has, in TF32: what is loaded and multiplied takes as long. dst stays. */
+struct word_layer {
+    tconv_layer layer;
+    tconv_phase columns[MAX_SHIFTS];
+    bool straddle;                             /* words begin at the second half of one of memory */
+    int word_column, first_column, end_column; /* as in packing */
+};
+const char *describe_words(const tconv_layer *layer, word_layer *words);
 
 /* tap_schedule.cu. Finds the taps of cells of `outputs` outputs, whole strides; where they are fewer, or phases are those of
  * src, of that phase alone. False where they do not fit. */

@@ -98,20 +98,32 @@ void count_main_loop(const tconv_layer *layer, const layer_plan *plan, int N, tc
         work->chain_loads = (double)of->pixel_stage_bytes / LOAD_BYTES;
 }
 
-void count_stores(const tconv_layer *layer, const parameters *of, int N, tconv_cuda_work *work)
+/* Begins the work of a layer, which may be one of words: but dst. */
+tconv_cuda_work begin_work(const tconv_layer *layer, const layer_plan *plan)
 {
+    const tconv_problem *problem = &layer->problem;
+    tconv_cuda_work work = model::begin_work(layer);
+    const double words = (double)(problem->batch * problem->out_channels) * (double)(problem->h.out * problem->w.out);
+    work.dram_bytes -= words * (double)(problem->element_size - tconv_dtype_size(plan->dtype));
+    return work;
+}
+
+void count_stores(const tconv_layer *layer, const layer_plan *plan, int N, tconv_cuda_work *work)
+{
+    const parameters *of = &plan->parameters;
+    const double element = (double)tconv_dtype_size(plan->dtype);
     const double outputs = (double)N * BLOCK_M;
     const int64_t columns = of->cell_columns, run = columns < 4 ? 2 * columns : columns; /* of one or two positions */
     int64_t vector = tconv_min(model::row_vector(layer), run);
     /* Bytes that are stored one after another: where weights stay, those of all rows of a cell. */
     const int rows = of->stationary ? of->cell_rows : 1;
-    const double run_bytes = (double)rows * (double)layer->problem.w.out * sizeof(float);
+    const double run_bytes = (double)rows * (double)layer->problem.w.out * element;
     work->stores = outputs / model::WARP / (double)vector;
     work->store_warps = of->stationary ? PAIR_WARPS : CONSUMER_WARPS;
     work->overlaps = of->stationary;
-    work->sectors = outputs * sizeof(float) / model::SECTOR_BYTES * fmax(1, (double)columns / (double)vector);
+    work->sectors = outputs * element / model::SECTOR_BYTES * fmax(1, (double)columns / (double)vector);
     if ((int64_t)run_bytes % model::SECTOR_BYTES != 0)
-        work->part_sectors = outputs * sizeof(float) / run_bytes;
+        work->part_sectors = outputs * element / run_bytes;
 }
 
 /* Taps of a cell's outputs, of the schedule with the fewest: each is a product with all of its channels, in some window. */
@@ -135,7 +147,7 @@ int64_t least_cell_taps(const tconv_layer *layer, const parameters *of)
 tconv_cuda_work least_work_of(const tconv_layer *layer, const layer_plan *plan)
 {
     const parameters *of = &plan->parameters;
-    tconv_cuda_work work = model::begin_work(layer);
+    tconv_cuda_work work = begin_work(layer, plan);
     if (of->stationary)
         return work;
     work.k_blocks = of->k_blocks;
@@ -150,9 +162,9 @@ tconv_cuda_work work_of(const tconv_layer *layer, const layer_plan *plan)
 {
     const parameters *of = &plan->parameters;
     const int N = of->stationary ? STATIONARY_BLOCK_N : block_n(plan->strict);
-    tconv_cuda_work work = model::begin_work(layer);
+    tconv_cuda_work work = begin_work(layer, plan);
     count_main_loop(layer, plan, N, &work);
-    count_stores(layer, of, N, &work);
+    count_stores(layer, plan, N, &work);
     /* Where weights stay, those of a set are loaded before the tiles of the set. */
     work.rounds = of->stationary
                       ? (double)tconv_ceil_div(of->n_tile_sets, tconv_max(of->set_step, 1)) *

@@ -3,7 +3,8 @@
  * from global memory. An element of it has few terms, and the time is that of reading the gradient of dst once.
  *
  * A thread sums ROWS elements down a column, so that it loads each weight once for all of them. Neighbouring threads have
- * neighbouring columns in NCHW and neighbouring channels in NHWC; what taps share comes from the first-level cache.
+ * neighbouring columns in NCHW and neighbouring channels in NHWC; what taps share comes from the first-level cache. In
+ * NCHW with an even stride a load brings the outputs of two or four taps.
  * Outputs that are not there are skipped: NaN and Inf go where the formula takes them.
  *
  * Weights are packed as those of cuda_general, or in NCHW read as they lie, where all lanes of a warp read the same.
@@ -31,6 +32,7 @@ namespace
 
 constexpr int THREADS = 256;
 constexpr int ROWS = 4;         /* elements of a thread, one below the other */
+constexpr int MAX_VECTOR = 4;   /* outputs that are loaded at once */
 constexpr int64_t SEGMENT = 16; /* terms: n round to within n / 2 units of the sum of their magnitudes */
 constexpr int64_t MAX_EXTENT = (int64_t)1 << 28; /* of coordinates, so that sums of a few fit in 32 bits */
 constexpr int64_t MAX_BLOCKS = (int64_t)1 << 20; /* more threads' work is done by the same */
@@ -55,6 +57,7 @@ struct parameters {
 
 struct plan {
     depthwise::parameters parameters; /* without addresses, and weights as packed */
+    int vector;                       /* outputs that are loaded at once, where dst lies so */
     launch_grid grid;
 };
 
@@ -73,7 +76,8 @@ template <bool channels_last> __device__ __forceinline__ place find(const parame
     return {outside.whole, outside.rest, middle.rest * ROWS, inside.rest};
 }
 
-template <class Element, bool channels_last>
+/* vector: outputs of a row that are loaded at once; inside of dst are all of them, or none. */
+template <class Element, bool channels_last, int vector>
 __global__ void __launch_bounds__(THREADS) correlate(const __grid_constant__ parameters of)
 {
     using Compute = compute_type<Element>;
@@ -97,15 +101,26 @@ __global__ void __launch_bounds__(THREADS) correlate(const __grid_constant__ par
             }
             for (int o = 0; o < of.group_out; o++) {
                 Compute parts[ROWS] = {};
-                for (int k = 0; k < of.columns.kernel; k++) {
+#pragma unroll(MAX_VECTOR / vector)
+                for (int k = 0; k < of.columns.kernel; k += vector) {
                     const int x = x0 + of.columns.dilation * k;
                     const bool inside = (unsigned)x < (unsigned)of.columns.out;
                     const int64_t from = (inside ? x : 0) * of.dst_strides.w + o * of.dst_strides.c;
-                    const Compute weight =
-                        to_compute(weights[o * of.weight_out + kernel_row * of.weight_row + k * of.weight_column]);
+                    Compute weight[vector];
+#pragma unroll
+                    for (int i = 0; i < vector; i++)
+                        weight[i] = to_compute(
+                            weights[o * of.weight_out + kernel_row * of.weight_row + (k + i) * of.weight_column]);
+                    element_vector<Element, vector> values[ROWS];
+#pragma unroll
+                    for (int r = 0; r < ROWS; r++)
+                        values[r] = *reinterpret_cast<const element_vector<Element, vector> *>(lines[r] + from);
 #pragma unroll
                     for (int r = 0; r < ROWS; r++) {
-                        const Compute sum = fma(to_compute(lines[r][from]), weight, parts[r]);
+                        Compute sum = parts[r];
+#pragma unroll
+                        for (int i = 0; i < vector; i++)
+                            sum = fma(to_compute(values[r].at[i]), weight[i], sum);
                         parts[r] = inside && there[r] ? sum : parts[r];
                     }
                 }
@@ -123,12 +138,15 @@ __global__ void __launch_bounds__(THREADS) correlate(const __grid_constant__ par
     }
 }
 
-const void *kernel_of(const tconv_problem *problem)
+const void *kernel_of(const tconv_problem *problem, int vector)
 {
     return with_element(problem->dtype, [&](auto element) {
         using Element = decltype(element);
-        return problem->layout == TCONV_NHWC ? (const void *)correlate<Element, true>
-                                             : (const void *)correlate<Element, false>;
+        constexpr int MOST = sizeof(Element) == 8 ? 2 : MAX_VECTOR;
+        return problem->layout == TCONV_NHWC ? (const void *)correlate<Element, true, 1>
+               : vector > 2                  ? (const void *)correlate<Element, false, MOST>
+               : vector > 1                  ? (const void *)correlate<Element, false, 2>
+                                             : (const void *)correlate<Element, false, 1>;
     });
 }
 
@@ -141,6 +159,20 @@ double items_of(const tconv_problem *problem)
 {
     return (double)problem->batch * (double)problem->in_channels * (double)tconv_ceil_div(problem->h.in, ROWS) *
            (double)problem->w.in;
+}
+
+/* The outputs that are loaded at once: neighbouring taps of NCHW, which are aligned alike for every input and are in dst all
+ * or none. */
+int64_t vector_of(const tconv_problem *problem)
+{
+    const tconv_axis *columns = &problem->w;
+    int64_t vector = tconv_min(MAX_VECTOR, 16 / (int64_t)problem->element_size);
+    if (problem->layout != TCONV_NCHW || problem->dst.w != 1 || columns->dilation != 1)
+        return 1;
+    while ((columns->stride | columns->pad | columns->kernel | columns->out) % vector != 0 ||
+           !tconv_rows_begin_at_multiples(&problem->dst, vector))
+        vector /= 2;
+    return vector;
 }
 
 const char *refusal(const tconv_problem *problem)
@@ -174,7 +206,9 @@ tconv_cuda_work work_of(const tconv_layer *layer)
     work.k_blocks = items_of(problem) / THREADS / layer->target.multiprocessors;
     work.k_blocks = work.k_blocks < 1 ? 1 : work.k_blocks;
     work.ffma = elements * terms * (problem->dtype == TCONV_F64 ? 2 : 1);
-    work.loads = THREADS / model::WARP * terms * (ROWS * (CACHE_LOADS + LINE_LOADS * (lines - 1)) + CACHE_LOADS) *
+    const double vector = (double)vector_of(problem);
+    work.loads = THREADS / model::WARP * terms *
+                 (ROWS / vector * (CACHE_LOADS + LINE_LOADS * (lines - 1)) + CACHE_LOADS) *
                  (problem->layout == TCONV_NHWC ? PIXEL_TIMES : 1);
     work.stores = elements / model::WARP * work.k_blocks;
     work.store_warps = THREADS / model::WARP;
@@ -196,10 +230,12 @@ void describe_layer(const tconv_problem *problem, plan *made)
     of->columns = axis_of(&problem->w);
     of->group_out = (int)problem->group_out;
     of->items = (int)items_of(problem);
+    made->vector = (int)vector_of(problem);
     of->row_groups = divisor_of((int)tconv_ceil_div(problem->h.in, ROWS));
     of->column_count = divisor_of((int)problem->w.in);
     of->channels = divisor_of((int)problem->in_channels);
-    made->grid = {kernel_of(problem), tconv_min(tconv_ceil_div(of->items, THREADS), MAX_BLOCKS), THREADS, 0, false};
+    made->grid = {kernel_of(problem, made->vector), tconv_min(tconv_ceil_div(of->items, THREADS), MAX_BLOCKS), THREADS,
+                  0, false};
 }
 
 tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *planned, tconv_issue *issue)
@@ -231,6 +267,8 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
     const tconv_weight_strides *weight = &layer->problem.weight;
     parameters of = made->parameters;
     launch_grid grid = made->grid;
+    if ((uintptr_t)arguments->dst % ((size_t)made->vector * layer->problem.element_size) != 0)
+        grid.kernel = kernel_of(&layer->problem, 1);
     of.dst = arguments->dst;
     of.src = arguments->src;
     of.weights = arguments->packed;
@@ -251,8 +289,8 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
 void describe(const tconv_layer *layer, const void *from, char *text, size_t capacity)
 {
     const plan *made = static_cast<const plan *>(from);
-    snprintf(text, capacity, "rows=%d blocks=%lld weights=%s", ROWS, (long long)made->grid.blocks,
-             layer->problem.layout == TCONV_NCHW ? "as_they_lie" : "packed");
+    snprintf(text, capacity, "rows=%d vector=%d blocks=%lld weights=%s", ROWS, made->vector,
+             (long long)made->grid.blocks, layer->problem.layout == TCONV_NCHW ? "as_they_lie" : "packed");
 }
 
 } // namespace
