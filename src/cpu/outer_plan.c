@@ -4,8 +4,9 @@
 #include "../core/checked.h"
 #include "outer_task.h"
 
-/* Percent of the first-level cache for a panel of the src strip. It is chosen, not measured. */
-enum { PANEL_PERCENT = 75 };
+/* Percent of the first-level cache for a panel of the src strip, which is read in order, so that the second level may hold
+ * some of it: two cores of a Zen 4 took 2 to 4 % less than with 75 (docs/log/2026-11-26-cpu-gradients.md). */
+enum { PANEL_PERCENT = 120 };
 
 /* Percent of the second-level cache for both strips. It is chosen, not measured. */
 enum { STRIPS_PERCENT = 60 };
@@ -244,8 +245,9 @@ static const char *make_plan(tconv_cpu_outer_plan *plan, const tconv_layer *laye
     if (plan->taps == 0)
         return "no tap reaches an output";
     plan->transposes = problem->dtype == TCONV_F32 && !problem->desc.accumulate && !plan->has_dead_taps &&
-                       problem->weight.w == 1 && problem->weight.h == problem->w.kernel &&
-                       problem->weight.out == plan->taps;
+                       (problem->w.kernel == 1 || problem->weight.w == 1) &&
+                       (problem->h.kernel == 1 || problem->weight.h == problem->w.kernel) &&
+                       (problem->group_out == 1 || problem->weight.out == plan->taps);
     plan->depthwise = problem->group_in == 1 && problem->group_out == 1 && problem->groups > 1;
     if (plan->depthwise)
         return set_depthwise(plan, layer, room) ? finish_plan(plan, layer) : "no strip of outputs fits the cache";
