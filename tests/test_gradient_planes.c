@@ -76,12 +76,53 @@ Test(gradients_cuda, every_way_of_planes_is_exact)
         }
 }
 
+/* In 16 bits cuda_cells reads words of two columns, which may straddle those of memory, and of which the kernel may have one
+ * column alone. On an H200. */
+static const struct {
+    const char *problem, *words;
+} halves[] = {
+    {"n=6 ci=64 h=45 w=56 co=64 k=4x2 s=3x2 p=1x0", " straddle=0 "},
+    {"n=6 ci=130 h=41 w=57 co=64 k=3x4 s=2x2 p=2x2", " straddle=0 "},
+    {"n=16 ci=128 h=56 w=56 co=64 k=3 s=2 p=1 op=1", " straddle=0 "},
+    {"n=4 ci=130 h=29 w=124 co=33 k=1x6 s=2x4 p=0x1", " straddle=1 "},
+    {"n=6 ci=64 h=49 w=101 co=32 k=3x2 s=2x2 p=0x1", " straddle=1 "},
+};
+
+Test(gradients, layers_of_16_bits_reach_words_of_columns)
+{
+    for (size_t n = 0; n < COUNT(halves); n++)
+        for (int half = 0; half < 2; half++) {
+            harness_layer layer = gradient_layer(halves[n].problem, TCONV_BACKWARD_DATA);
+            layer.desc.dtype = half == 0 ? TCONV_F16 : TCONV_BF16;
+            cr_expect(is_planned(&layer.desc, halves[n].words), "%s: not %s", halves[n].problem, halves[n].words);
+        }
+}
+
+Test(gradients_cuda, words_of_columns_are_exact)
+{
+    static const struct way way = {"cuda_correlation", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT,
+                                   "cuda_correlation"};
+    skip_without_cuda();
+    for (size_t n = 0; n < COUNT(halves); n++)
+        for (int form = 0; form < 6; form++) {
+            harness_layer layer = gradient_layer(halves[n].problem, TCONV_BACKWARD_DATA);
+            layer.desc.dtype = form % 2 == 0 ? TCONV_F16 : TCONV_BF16;
+            layer.desc.weight_layout = (tconv_weight_layout)(form / 2);
+            if (!harness_has_integers(&layer))
+                continue;
+            harness_case test = make_sampled_case(&layer, HARNESS_INTEGERS, n);
+            cr_expect(check_way(&test, &way, 1, form > 2), "%s", halves[n].problem);
+            harness_case_destroy(&test);
+        }
+}
+
 /* cuda_depthwise reads the gradient of dst straight: groups of one input channel, columns and rows past a thread's. */
 Test(gradients_cuda, depthwise_layers_are_exact)
 {
     static const char *const problems[] = {
-        "n=3 ci=40 h=21 w=33 co=40 k=4 s=2 p=1 g=40", "n=2 ci=9 h=6 w=70 co=18 k=3x5 s=1x3 p=2x1 d=2x1 op=1x2 g=9",
-        "ci=70 h=1 w=300 co=70 k=1x16 s=1x8 p=0x4 g=70", "n=2 ci=5 h=3 w=3 co=5 k=5x3 s=4 p=6x4x0x1 g=5"};
+        "n=3 ci=40 h=21 w=33 co=40 k=4 s=2 p=1 g=40",    "n=2 ci=9 h=6 w=70 co=18 k=3x5 s=1x3 p=2x1 d=2x1 op=1x2 g=9",
+        "ci=70 h=1 w=300 co=70 k=1x16 s=1x8 p=0x4 g=70", "n=2 ci=5 h=3 w=3 co=5 k=5x3 s=4 p=6x4x0x1 g=5",
+        "n=2 ci=5 h=5 w=40 co=5 k=16 s=8 p=4 g=5",       "n=3 ci=7 h=6 w=35 co=14 k=3x4 s=2 p=1x0 g=7"};
     skip_without_cuda();
     for (size_t p = 0; p < COUNT(problems); p++)
         for (int form = 0; form < GRADIENT_FORMS; form++) {

@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-/* Bytes of a plan that can be part of another implementation's: cuda_cells' takes 5,176. */
+/* Bytes of a plan that can be part of another implementation's: cuda_cells' takes 5,224. */
 #define TCONV_CUDA_MAX_INNER_PLAN 6144
 
 /* "cuda_stencil": one input channel per group (depthwise), on any device. */
@@ -26,7 +26,8 @@ extern const tconv_implementation tconv_cuda_columns;
 /* "cuda_rows": strided NCHW layers with few channels per group, whose time is that of writing dst, on tensor cores. */
 extern const tconv_implementation tconv_cuda_rows;
 
-/* "cuda_cells": f32 layers of many channels in NCHW on Hopper, column strides 1, 2 and 4, in TF32 and in strict f32. */
+/* "cuda_cells": f32 layers of many channels in NCHW on Hopper, column strides 1, 2 and 4, in TF32 and in strict f32; of 16
+ * bits gradients of src with even column strides. */
 extern const tconv_implementation tconv_cuda_cells;
 
 /* "cuda_wgmma": NCHW layers of many channels on Hopper, strides 1 and 2. */

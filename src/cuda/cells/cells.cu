@@ -1,6 +1,6 @@
 /*
  * cuda_cells: NCHW layers of f32 with many channels on Hopper's tensor cores, strided ones above all; in TF32 or, in
- * strict f32, as 3xTF32.
+ * strict f32, as 3xTF32. Of 16 bits it takes layers of cuda_correlation's with even column strides, as words (words.cu).
  *
  * A cell is the outputs (the N tile) that one position of the GEMM's pixel side, M, computes: a block of rows and
  * columns of some channels. For each shift of the input, wgmma adds to the window of the cell's accumulators that have

@@ -75,6 +75,8 @@ void count_main_loop(const tconv_layer *layer, const layer_plan *plan, int N, tc
     for (double *count : {&counts.window_n, &counts.entries, &counts.weight_tiles, &counts.b_rows})
         *count /= of->row_phases; /* a stage is counted as a K-block */
     const double weights = counts.b_rows * of->b_row_bytes;
+    /* Where phases are those of src, conflicts took no time beside products (measured). */
+    const double conflict_times = layer->phases_of_src ? 0 : CONFLICT_TIMES;
     work->k_blocks = (double)of->k_blocks * of->row_phases;
     work->wgmma_chain = (plan->strict ? 3 : 1) * of->mma_steps * counts.window_n / 8;
     work->wgmma = CONSUMER_WARPGROUPS * work->wgmma_chain;
@@ -84,7 +86,7 @@ void count_main_loop(const tconv_layer *layer, const layer_plan *plan, int N, tc
     work->slow_issue_cycles = STRICT_CYCLES;
     work->tile_cycles = TILE_CYCLES;
     work->fragments = !plan->strict && !of->stationary
-                          ? counts.entries * of->mma_steps * (1 + CONFLICT_TIMES * (plan->bank_cycles - 1))
+                          ? counts.entries * of->mma_steps * (1 + conflict_times * (plan->bank_cycles - 1))
                           : 0;
     work->shared_bytes = 2.0 * of->pixel_stage_bytes + weights + work->wgmma * 8 * 32;
     work->weight_bytes = of->stationary ? 0 : weights / CLUSTER_BLOCKS;
