@@ -72,6 +72,14 @@ static int64_t pixels_of(const tconv_cpu_outer_plan *plan)
     return plan->images * plan->tile_rows * plan->tile_columns;
 }
 
+/* Returns output channels of a block, at most so many: in NHWC whole vectors of them, if there are any, because each pixel
+ * is loaded by vectors. */
+static int64_t whole_outputs(const tconv_cpu_outer_plan *plan, const tconv_problem *problem, int64_t most)
+{
+    const int64_t count = tconv_cpu_even_part(problem->group_out, most);
+    return problem->layout == TCONV_NHWC && count > plan->lanes ? count / plan->lanes * plan->lanes : count;
+}
+
 /* Chooses the largest block whose strips and sums fit: half of the room for each strip is the least to load for a
  * product, unless there are fewer channels. */
 static void set_block(tconv_cpu_outer_plan *plan, const tconv_layer *layer, int64_t room)
@@ -93,7 +101,7 @@ static void set_block(tconv_cpu_outer_plan *plan, const tconv_layer *layer, int6
         plan->block_in = tconv_min(plan->block_in, tconv_max(in, most / plan->block_out / plan->width * plan->width));
         plan->block_out = tconv_max(1, tconv_min(plan->block_out, most / plan->block_in));
     }
-    plan->block_out = tconv_cpu_even_part(problem->group_out, plan->block_out);
+    plan->block_out = whole_outputs(plan, problem, plan->block_out);
     plan->block_in =
         tconv_min(all_in, tconv_round_up(tconv_cpu_even_part(problem->group_in, plan->block_in), plan->width));
     plan->in_blocks = tconv_ceil_div(problem->group_in, plan->block_in);
@@ -160,7 +168,7 @@ static bool set_parts(tconv_cpu_outer_plan *plan, const tconv_layer *layer)
         return false;
     while (plan->blocks * count_parts(plan, PART_PIXELS) < FEW_TASKS &&
            plan->block_out / 2 * plan->taps >= LEAST_ROWS) {
-        plan->block_out = tconv_ceil_div(plan->block_out, 2);
+        plan->block_out = whole_outputs(plan, problem, tconv_ceil_div(plan->block_out, 2));
         plan->blocks /= plan->out_blocks;
         plan->out_blocks = tconv_ceil_div(problem->group_out, plan->block_out);
         plan->blocks *= plan->out_blocks;
