@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(CELLS_THREADS)
 #pragma unroll
     for (int i = 0; i < CELLS_N / 2; i++)
         accumulators[i] = from[((int64_t)blockIdx.x * (CELLS_N / 2) + i) * CELLS_THREADS + threadIdx.x];
-    cells::store_tile(layer, accumulators, tile, (int)threadIdx.x / 32, (int)threadIdx.x % 32);
+    cells::store_tile<float>(layer, accumulators, tile, (int)threadIdx.x / 32, (int)threadIdx.x % 32);
 }
 
 struct cells_case {

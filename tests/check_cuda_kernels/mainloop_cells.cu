@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(WARPGROUP)
                                         cells::warp_position(true, lane / 4, half));
     uint32_t loaded[CELLS_STEPS][4];
     cells::a_fragments<STRICT, CELLS_STEPS> a;
-    cells::load_fragments(own, strides, loaded);
+    cells::load_fragments<false>(own, strides, loaded);
     if (!STRICT)
         cells::round_fragments(loaded, 1.0f);
     cells::take_fragments(loaded, a);
