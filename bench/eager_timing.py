@@ -10,6 +10,7 @@ own.
 """
 
 import contextlib
+import gc
 import itertools
 import json
 import math
@@ -137,6 +138,32 @@ def measure_parts(measure, parts, options, facts, path):
     return run
 
 
+def measure_each(titled, compare, line, device, seconds):
+    """A part of a run: what compare returns for each (title, arguments), printed by line, begun within so many seconds.
+    What fails leaves the others."""
+    started = time.perf_counter()
+    part = {"heading": heading(device), "results": [], "failures": [], "left_out": []}
+    for title, arguments in titled:
+        if time.perf_counter() - started > seconds:
+            part["left_out"].append(title)
+            continue
+        try:
+            part["results"].append(compare(*arguments))
+            print(line(part["results"][-1]), flush=True)
+        except Exception as error:  # whatever stops one
+            part["failures"].append(f"{title}: {first_line(error)}")
+            print(part["failures"][-1], flush=True)
+        torch.compiler.reset()
+        gc.collect()
+        try:
+            if device == "cuda":
+                torch.cuda.empty_cache()
+        except RuntimeError:  # after an error of the device nothing runs any more
+            part["left_out"].append(f"what comes after {title}")
+            break
+    return part
+
+
 def gap_lines(run):
     """The end of a report in Markdown: what failed and what was left out, if anything was."""
     gaps = [f"- failed: {text}" for text in run["failures"]]
@@ -156,6 +183,16 @@ def measure_and_report(measure, parts, options, facts, name, markdown):
     (options.out / f"{name}.md").write_text(text)
     print(text)
     return run
+
+
+def add_options(parser):
+    """The options that every script of these has."""
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=math.inf)
+    parser.add_argument("--redraw", metavar="JSON", help="only the report of an earlier run")
+    parser.add_argument("--out", type=pathlib.Path, default=".")
 
 
 def names_of(parser, text, known, what):

@@ -29,12 +29,9 @@ results or losses disagree or are missing.
 import argparse
 import copy
 import dataclasses
-import gc
 import itertools
 import math
-import pathlib
 import sys
-import time
 
 import eager_timing
 import report
@@ -215,29 +212,11 @@ def settings_of(options):
 
 def measure(benchmark, options, seconds):
     """Every setting with cudnn.benchmark on or off, in a process of its own."""
-    started = time.perf_counter()
     torch.backends.cudnn.benchmark = benchmark == "on"
-    part = {"heading": eager_timing.heading(options.device), "results": [], "failures": [], "left_out": []}
-    for setting in settings_of(options):
-        title = f"{setting}, benchmark {benchmark}"
-        if time.perf_counter() - started > seconds:
-            part["left_out"].append(title)
-            continue
-        try:
-            part["results"].append({"benchmark": benchmark, **compare(setting, options)})
-            print(line(part["results"][-1]), flush=True)
-        except Exception as error:  # whatever stops one leaves the others
-            part["failures"].append(f"{title}: {eager_timing.first_line(error)}")
-            print(part["failures"][-1], flush=True)
-        torch.compiler.reset()
-        gc.collect()
-        try:
-            if options.device == "cuda":
-                torch.cuda.empty_cache()
-        except RuntimeError:  # after an error of the device nothing runs any more
-            part["left_out"].append(f"what comes after {title}")
-            break
-    return part
+    titled = [(f"{setting}, benchmark {benchmark}", (setting,)) for setting in settings_of(options)]
+    return eager_timing.measure_each(
+        titled, lambda of: {"benchmark": benchmark, **compare(of, options)}, line, options.device, seconds
+    )
 
 
 # -------------------------------------------------------------------------------------------------------------- report
@@ -306,13 +285,8 @@ def parse_arguments():
     parser.add_argument("--layouts", default=",".join(FORMATS))
     parser.add_argument("--compile", action="store_true", help="torch.compile beside eager")
     parser.add_argument("--benchmark", default="off", help="of off, on")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--small", action="store_true")
-    parser.add_argument("--rounds", type=int, default=5)
+    eager_timing.add_options(parser)
     parser.add_argument("--steps", type=int, default=100, help="of which losses are compared")
-    parser.add_argument("--seconds", type=float, default=math.inf)
-    parser.add_argument("--redraw", metavar="JSON", help="only the report of an earlier run")
-    parser.add_argument("--out", type=pathlib.Path, default=".")
     options = parser.parse_args()
     known = eager_timing.precisions_of(options.device)
     options.networks = eager_timing.names_of(parser, options.networks, NETWORKS, "networks")

@@ -23,14 +23,12 @@ Writes network_layers.json and .md to DIR. The exit status is 1 where gradients 
 
 import argparse
 import dataclasses
-import gc
 import itertools
 import math
-import pathlib
 import sys
-import time
 
 import eager_timing
+import report
 import torch
 import torch.nn.functional as F
 from end_to_end import FORMATS
@@ -196,32 +194,15 @@ def settings_of(options):
 
 def measure(benchmark, options, seconds):
     """Every setting with cudnn.benchmark on or off, in a process of its own."""
-    started = time.perf_counter()
     torch.backends.cudnn.benchmark = benchmark == "on"
     if options.every_gradient:
         _reasons.of_speed = lambda *_: None
     if options.device == "cuda":
         torch.cuda.set_stream(torch.cuda.Stream())
-    part = {"heading": eager_timing.heading(options.device), "results": [], "failures": [], "left_out": []}
-    for setting in settings_of(options):
-        title = f"{setting}, benchmark {benchmark}"
-        if time.perf_counter() - started > seconds:
-            part["left_out"].append(title)
-            continue
-        try:
-            part["results"].append({"benchmark": benchmark, **compare(setting, options)})
-            print(line(part["results"][-1]), flush=True)
-        except Exception as error:  # whatever stops one leaves the others
-            part["failures"].append(f"{title}: {eager_timing.first_line(error)}")
-            print(part["failures"][-1], flush=True)
-        gc.collect()
-        try:
-            if options.device == "cuda":
-                torch.cuda.empty_cache()
-        except RuntimeError:  # after an error of the device nothing runs any more
-            part["left_out"].append(f"what comes after {title}")
-            break
-    return part
+    titled = [(f"{setting}, benchmark {benchmark}", (setting,)) for setting in settings_of(options)]
+    return eager_timing.measure_each(
+        titled, lambda of: {"benchmark": benchmark, **compare(of, options)}, line, options.device, seconds
+    )
 
 
 # -------------------------------------------------------------------------------------------------------------- report
@@ -253,7 +234,7 @@ def markdown(run):
         found = [result for result in run["results"] if result["precision"] == precision]
         for way in ("called", "graph"):
             ratios = [speedup(result["sums_ms"][way]) for result in found]
-            mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+            mean = report.geometric_mean(ratios)
             reached = sum(ratio >= BAR for ratio in ratios)
             lines.append(
                 f"- {precision}, {way}: {mean:.2f}x in geometric mean, {BAR}x or more {reached} of {len(found)}"
@@ -271,12 +252,7 @@ def parse_arguments():
     parser.add_argument("--layouts", default=",".join(FORMATS))
     parser.add_argument("--benchmark", default="off", help="of off, on")
     parser.add_argument("--every-gradient", action="store_true", help="none is left to PyTorch for its speed")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--small", action="store_true")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=math.inf)
-    parser.add_argument("--redraw", metavar="JSON", help="only the report of an earlier run")
-    parser.add_argument("--out", type=pathlib.Path, default=".")
+    eager_timing.add_options(parser)
     options = parser.parse_args()
     known = eager_timing.precisions_of(options.device)
     options.networks = eager_timing.names_of(parser, options.networks, NETWORKS, "networks")

@@ -27,13 +27,11 @@ one failed.
 import argparse
 import copy
 import dataclasses
-import gc
 import importlib
 import math
 import pathlib
 import statistics
 import sys
-import time
 
 import torch
 
@@ -136,26 +134,14 @@ def line(result):
 @torch.no_grad()
 def measure(rival, options, seconds):
     """All problems against one rival, in a process of its own."""
-    started = time.perf_counter()
     torch.backends.cudnn.benchmark = RIVALS[rival].benchmark
-    part = {"heading": eager_timing.heading(options.device), "results": [], "failures": [], "left_out": []}
-    for case in options.cases:
-        for math_name in options.math:
-            if time.perf_counter() - started > seconds:
-                part["left_out"].append(f"{case} {math_name} {rival}")
-                continue
-            try:
-                with eager_timing.precision(math_name, options.device):
-                    part["results"].append(compare(case, rival, math_name, options))
-                print(line(part["results"][-1]), flush=True)
-            except Exception as error:  # whatever stops one leaves the others
-                part["failures"].append(f"{case} {math_name} {rival}: {eager_timing.first_line(error)}")
-                print(part["failures"][-1], flush=True)
-            torch.compiler.reset()
-            gc.collect()
-            if options.device == "cuda":
-                torch.cuda.empty_cache()
-    return part
+
+    def compared(case, math_name):
+        with eager_timing.precision(math_name, options.device):
+            return compare(case, rival, math_name, options)
+
+    titled = [(f"{case} {name} {rival}", (case, name)) for case in options.cases for name in options.math]
+    return eager_timing.measure_each(titled, compared, line, options.device, seconds)
 
 
 # -------------------------------------------------------------------------------------------------------------- report
@@ -250,14 +236,9 @@ def markdown(run):
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", default=",".join(CASES))
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
+    eager_timing.add_options(parser)
     parser.add_argument("--rivals", help="of " + ", ".join(RIVALS))
     parser.add_argument("--math", help="of strict, tf32; the CPU has strict alone")
-    parser.add_argument("--small", action="store_true")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=math.inf)
-    parser.add_argument("--redraw", metavar="JSON", help="only the report of an earlier run")
-    parser.add_argument("--out", type=pathlib.Path, default=".")
     options = parser.parse_args()
     maths = [name for name in eager_timing.precisions_of(options.device) if name in TOLERANCES]
     options.cases = eager_timing.names_of(parser, options.cases, CASES, "cases")
