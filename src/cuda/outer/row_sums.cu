@@ -18,8 +18,6 @@ constexpr int THREADS = 256;
 constexpr int MOST_PAIRS = 2048, MOST_TAPS = 256; /* of a tile */
 constexpr int64_t LEAST_WEIGHTS = 1 << 17;        /* fewer do not keep all multiprocessors busy so */
 constexpr int LOADS = 4;                          /* sums of a thread at once */
-constexpr int MOST_PARTS = 8;                     /* of the slices */
-constexpr int PART_SLICES = 4;                    /* of a part, at least */
 
 struct parameters {
     sum_tiles tiles;
@@ -114,9 +112,9 @@ tconv_status add_rows(const tconv_layer *layer, const slices *of, const void *me
     const sum_tiles &tiles = of->tiles;
     const tconv_weight_strides *strides = &layer->problem.weight;
     const int64_t taps = (int64_t)tiles.rows.group_taps * tiles.columns.group_taps, pairs = tiles.chunk * taps;
-    int parts = 1, rows = 1;
-    while (2 * parts <= MOST_PARTS && 2 * parts * PART_SLICES <= of->count && 2 * parts * pairs <= MOST_PAIRS)
-        parts *= 2;
+    int parts = parts_of_slices(of->count), rows = 1;
+    while (parts * pairs > MOST_PAIRS)
+        parts /= 2;
     while (2 * rows * parts * pairs <= MOST_PAIRS && tiles.block_m % (2 * rows) == 0)
         rows *= 2;
     parameters p = {tiles,

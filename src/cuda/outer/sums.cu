@@ -13,8 +13,6 @@ namespace
 {
 
 constexpr int THREADS = 256;
-constexpr int MOST_PARTS = 8;                /* of the slices */
-constexpr int PART_SLICES = 4;               /* of a part, at least */
 constexpr int64_t NARROW = (int64_t)1 << 30; /* indices below this are 32-bit ones */
 
 /* Division of numbers that fit in 32 bits, or of any. */
@@ -103,9 +101,7 @@ template <class Index> parameters<Index> parameters_for(const tconv_layer *layer
     p.slices = of->count;
     p.slice_sums = slice_sums(tiles);
     p.weights = extents[0] * extents[1] * extents[2];
-    p.parts = 1;
-    while (p.parts < MOST_PARTS && p.parts * 2 * PART_SLICES <= p.slices)
-        p.parts *= 2;
+    p.parts = parts_of_slices(p.slices);
     p.accumulates = problem->desc.accumulate != 0;
     return p;
 }

@@ -17,6 +17,16 @@ struct slices {
     bool are_added = false; /* already, in the gradient of weights */
 };
 
+/* Into how many parts slices are cut, which threads of their own add and whose sums are added in order: a power of two. */
+inline int parts_of_slices(int64_t slices)
+{
+    constexpr int MOST_PARTS = 8, PART_SLICES = 4; /* PART_SLICES: of a part, at least */
+    int parts = 1;
+    while (parts < MOST_PARTS && parts * 2 * PART_SLICES <= slices)
+        parts *= 2;
+    return parts;
+}
+
 /* Launches the kernel that adds the slices in order, in double, and rounds to the layer's dtype once. */
 tconv_status add_slices(const tconv_layer *layer, const slices *of, const void *memory, void *weights, void *stream,
                         tconv_issue *issue);
