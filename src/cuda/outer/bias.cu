@@ -5,10 +5,12 @@
  * neighbours in memory (NHWC): its threads read vectors, one after the other, and so many of them that what a thread reads
  * next is of the same channels. In NCHW a warp sums a part of one channel. Then a warp adds the parts of a channel, in an
  * order of its own. A thread's sums are in double, of doubles compensated, and all others are compensated, so that they are
- * exact but for one rounding for any number of outputs that memory holds.
+ * exact but for one rounding for any number of outputs that memory holds; 16-bit outputs are added four at a time in f32
+ * before, since each conversion to double takes longer than all else.
  */
 #include "../../core/checked.h"
 #include "../numeric/compensated.cuh"
+#include "../numeric/divisor.h"
 #include "../numeric/element.cuh"
 #include "../runtime/launch.h"
 #include "sums.h"
@@ -25,7 +27,7 @@ constexpr int AT_ONCE = 4;                      /* loads of a thread */
 constexpr int64_t MOST_PARTS = 1024;            /* of a channel */
 constexpr int64_t MOST_SUMS = (int64_t)1 << 18; /* of all parts, where these are more than LEAST_PARTS */
 constexpr int64_t LEAST_PARTS = 64;             /* that are always taken */
-constexpr int64_t BLOCKS = 8;                   /* of a multiprocessor, about */
+constexpr int RESIDENT = 4;                     /* blocks of a multiprocessor */
 constexpr int64_t THREAD_VECTORS = 2 * AT_ONCE; /* that a thread sums, at least */
 constexpr int64_t MOST_CHANNELS = THREADS;      /* of a block, or as many vectors */
 
@@ -57,19 +59,45 @@ struct plain {
     }
 };
 
-/* Loads the vector of which so many elements are left; zeros behind them. */
-template <class Element, int V>
-__device__ __forceinline__ element_vector<Element, V> load(const Element *from, int64_t left, bool aligned)
+/* Adds to a thread's sums AT_ONCE vectors, `step` apart, of which the first has so many elements left and each next one `less`
+ * fewer; what is not left counts as zero. Loads of vectors are all under way together. */
+template <class Element, int V, class Sum>
+__device__ __forceinline__ void add_vectors(Sum (&sums)[V], const Element *from, int64_t step, int64_t left,
+                                            int64_t less, bool aligned)
 {
-    element_vector<Element, V> loaded;
-    if (aligned && left >= V) {
-        loaded = *reinterpret_cast<const element_vector<Element, V> *>(from);
-    } else {
+    constexpr bool HALF = sizeof(Element) == 2;
+    float few[V] = {}; /* of 16 bits, that are added in f32 first */
+    const auto add = [&](const element_vector<Element, V> &loaded) {
 #pragma unroll
-        for (int i = 0; i < V; i++)
-            loaded.at[i] = i < left ? from[i] : static_cast<Element>(0.0f);
+        for (int j = 0; j < V; j++) {
+            if constexpr (HALF)
+                few[j] += static_cast<float>(loaded.at[j]);
+            else
+                sums[j].add((double)loaded.at[j]);
+        }
+    };
+    if (aligned && left % V == 0) {
+        using Words = std::conditional_t<V * sizeof(Element) == 16, uint4, Element>;
+        Words words[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            words[i] = i * less < left ? *reinterpret_cast<const Words *>(from + i * step) : Words{};
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            add(*reinterpret_cast<const element_vector<Element, V> *>(&words[i]));
+    } else {
+#pragma unroll 1
+        for (int i = 0; i < AT_ONCE; i++, from += step, left -= less) {
+            element_vector<Element, V> loaded;
+#pragma unroll
+            for (int j = 0; j < V; j++)
+                loaded.at[j] = j < left ? from[j] : static_cast<Element>(0.0f);
+            add(loaded);
+        }
     }
-    return loaded;
+#pragma unroll
+    for (int j = 0; j < V && HALF; j++)
+        sums[j].add((double)few[j]);
 }
 
 /* The threads that sum so many channels: all those read after one another are a multiple of them. */
@@ -80,7 +108,7 @@ __device__ __forceinline__ int threads_of(int channels, int vector)
 }
 
 template <class Element, int V>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, RESIDENT)
     sum_parts_kernel(const __grid_constant__ parameters p, const Element *from, lossless *parts)
 {
     using Sum = std::conditional_t<sizeof(Element) == sizeof(double), lossless, plain>;
@@ -89,25 +117,17 @@ __global__ void __launch_bounds__(THREADS)
     for (int64_t block = blockIdx.x; block < p.channel_blocks * p.parts; block += gridDim.x) {
         const int64_t part = block / p.channel_blocks, first = block % p.channel_blocks * p.block_channels;
         const int channels = (int)min(p.block_channels, p.channels - first), threads = threads_of(channels, V);
-        const int64_t step = (int64_t)(threads * V / channels) * p.strides.w;
+        const int64_t step = (int64_t)(threads * V / channels) * p.strides.w, less = (int64_t)threads * V;
         const int64_t pieces = min(p.pieces, (part + 1) * p.part_pieces);
         Sum sums[V] = {};
         for (int64_t piece = part * p.part_pieces; piece < pieces && (int)threadIdx.x < threads; piece++) {
-            const int64_t begin = piece % p.image_pieces * p.piece_pixels;
-            const Element *data = from + piece / p.image_pieces * p.strides.n + first * p.strides.c +
+            const int64_t image = divide(piece, p.image_pieces);
+            const int64_t begin = (piece - image * p.image_pieces) * p.piece_pixels;
+            const Element *data = from + image * p.strides.n + first * p.strides.c +
                                   (begin + at / channels) * p.strides.w + at % channels;
             int64_t left = min(p.piece_pixels, p.image_pixels - begin) * channels - at;
-            for (; left > 0; left -= (int64_t)AT_ONCE * threads * V, data += AT_ONCE * step) {
-                element_vector<Element, V> loaded[AT_ONCE];
-#pragma unroll
-                for (int i = 0; i < AT_ONCE; i++)
-                    loaded[i] = load<Element, V>(data + i * step, left - (int64_t)i * threads * V, p.aligned);
-#pragma unroll
-                for (int i = 0; i < AT_ONCE; i++)
-#pragma unroll
-                    for (int j = 0; j < V; j++)
-                        sums[j].add((double)loaded[i].at[j]);
-            }
+            for (; left > 0; left -= AT_ONCE * less, data += AT_ONCE * step)
+                add_vectors<Element, V>(sums, data, step, left, less, p.aligned);
         }
 #pragma unroll
         for (int j = 0; j < V; j++)
@@ -134,7 +154,7 @@ __device__ __forceinline__ void add_lanes(lossless &sum)
 }
 
 template <class Element, int V>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, RESIDENT)
     sum_planes_kernel(const __grid_constant__ parameters p, const Element *from, lossless *parts)
 {
     using Sum = std::conditional_t<sizeof(Element) == sizeof(double), lossless, plain>;
@@ -146,21 +166,12 @@ __global__ void __launch_bounds__(THREADS)
         const int64_t pieces = min(p.pieces, (part + 1) * p.part_pieces);
         Sum sums[V] = {};
         for (int64_t piece = part * p.part_pieces; piece < pieces; piece++) {
-            const int64_t begin = piece % p.image_pieces * p.piece_pixels;
-            const Element *data =
-                from + piece / p.image_pieces * p.strides.n + channel * p.strides.c + (begin + at) * p.strides.w;
+            const int64_t image = divide(piece, p.image_pieces);
+            const int64_t begin = (piece - image * p.image_pieces) * p.piece_pixels;
+            const Element *data = from + image * p.strides.n + channel * p.strides.c + (begin + at) * p.strides.w;
             int64_t left = min(p.piece_pixels, p.image_pixels - begin) - at;
-            for (; left > 0; left -= AT_ONCE * step, data += AT_ONCE * step * p.strides.w) {
-                element_vector<Element, V> loaded[AT_ONCE];
-#pragma unroll
-                for (int i = 0; i < AT_ONCE; i++)
-                    loaded[i] = load<Element, V>(data + i * step * p.strides.w, left - i * step, p.aligned);
-#pragma unroll
-                for (int i = 0; i < AT_ONCE; i++)
-#pragma unroll
-                    for (int j = 0; j < V; j++)
-                        sums[j].add((double)loaded[i].at[j]);
-            }
+            for (; left > 0; left -= AT_ONCE * step, data += AT_ONCE * step * p.strides.w)
+                add_vectors<Element, V>(sums, data, step * p.strides.w, left, step, p.aligned);
         }
         lossless sum = sums[0];
 #pragma unroll
@@ -180,8 +191,15 @@ __global__ void __launch_bounds__(THREADS)
     for (int64_t channel = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / WARP; channel < p.channels;
          channel += (int64_t)gridDim.x * (THREADS / WARP)) {
         lossless sum = {0, 0};
-        for (int64_t part = lane; part < p.parts; part += WARP)
-            sum.add(parts[part * p.channels + channel]);
+        for (int64_t part = lane; part < p.parts; part += AT_ONCE * WARP) {
+            lossless loaded[AT_ONCE];
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++)
+                loaded[i] = part + i * WARP < p.parts ? parts[(part + i * WARP) * p.channels + channel] : lossless{};
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++)
+                sum.add(loaded[i]);
+        }
         add_lanes(sum);
         if (lane == 0) {
             if (p.accumulates)
@@ -208,7 +226,7 @@ parameters parameters_of(const tconv_layer *layer)
     p.image_pixels = problem->h.out * problem->w.out;
     const int64_t sums = (channels_last ? THREADS : WARP) * (p.vectors ? vector : 1);
     const int64_t most = tconv_min(tconv_min(MOST_PARTS, tconv_max(LEAST_PARTS, MOST_SUMS / p.channels)),
-                                   tconv_ceil_div(BLOCKS * (int64_t)layer->target.multiprocessors, p.channel_blocks));
+                                   tconv_ceil_div(RESIDENT * (int64_t)layer->target.multiprocessors, p.channel_blocks));
     const int64_t least = tconv_max(1, THREAD_VECTORS * sums / p.block_channels);
     const int64_t part_pixels = tconv_max(least, tconv_ceil_div(problem->batch * p.image_pixels, most));
     p.piece_pixels = tconv_round_up(tconv_min(part_pixels, p.image_pixels), vector);
