@@ -56,11 +56,11 @@ double sector_part(const tconv_problem *problem, const planned_layer *plan, int 
                : sector / run;
 }
 
-/* Words of a bank that a load of lines takes, where no taps of neighbouring columns share it. */
-double line_conflicts(const parameters *of)
+/* Words of a bank that loads of lines take for one of their pixels, where no taps of neighbouring columns share it. */
+double line_loads(const parameters *of, bool half)
 {
     const int power = of->columns.stride & -of->columns.stride;
-    return (double)(power < 8 ? power : 8) / of->lines.twins;
+    return (double)(power < 8 ? power : 8) / of->lines.twins * (half ? 2 : 1);
 }
 
 double longer_of(double one, double other)
@@ -87,7 +87,7 @@ double warpgroup_cycles(const tconv_layer *layer, const planned_layer *plan, int
     const double l2 = (src * sector_part(&layer->problem, plan, 1) +
                        read * (lines ? 1 : sector_part(&layer->problem, plan, p->columns.stride))) *
                       size / WARPGROUP_L2_BYTES;
-    const double shared = (mmas * (MMA_A_BYTES * (lines ? line_conflicts(p) : 1) +
+    const double shared = (mmas * (MMA_A_BYTES * (lines ? line_loads(p, size == 2) : 1) +
                                    channels * MMA_K_BYTES * (strict ? STRICT_PRODUCTS : 1)) +
                            (src * (strict ? SPLIT_PLANES : 1) + dst) * size) /
                           SHARED_BYTES;
@@ -97,9 +97,9 @@ double warpgroup_cycles(const tconv_layer *layer, const planned_layer *plan, int
     const auto of_units = [](int unit) { return (UNIT_CYCLES / unit + TRANSPOSED_CYCLES) / LANES; };
     const double copies_src = lines && p->lines.src_box_pixels > 0
                                   ? (strict ? src * of_vectors : 0)
-                                  : src * (elements || (lines && !p->lines.src_vectors) ? src_elements
-                                           : rows                                       ? of_units(p->src_unit)
-                                                                                        : of_vectors);
+                                  : src * (rows || (lines && size == 2 && p->src_unit > 1) ? of_units(p->src_unit)
+                                           : elements || (lines && !p->lines.src_vectors)  ? src_elements
+                                                                                           : of_vectors);
     const double copies_dst = p->box_bytes > 0            ? 0
                               : rows                      ? read * of_units(p->dst_unit)
                               : lines                     ? read / p->lines.unit * of_elements

@@ -1,5 +1,5 @@
 /*
- * The slots of a K-tile of f32 as lines: all columns of a row of outputs, as they lie in memory, for each channel one. TMA
+ * The slots of a K-tile as lines: all columns of a row of outputs, as they lie in memory, for each channel one. TMA
  * brings lines, and where it can src as well, as the operand; else single elements are copied.
  *
  * The MMA's rows are pairs of a tap and an output channel in an order of their own, in which neighbours are taps of
@@ -39,33 +39,33 @@ static __device__ __forceinline__ int line_channel(const parameters &p, const bl
 }
 
 /* The output, from a K-tile's first, that a block's lines begin with: TMA wants a multiple of 16 bytes. */
-static __device__ __forceinline__ int line_begin(const block_tile &block)
+template <class Element> __device__ __forceinline__ int line_begin(const block_tile &block)
 {
-    return block.outputs.columns[0] & -LINE_UNIT;
+    return block.outputs.columns[0] & -access_length<Element>;
 }
 
 /* Where its slots begin. */
-static __device__ __forceinline__ int line_offset(const parameters &p, const block_tile &block, int m)
+template <class Element> __device__ __forceinline__ int line_offset(const parameters &p, const block_tile &block, int m)
 {
     const pair_places at = find_pair(p, block, line_pair(p, m));
     if (!at.exists)
         return 0;
     const int output = p.columns.least[block.column_first + p.columns.tap_residue[at.column]] +
-                       p.columns.tap_slot[at.column] * p.columns.stride - line_begin(block);
+                       p.columns.tap_slot[at.column] * p.columns.stride - line_begin<Element>(block);
     return p.rows.tap_residue[at.row] * p.lines.residue_bytes + p.rows.tap_slot[at.row] * p.row_pitch +
-           (at.channel + line_channel(p, block)) * p.dst_pitch + output * p.lines.channels * (int)sizeof(float);
+           (at.channel + line_channel(p, block)) * p.dst_pitch + output * p.lines.channels * (int)sizeof(Element);
 }
 
 /* Row i of lines of a block's K-tile: residue by residue, image by image. */
-static __device__ __forceinline__ place find_line(const parameters &p, const block_tile &block, int i)
+template <class Element> __device__ __forceinline__ place find_line(const parameters &p, const block_tile &block, int i)
 {
     const int images = 1 << p.images_log2, slot = i % p.rows.extent;
     place at;
-    at.column = line_begin(block);
+    at.column = line_begin<Element>(block);
     at.image = i / p.rows.extent % images;
     at.row = p.rows.least[block.row_first + i / p.rows.extent / images] + slot * p.rows.stride;
-    at.offset =
-        (int)(at.image * p.dst_strides.n + at.row * p.dst_strides.h + at.column * p.dst_strides.w) * (int)sizeof(float);
+    at.offset = (int)(at.image * p.dst_strides.n + at.row * p.dst_strides.h + at.column * p.dst_strides.w) *
+                (int)sizeof(Element);
     return at;
 }
 
@@ -75,12 +75,13 @@ static __device__ __forceinline__ int line_rows(const parameters &p, const block
 }
 
 /* Has TMA bring lines, residue by residue. */
+template <class Element>
 __device__ __forceinline__ void load_lines(const parameters &p, const CUtensorMap *map, const block_tile &block,
                                            const k_walk &k_tile, uint32_t slots, uint32_t full)
 {
     const int channel =
         p.lines.channels > 1 ? 0 : (int)(block.at.group * p.tiles.group_out + block.at.chunk * p.tiles.chunk);
-    const int column = (k_tile.column * p.columns.stride + line_begin(block)) * p.lines.channels;
+    const int column = (k_tile.column * p.columns.stride + line_begin<Element>(block)) * p.lines.channels;
     mbarrier_expect_tx(full, (uint32_t)(p.box_bytes * block.row_residues));
 #pragma unroll 1
     for (int i = 0; i < block.row_residues; i++)
@@ -89,10 +90,11 @@ __device__ __forceinline__ void load_lines(const parameters &p, const CUtensorMa
 }
 
 /* Has TMA bring src's channels as the operand. */
+template <class Element>
 __device__ __forceinline__ void load_src_boxes(const parameters &p, const CUtensorMap *map, const block_tile &block,
                                                const k_walk &k_tile, uint32_t operand, uint32_t full)
 {
-    const int bytes = p.k_pixels * p.tiles.block_m * (int)sizeof(float);
+    const int bytes = p.k_pixels * p.tiles.block_m * (int)sizeof(Element);
     const int boxes = max(1, (1 << p.columns.tile_log2) / p.lines.src_box_pixels);
     const int channel = (int)(block.at.group * p.tiles.group_in) + (int)block.at.m_tile * p.tiles.block_m;
     mbarrier_expect_tx(full, (uint32_t)bytes);
@@ -102,23 +104,34 @@ __device__ __forceinline__ void load_src_boxes(const parameters &p, const CUtens
                  k_tile.image, full);
 }
 
+/* Copies so many bytes to shared memory, or zeros: fewer than 4 bytes, which cp.async does not, before it goes on. */
+template <int bytes> __device__ __forceinline__ void copy_unit(uint32_t to, const char *from, bool exists)
+{
+    if constexpr (bytes >= 4)
+        cp_async_padded<bytes>(to, from, exists ? bytes : 0);
+    else
+        asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(exists ? __ldg((const uint16_t *)from) : (uint16_t)0)
+                     : "memory");
+}
+
 /* Copies lines by so many elements at once, zeros where they do not exist: some lanes of a warp have a line. */
-template <int unit>
+template <class Element, int unit>
 __device__ __forceinline__ void copy_lines(const parameters &p, const block_tile &block, crew by, uint32_t slots,
                                            const place *table, const origin &from)
 {
-    constexpr int BYTES = unit * (int)sizeof(float);
+    constexpr int BYTES = unit * (int)sizeof(Element);
     const int units = p.lines.length / unit, lanes_log2 = units > 16 ? 5 : units > 8 ? 4 : 3;
     const int first = by.thread >> lanes_log2, step = by.threads >> lanes_log2;
     const bool together = p.lines.channels > 1;
     const int channels = together ? 1 : (int)p.tiles.chunk, existing = together ? 1 : from.channels;
-    const int begin = (from.column + line_begin(block)) * p.lines.channels, end = from.columns * p.lines.channels;
+    const int begin = (from.column + line_begin<Element>(block)) * p.lines.channels,
+              end = from.columns * p.lines.channels;
     const int rows = p.rows.extent << p.images_log2;
 #pragma unroll 1
     for (int j = by.thread & ((1 << lanes_log2) - 1); j < units; j += 1 << lanes_log2) {
         const bool column = (unsigned)(begin + j * unit) < (unsigned)end;
         const char *data =
-            from.data + (j * unit - line_channel(p, block)) * (int)sizeof(float) + first * from.channel_stride;
+            from.data + (j * unit - line_channel(p, block)) * (int)sizeof(Element) + first * from.channel_stride;
         const place *at = table;
 #pragma unroll 1
         for (int residue = 0; residue < block.row_residues; residue++) {
@@ -131,13 +144,31 @@ __device__ __forceinline__ void copy_lines(const parameters &p, const block_tile
                 uint32_t to = to_row;
 #pragma unroll 2
                 for (int c = first; c < channels; c += step) {
-                    cp_async_padded<BYTES>(to, from_line, c < last ? BYTES : 0);
+                    copy_unit<BYTES>(to, from_line, c < last);
                     from_line += step * from.channel_stride;
                     to += step * p.dst_pitch;
                 }
             }
         }
     }
+}
+
+/* Copies the lines of a K-tile by as many elements as can be copied at once. */
+template <class Element>
+__device__ __forceinline__ void copy_lines_by_units(const parameters &p, const block_tile &block, crew by,
+                                                    uint32_t slots, const place *table, const k_walk &k_tile)
+{
+    const auto copy = [&](auto unit) {
+        copy_lines<Element, unit>(p, block, by, slots, table, dst_origin<Element>(p, block, k_tile));
+    };
+    if (sizeof(Element) == 2 && p.lines.unit == 8)
+        copy(std::integral_constant < int, sizeof(Element) == 2 ? 8 : 4 > ());
+    else if (p.lines.unit == 4)
+        copy(std::integral_constant<int, 4>());
+    else if (p.lines.unit == 2)
+        copy(std::integral_constant<int, 2>());
+    else
+        copy(std::integral_constant<int, 1>());
 }
 
 } // namespace tconv::outer

@@ -66,7 +66,7 @@ tconv_status launch_products(const tconv_layer *layer, const planned_layer *made
         p->box_bytes = 0;
     if (reading == BOXES && (p->box_bytes == 0 || !encode_tensor_map(&of_src, &maps.src)))
         reading = ELEMENTS;
-    if ((uintptr_t)diff_dst % (LINE_UNIT * sizeof(float)) != 0)
+    if ((uintptr_t)diff_dst % LINE_BYTES != 0)
         p->lines.unit = 1;
     p->src_unit = src_aligned ? p->src_unit : 1;
     p->lines.src_vectors = p->lines.src_vectors && src_aligned;

@@ -15,7 +15,7 @@ constexpr int MAX_SLOTS = 256; /* of an axis, of a group of taps */
 constexpr int SLOT_BLOCK = 8;  /* slots of two residues begin at multiples of it: of 128 bytes, where TMA writes */
 constexpr int MAX_WARPS = 8;   /* of a block */
 constexpr int LANES = 32;
-constexpr int LINE_UNIT = 4;                               /* outputs of f32, at whose multiples lines begin */
+constexpr int LINE_BYTES = 16;                             /* at whose multiples lines begin */
 constexpr int STRICT_STEPS = 4;                            /* of K, whose sums in 3xTF32 are the tensor cores' */
 constexpr int MAX_PIXELS = 64;                             /* of a K-tile */
 constexpr int PIXELS_BEHIND = 4;                           /* the last in their table, which is read a step ahead */
@@ -92,8 +92,8 @@ struct parameters {
     int flush_tiles; /* K-tiles after which sums are added to the slice */
 };
 
-/* How src and the gradient of dst are read: by elements, or by several at once that are neighbours in memory: lines of both in
- * f32, pixels of both in 16 bits, 16 bytes of channels of both, or of src alone in 16 bits, or boxes of 64 channels of both. */
+/* How src and the gradient of dst are read: by elements, or by several at once that are neighbours in memory: lines of outputs,
+ * pixels of both in 16 bits, 16 bytes of channels of both, or of src alone in 16 bits, or boxes of 64 channels of both. */
 enum reading { ELEMENTS, LINES, ROWS, CHANNELS, SRC_CHANNELS, BOXES, READINGS };
 
 /* The tensor maps of the gradient of dst, and of src for LINES and BOXES. */

@@ -151,7 +151,7 @@ void choose_reading(const tconv_layer *layer, const candidate *of, planned_layer
     if (problem->element_size == 4 && p->src_unit > 2)
         p->src_unit = 2;
     p->dst_unit = unit_of(problem, &problem->dst, problem->w.out, problem->w.stride << column_log2);
-    if (problem->element_size == 2 && p->src_unit > 1 && p->dst_unit > 1)
+    if (problem->element_size == 2 && p->src_unit > 1 && p->dst_unit > 1 && !of->lines)
         plan->reading = ROWS;
 }
 

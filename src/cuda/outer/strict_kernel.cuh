@@ -55,21 +55,6 @@ __device__ __forceinline__ void split_boxes(crew by, uint32_t boxes, uint32_t pl
         store_split(boxes + at, plane, load_shared<uint4>(boxes + at));
 }
 
-/* Copies the lines of a K-tile by as many elements as can be copied at once. */
-__device__ __forceinline__ void copy_lines_by_units(const parameters &p, const block_tile &block, const tables &tables,
-                                                    const k_walk &k_tile, crew by, uint32_t slots)
-{
-    const auto copy = [&](auto unit) {
-        copy_lines<unit>(p, block, by, slots, tables.slots, dst_origin<float>(p, block, k_tile));
-    };
-    if (p.lines.unit == 4)
-        copy(std::integral_constant<int, 4>());
-    else if (p.lines.unit == 2)
-        copy(std::integral_constant<int, 2>());
-    else
-        copy(std::integral_constant<int, 1>());
-}
-
 /* Fills the stages where TMA brings src; raw: the first of the barriers of its boxes. */
 static __device__ __forceinline__ void produce_split_boxes(const parameters &p, const tensor_maps *maps,
                                                            const block_tile &block, const tables &tables,
@@ -87,13 +72,13 @@ static __device__ __forceinline__ void produce_split_boxes(const parameters &p, 
         if (issues) {
             if (by.thread == -LANES) {
                 if (p.box_bytes > 0)
-                    load_lines(p, &maps->dst, block, walk, slots, stage.full());
-                load_src_boxes(p, &maps->src, block, walk, stage.buffer(), raw_full);
+                    load_lines<float>(p, &maps->dst, block, walk, slots, stage.full());
+                load_src_boxes<float>(p, &maps->src, block, walk, stage.buffer(), raw_full);
                 mbarrier_arrive(raw_full);
             }
         } else {
             if (p.box_bytes == 0)
-                copy_lines_by_units(p, block, tables, walk, by, slots);
+                copy_lines_by_units<float>(p, block, by, slots, tables.slots, walk);
             mbarrier_wait(raw_full, stage.state.parity ^ 1);
             split_boxes(by, stage.buffer(), (uint32_t)p.src_bytes / STRICT_PLANES);
         }
@@ -128,9 +113,9 @@ __device__ __forceinline__ void produce_split(const parameters &p, const tensor_
         const uint32_t slots = stage.buffer() + p.src_bytes;
         if constexpr (way == LINES) {
             if (p.box_bytes == 0)
-                copy_lines_by_units(p, block, tables, walk, by, slots);
+                copy_lines_by_units<float>(p, block, by, slots, tables.slots, walk);
             else if (by.thread == 0)
-                load_lines(p, &maps->dst, block, walk, slots, stage.full());
+                load_lines<float>(p, &maps->dst, block, walk, slots, stage.full());
         } else if (way == CHANNELS && p.box_bytes > 0)
             load_boxes(p, &maps->dst, block, walk, by, slots, stage.full());
         else
@@ -207,7 +192,7 @@ __device__ __forceinline__ void consume_split(const parameters &p, const block_t
         const int first = (first_tile + m * WARPGROUPS) * MMA_M + warp_pair, pixel = tables.pixels[lane % 4 * 2];
         if constexpr (BY_LINES)
             for (int j = 0; j < 2; j++)
-                line_pairs[m][j] = line_offset(p, block, first + j * 8 + lane / 4) + pixel;
+                line_pairs[m][j] = line_offset<float>(p, block, first + j * 8 + lane / 4) + pixel;
         else
             pairs[m] = pair_offset(p, block, first + lane / 4 * 2, (int)sizeof(float)) + pixel;
     }
@@ -259,7 +244,7 @@ __device__ __forceinline__ void consume_split(const parameters &p, const block_t
             for (int s = 0; s < STRICT_STEPS; s++) {
                 const uint32_t from = slots + tables.pixels[pixel + s * STEP];
                 if constexpr (BY_LINES)
-                    load_line_pairs(raw.at[s], from, line_pairs[m], second_pixel);
+                    load_line_pairs<false>(raw.at[s], from, line_pairs[m], second_pixel, 0);
                 else
                     load_pairs<false>(raw.at[s], from + pairs[m], second_pixel);
             }
@@ -364,8 +349,9 @@ __global__ void TCONV_HOPPER_BOUNDS(WARPGROUP_BLOCK_THREADS)
         mbarrier_init_fence();
     }
     const tables tables = make_tables<float>(
-        p, barriers + BARRIER_BYTES + RAW_BARRIER_BYTES, way == LINES ? line_rows(p, block) : block.slots,
-        [&](int i) { return way == LINES ? find_line(p, block, i) : find_slot(p, block, i, (int)sizeof(float)); });
+        p, barriers + BARRIER_BYTES + RAW_BARRIER_BYTES, way == LINES ? line_rows(p, block) : block.slots, [&](int i) {
+            return way == LINES ? find_line<float>(p, block, i) : find_slot(p, block, i, (int)sizeof(float));
+        });
     __syncthreads();
     if (warp < CONSUMERS / LANES) {
         setmaxnreg_increase<STRICT_CONSUMER_REGISTERS>();

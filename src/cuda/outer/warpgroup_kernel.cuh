@@ -1,7 +1,7 @@
 /*
  * The kernel of cuda_outer for Hopper: the same tiles, K-tiles and slices as kernel.cuh, by wgmma. A row of M is a pair of a
  * tap and an output channel, whose fragments consumer warps load from the slots, as there; N are input channels, whose
- * operand in shared memory (src_operand.cuh) producer warps write. They copy the slots as well. Of f32 the slots may be lines,
+ * operand in shared memory (src_operand.cuh) producer warps write. They copy the slots as well. The slots may be lines,
  * and TMA brings what it can of them and of src (lines.cuh). A block that has all terms writes weights (store_weights.cuh).
  *
  * Numeric order: as in kernel.cuh.
@@ -123,19 +123,12 @@ __device__ __forceinline__ void produce(const parameters &p, const tensor_maps *
         stage.wait_empty();
         const uint32_t slots = stage.buffer() + p.src_bytes;
         if constexpr (way == LINES) {
-            const auto copy = [&](auto unit) {
-                copy_lines<unit>(p, block, by, slots, tables.slots, dst_origin<Element>(p, block, walk));
-            };
-            if (p.box_bytes == 0 && p.lines.unit == 4)
-                copy(std::integral_constant<int, 4>());
-            else if (p.box_bytes == 0 && p.lines.unit == 2)
-                copy(std::integral_constant<int, 2>());
-            else if (p.box_bytes == 0)
-                copy(std::integral_constant<int, 1>());
+            if (p.box_bytes == 0)
+                copy_lines_by_units<Element>(p, block, by, slots, tables.slots, walk);
             else if (by.thread == 0)
-                load_lines(p, &maps->dst, block, walk, slots, stage.full());
+                load_lines<Element>(p, &maps->dst, block, walk, slots, stage.full());
             if (p.lines.src_box_pixels > 0 && by.thread == LANES)
-                load_src_boxes(p, &maps->src, block, walk, stage.buffer(), stage.full());
+                load_src_boxes<Element>(p, &maps->src, block, walk, stage.buffer(), stage.full());
         } else if constexpr (way == ROWS)
             rows.store(walk, slots);
         else if (way == CHANNELS && p.box_bytes > 0)
@@ -201,16 +194,6 @@ __device__ __forceinline__ box_operand find_operand(int row_bytes, int channels)
                        : 4 * box};
 }
 
-/* The same from lines, whose rows of M lie where the order of theirs has them. */
-__device__ __forceinline__ void load_line_pairs(fragment_a &to, uint32_t from, const int (&rows)[2], int second_pixel)
-{
-#pragma unroll
-    for (int k = 0; k < 2; k++)
-#pragma unroll
-        for (int j = 0; j < 2; j++)
-            to.at[2 * k + j] = load_shared<uint32_t>(from + rows[j] + k * second_pixel);
-}
-
 /* Loads a fragment of 64 pairs by a step of pixels from the slots. In f32 the MMA's rows g and g + 8 are pairs 2g and
  * 2g + 1, at the lane's first pixel and so many bytes on at its second. */
 template <bool half> __device__ __forceinline__ void load_pairs(fragment_a &to, uint32_t from, int second_pixel)
@@ -224,6 +207,26 @@ template <bool half> __device__ __forceinline__ void load_pairs(fragment_a &to, 
             to.at[2 * k] = rows.x, to.at[2 * k + 1] = rows.y;
         }
     }
+}
+
+/* The same from lines, whose rows of M lie where the order of theirs has them. Of 16 bits a register has two pixels. */
+template <bool half>
+__device__ __forceinline__ void load_line_pairs(fragment_a &to, uint32_t from, const int (&rows)[2], int second_pixel,
+                                                int eight_pixels)
+{
+#pragma unroll
+    for (int k = 0; k < 2; k++)
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            const uint32_t at = from + rows[j];
+            if constexpr (half) {
+                const uint32_t first = load_shared<uint16_t>(at + k * eight_pixels);
+                const uint32_t second = load_shared<uint16_t>(at + k * eight_pixels + second_pixel);
+                to.at[2 * k + j] = __byte_perm(first, second, 0x5410);
+            } else {
+                to.at[2 * k + j] = load_shared<uint32_t>(at + k * second_pixel);
+            }
+        }
 }
 
 /* Writes the sums of 64 pairs by N channels to the slice, or adds them to what it holds; `to`: of the lane's first pair, from
@@ -254,6 +257,7 @@ __device__ __forceinline__ void consume(const parameters &p, const block_tile &b
                                         const stage_ring &ring, int count, float *slice, float *stages, int warp,
                                         int lane)
 {
+    using Element = element_of<MODE>;
     constexpr bool HALF = IS_HALF<MODE>, MN_MAJOR = SRC_IS_MN_MAJOR<MODE, way>, BY_LINES = way == LINES;
     constexpr int STEP = HALF ? 16 : 8, STEPS = 4;                         /* pixels of a step; steps without a loop */
     constexpr int GROUP = M < 4 ? M : 2, GROUPS = (M + GROUP - 1) / GROUP; /* MMAs; groups of a step */
@@ -261,17 +265,18 @@ __device__ __forceinline__ void consume(const parameters &p, const block_tile &b
     constexpr uint32_t B_STEP = (MN_MAJOR ? STEP * SWIZZLED_BYTES : MMA_K_BYTES) / 16, B_BOX = N * SWIZZLED_BYTES / 16;
     box_operand operand = {operand_descriptor<MN_MAJOR>(p.k_pixels), B_STEP, 2 * B_STEP};
     if (BY_LINES && p.lines.src_box_pixels > 0)
-        operand = find_operand(p.lines.src_box_pixels * 4, N);
+        operand = find_operand(p.lines.src_box_pixels * (int)sizeof(Element), N);
     const int first_pair = warp / WARPGROUP_WARPS * M * MMA_M + warp % WARPGROUP_WARPS * WARP_M;
     uint32_t never = count <= 0;
-    const int second_pixel = HALF ? 0 : tables.pixels[1];
+    const int second_pixel = HALF && !BY_LINES ? 0 : tables.pixels[1], eight_pixels = tables.pixels[CORE_ROWS];
     int pairs[M], line_pairs[M][2];
 #pragma unroll
     for (int m = 0; m < M; m++) {
-        const int first = first_pair + m * MMA_M, pixel = tables.pixels[HALF ? lane / 16 * 8 + lane % 8 : lane % 4 * 2];
+        const int first = first_pair + m * MMA_M,
+                  pixel = tables.pixels[HALF && !BY_LINES ? lane / 16 * 8 + lane % 8 : lane % 4 * 2];
         if constexpr (BY_LINES)
             for (int j = 0; j < 2; j++)
-                line_pairs[m][j] = line_offset(p, block, first + j * 8 + lane / 4) + pixel;
+                line_pairs[m][j] = line_offset<Element>(p, block, first + j * 8 + lane / 4) + pixel;
         else
             pairs[m] = pair_offset(p, block, first + (HALF ? lane / 8 % 2 * 8 : lane / 4 * 2), HALF ? 2 : 4) + pixel;
     }
@@ -324,7 +329,7 @@ __device__ __forceinline__ void consume(const parameters &p, const block_tile &b
 #pragma unroll
                     for (int m = first; m < first + GROUP && m < M; m++)
                         if constexpr (BY_LINES)
-                            load_line_pairs(now[m - first], from, line_pairs[m], second_pixel);
+                            load_line_pairs<HALF>(now[m - first], from, line_pairs[m], second_pixel, eight_pixels);
                         else
                             load_pairs<HALF>(now[m - first], from + pairs[m], second_pixel);
 #pragma unroll
@@ -388,12 +393,14 @@ __global__ void TCONV_HOPPER_BOUNDS(WARPGROUP_BLOCK_THREADS)
         mbarrier_init_fence();
     }
     using Element = element_of<MODE>;
-    const tables tables = make_tables<Element>(
-        p, barriers + BARRIER_BYTES,
-        way == ROWS    ? 0
-        : way == LINES ? line_rows(p, block)
-                       : block.slots,
-        [&](int i) { return way == LINES ? find_line(p, block, i) : find_slot(p, block, i, (int)sizeof(Element)); });
+    const tables tables = make_tables<Element>(p, barriers + BARRIER_BYTES,
+                                               way == ROWS    ? 0
+                                               : way == LINES ? line_rows(p, block)
+                                                              : block.slots,
+                                               [&](int i) {
+                                                   return way == LINES ? find_line<Element>(p, block, i)
+                                                                       : find_slot(p, block, i, (int)sizeof(Element));
+                                               });
     row_tables rows = {};
     if constexpr (way == ROWS)
         rows = make_row_tables(p, block, tables.end);
@@ -407,8 +414,8 @@ __global__ void TCONV_HOPPER_BOUNDS(WARPGROUP_BLOCK_THREADS)
         setmaxnreg_decrease<PRODUCER_REGISTERS>();
         if constexpr (way != LINES)
             produce<MODE, N, way>(p, &maps, block, tables, rows, ring, first, count);
-        else if (p.lines.src_vectors)
-            produce<MODE, N, way, CHANNELS>(p, &maps, block, tables, rows, ring, first, count);
+        else if (IS_HALF<MODE> ? p.src_unit > 1 : p.lines.src_vectors)
+            produce<MODE, N, way, IS_HALF<MODE> ? ROWS : CHANNELS>(p, &maps, block, tables, rows, ring, first, count);
         else
             produce<MODE, N, way, ELEMENTS>(p, &maps, block, tables, rows, ring, first, count);
     }
@@ -435,9 +442,8 @@ template <mode MODE, int M, int N> kernel_choice warpgroups()
     if constexpr (IS_HALF<MODE>) {
         made.functions[ROWS] = (const void *)warpgroup_kernel<MODE, M, N, ROWS>;
         made.functions[SRC_CHANNELS] = (const void *)warpgroup_kernel<MODE, M, N, SRC_CHANNELS>;
-    } else {
-        made.functions[LINES] = (const void *)warpgroup_kernel<MODE, M, N, LINES>;
     }
+    made.functions[LINES] = (const void *)warpgroup_kernel<MODE, M, N, LINES>;
     return made;
 }
 
