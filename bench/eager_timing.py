@@ -38,11 +38,12 @@ def precisions_of(device):
 
 
 @contextlib.contextmanager
-def precision(name, device):
+def precision(name, device, casts_once=True):
     """strict: f32 as it is; tf32: convolutions and products may round to TF32; bf16: autocast. Autocast ends with the
-    block, TF32 stays as it was set, for the backward pass."""
+    block, TF32 stays as it was set, for the backward pass. In a block of many steps autocast must not keep what it has
+    cast (casts_once), or all steps but the first do without."""
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
-    with torch.autocast(device, torch.bfloat16, enabled=name == "bf16"):
+    with torch.autocast(device, torch.bfloat16, enabled=name == "bf16", cache_enabled=casts_once):
         yield
 
 

@@ -11,6 +11,7 @@ called with autograd, as a training step calls it: forward, and by torch.autogra
 and of the input where it wants one. PyTorch and tconv.torch take turns.
 
 called: as it is called from Python, by events around each call: what the host takes counts where the GPU waits for it.
+The precision is set around all calls, as a network's step sets it once for all of its layers.
 graph: the same as a CUDA graph. forward, input, weight: those parts, each as a graph of its own. Times are medians, and
 sums over the layers of a network; a speed-up is PyTorch's sum over tconv's.
 
@@ -86,9 +87,8 @@ def layers_of(setting, options):
 class Calls:
     """One library's calls of a layer."""
 
-    def __init__(self, which, layer, x, wants, setting, options):
+    def __init__(self, which, layer, x, wants):
         self.function, self.layer = FUNCTIONS[which][x.dim() - 2], layer
-        self.precision, self.device = setting.precision, options.device
         self.x = x.detach().requires_grad_(wants)
         self.parameters = [p for p in (layer.weight, layer.bias) if p is not None]
         self.inputs = [self.x] if wants else []
@@ -98,17 +98,16 @@ class Calls:
 
     def forward(self):
         layer = self.layer
-        with eager_timing.precision(self.precision, self.device):
-            return self.function(
-                self.x,
-                layer.weight,
-                layer.bias,
-                layer.stride,
-                layer.padding,
-                layer.output_padding,
-                layer.groups,
-                layer.dilation,
-            )
+        return self.function(
+            self.x,
+            layer.weight,
+            layer.bias,
+            layer.stride,
+            layer.padding,
+            layer.output_padding,
+            layer.groups,
+            layer.dilation,
+        )
 
     def forward_alone(self):
         with torch.no_grad():
@@ -138,10 +137,9 @@ def graph_of(run):
     return graph.replay
 
 
-def compare_layer(layer, x, wants, setting, options):
+def compare_layer(layer, x, wants, options):
     """The milliseconds of each way, before and after, and how far the gradients are apart."""
-    x = x.to(torch.bfloat16) if setting.precision == "bf16" else x
-    calls = {which: Calls(which, layer, x, wants, setting, options) for which in FUNCTIONS}
+    calls = {which: Calls(which, layer, x, wants) for which in FUNCTIONS}
     ways = {which: calls[which].ways() for which in calls}
     gradients = [call.step() for call in calls.values()]
     off = max(eager_timing.difference(theirs[None], ours[None])[1] for ours, theirs in zip(*gradients, strict=True))
@@ -162,7 +160,11 @@ def compare_layer(layer, x, wants, setting, options):
 
 
 def compare(setting, options):
-    layers = [compare_layer(*found, setting, options) for found in layers_of(setting, options)]
+    dtype = torch.bfloat16 if setting.precision == "bf16" else torch.float32
+    layers = []
+    for layer, x, wants in layers_of(setting, options):
+        with eager_timing.precision(setting.precision, options.device, casts_once=False):
+            layers.append(compare_layer(layer, x.to(dtype), wants, options))
     sums = {
         way: {
             which: sum(layer["ms"][way][which] for layer in layers if way in layer["ms"])
