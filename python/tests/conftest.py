@@ -46,3 +46,18 @@ def deterministic():
     torch.use_deterministic_algorithms(True, warn_only=True)
     yield
     torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture
+def cuda():
+    """For what is CUDA's alone."""
+    if why := cuda_missing():
+        pytest.skip(f"this needs a GPU: {why}")
+    return "cuda"
+
+
+@pytest.fixture
+def calls():
+    from torch_values import Calls
+
+    return Calls()

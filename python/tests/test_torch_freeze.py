@@ -1,4 +1,4 @@
-"""freeze and thaw: weights are packed once, and what changes them is seen."""
+"""freeze and thaw: weights are packed once, in every way of calling."""
 
 import copy
 import gc
@@ -14,33 +14,11 @@ torch = pytest.importorskip("torch")
 import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.utils import parametrizations, parametrize  # noqa: E402
+from torch_frozen import DTYPES, LAYERS, Packings, frozen_layer, reference, same  # noqa: E402
 
 import tconv  # noqa: E402
 import tconv.torch as tt  # noqa: E402
 from tconv.torch import _compute, _packed  # noqa: E402
-
-DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
-TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12, torch.float16: 1e-2, torch.bfloat16: 8e-2}
-LAYERS = [
-    (tt.ConvTranspose2d, (8, 6, 3, 2, 1), (2, 8, 5, 6)),
-    (tt.ConvTranspose2d, (64, 32, 4, 2, 1), (1, 64, 4, 4)),
-    (tt.ConvTranspose2d, (8, 8, 3, 2, 1, 1, 8), (2, 8, 5, 6)),
-    (tt.ConvTranspose2d, (8, 4, 3), (8, 5, 6)),
-    (tt.ConvTranspose1d, (8, 4, 8, 4, 2), (2, 8, 9)),
-]
-
-
-class Packings:
-    """How often weights were packed since this was made."""
-
-    def __init__(self):
-        self.before = tt.counters()
-
-    def __int__(self):
-        return tt.counters().packings - self.before.packings
-
-    def taken(self):
-        return tt.counters().taken - self.before.taken
 
 
 @pytest.fixture
@@ -48,28 +26,8 @@ def packings():
     return Packings()
 
 
-def frozen_layer(device="cpu", dtype=torch.float32, kind=tt.ConvTranspose2d, arguments=(8, 6, 3, 2, 1)):
-    layer = kind(*arguments, device=device, dtype=dtype)
-    assert tt.freeze(layer).frozen == [""]
-    return layer
-
-
-def reference(layer, x):
-    """PyTorch's answer."""
-    one = isinstance(layer, nn.ConvTranspose1d)
-    function = F.conv_transpose1d if one else F.conv_transpose2d
-    arguments = (layer.stride, layer.padding, layer.output_padding, layer.groups, layer.dilation)
-    return function(x, layer.weight, layer.bias, *arguments)
-
-
-def same(ours, theirs):
-    assert ours.dtype == theirs.dtype and ours.shape == theirs.shape and ours.stride() == theirs.stride()
-    tolerance = TOLERANCE[ours.dtype]
-    torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
-
-
 @pytest.fixture
-def x(request):
+def x():
     return torch.randn(2, 8, 5, 6)
 
 
@@ -138,152 +96,6 @@ def test_strided_weights_are_packed(device, packings):
     assert int(packings) == 1
     found, packed = entry_of(layer)
     assert found.copy_weight and not packed.copy_weight
-
-
-# -------------------------------------------------------------------------------------------------- weights that change
-
-
-def in_place(layer):
-    with torch.no_grad():
-        layer.weight.mul_(2)
-
-
-def by_an_optimizer(layer):
-    layer.weight.grad = torch.ones_like(layer.weight)
-    torch.optim.Adam([layer.weight]).step()
-
-
-def by_a_fused_optimizer(layer):
-    layer.weight.grad = torch.ones_like(layer.weight)
-    torch.optim.AdamW([layer.weight], fused=True).step()
-
-
-def by_a_compiled_fused_optimizer(layer):
-    layer.weight.grad = torch.ones_like(layer.weight)
-    torch.compile(torch.optim.SGD([layer.weight], lr=0.1, fused=True).step, backend="eager")()
-
-
-def under_inference_mode(layer):
-    with torch.inference_mode():
-        layer.weight.add_(1)
-
-
-def by_a_view(layer):
-    layer.weight.detach()[0].zero_()
-
-
-def by_load_state_dict(layer):
-    layer.load_state_dict({name: t + 1 for name, t in layer.state_dict().items()})
-
-
-def by_assigning_a_state_dict(layer):
-    layer.load_state_dict({name: t + 1 for name, t in layer.state_dict().items()}, assign=True)
-
-
-def another_parameter(layer):
-    layer.weight = nn.Parameter(layer.weight.detach() * 3)
-
-
-def data_assigned(layer):
-    layer.weight.data = layer.weight.data * 3
-
-
-def turned_in_the_same_memory(layer):
-    layer.weight.data = layer.weight.data.transpose(2, 3)
-
-
-def to_another_dtype_and_back(layer):
-    layer.double()
-    in_place(layer)
-    layer.float()
-
-
-def to_channels_last(layer):
-    layer.to(memory_format=torch.channels_last)
-    in_place(layer)
-
-
-def swapped(layer):
-    torch.utils.swap_tensors(layer.weight, nn.Parameter(layer.weight.detach() * 3))
-
-
-CHANGES = [
-    in_place, by_an_optimizer, by_a_fused_optimizer, by_a_compiled_fused_optimizer, under_inference_mode, by_a_view,
-    by_load_state_dict,
-    by_assigning_a_state_dict, another_parameter, data_assigned,
-    turned_in_the_same_memory, to_another_dtype_and_back, to_channels_last, swapped,
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-def test_changed_weights_are_seen(device, change, packings):
-    layer = frozen_layer(device, arguments=(8, 6, 3))
-    x = torch.randn(2, 8, 5, 6, device=device)
-    with torch.no_grad():
-        before = layer(x)
-    change(layer)
-    with torch.no_grad():
-        for _ in range(2):
-            after = layer(x)
-            same(after, reference(layer, x))
-    assert not torch.allclose(before, after) and int(packings) == 2
-
-
-def test_another_part_of_the_same_memory(device):
-    layer = frozen_layer(device, arguments=(8, 6, 3))
-    both = torch.randn(2, *layer.weight.shape, device=device)
-    x = torch.randn(2, 8, 5, 6, device=device)
-    for part in (0, 1, 0):
-        layer.weight.data = both[part]
-        with torch.no_grad():
-            same(layer(x), reference(layer, x))
-
-
-def test_other_memory_at_the_same_address(x):
-    """As an allocator gives out what was freed last."""
-    layer = frozen_layer(arguments=(8, 6, 3))
-    memory = bytearray(4 * layer.weight.numel())
-    for value in (1.0, 2.0):
-        layer.weight.data = torch.frombuffer(memory, dtype=torch.float32).view(layer.weight.shape)
-        layer.weight.data.fill_(value)
-        with torch.no_grad():
-            same(layer(x), reference(layer, x))
-
-
-def test_what_pytorch_does_not_count_needs_freeze_again(device, packings):
-    """The documented rule: the first of these would be the wrong one to rely on."""
-    layer = frozen_layer(device)
-    x = torch.randn(2, 8, 5, 6, device=device)
-    with torch.no_grad():
-        before = layer(x)
-        layer.weight.data.mul_(2)
-        assert torch.equal(layer(x), before)
-        tt.freeze(layer)
-        same(layer(x), reference(layer, x))
-    assert int(packings) == 2
-
-
-def test_arguments_and_bias_changed_later(x):
-    layer = frozen_layer()
-    with torch.no_grad():
-        layer(x)
-        layer.bias.add_(1)
-        same(layer(x), reference(layer, x))
-        layer.stride, layer.dilation = (3, 1), (1, 2)
-        same(layer(x), reference(layer, x))
-        layer.bias = None
-        same(layer(x), reference(layer, x))
-
-
-def test_weights_are_not_kept_alive(x):
-    layer = frozen_layer()
-    with torch.no_grad():
-        layer(x)
-    from torch.multiprocessing.reductions import StorageWeakRef
-
-    storage = StorageWeakRef(layer.weight.untyped_storage())
-    layer.weight = nn.Parameter(torch.randn(8, 6, 3, 3))
-    assert storage.expired()
 
 
 # ----------------------------------------------------------------------------------------------- how a call may be made
@@ -535,15 +347,6 @@ def test_replace_freeze_restore(x):
 
 
 # --------------------------------------------------------------------------------------------------------- CUDA alone
-
-
-@pytest.fixture
-def cuda():
-    from conftest import cuda_missing
-
-    if why := cuda_missing():
-        pytest.skip(f"this needs a GPU: {why}")
-    return "cuda"
 
 
 @pytest.mark.cuda

@@ -1,25 +1,19 @@
-"""Whether it runs: replace, restore, explain, the counters, the warning."""
+"""Modules of tconv.torch: the layer itself, replace and restore, fusion and quantization."""
 
 import copy
 import io
-import os
 import pickle
-import subprocess
-import sys
 import warnings
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.utils import parametrizations, parametrize  # noqa: E402
+from torch_values import Scaled, difference, outcome, pair_of_modules, same  # noqa: E402
 
-import tconv  # noqa: E402
 import tconv.torch as tt  # noqa: E402
-from tconv._plan import forget_plans  # noqa: E402
-from tconv.torch import _compute, _reasons  # noqa: E402
 
 X = torch.randn(2, 4, 5, 6, generator=torch.Generator().manual_seed(0))
 
@@ -42,11 +36,6 @@ class Mixed(Mixin, nn.ConvTranspose1d):
     pass
 
 
-class Scaled(nn.ConvTranspose2d):
-    def forward(self, input, output_size=None):
-        return 2 * super().forward(input, output_size)
-
-
 class NamedLazy(nn.LazyConvTranspose2d):
     cls_to_become = Named
 
@@ -55,11 +44,113 @@ class OfOurs(tt.ConvTranspose2d):
     pass
 
 
-def difference(before):
-    """What the counters have counted since before."""
-    now = tt.counters()
-    causes = {cause: n - before.passed_on.get(cause, 0) for cause, n in now.passed_on.items()}
-    return now.taken - before.taken, {cause: n for cause, n in causes.items() if n}
+# ----------------------------------------------------------------------------------------------------------- the module
+
+
+def test_module_is_pytorchs_but_for_forward():
+    torch.manual_seed(1)
+    ours = tt.ConvTranspose2d(4, 6, (3, 2), 2, 1, 1, 2, False, 2, "zeros")
+    torch.manual_seed(1)
+    theirs = nn.ConvTranspose2d(4, 6, (3, 2), 2, 1, 1, 2, False, 2, "zeros")
+    assert repr(ours) == repr(theirs)
+    assert ours.state_dict().keys() == theirs.state_dict().keys()
+    assert torch.equal(ours.weight, theirs.weight)
+    assert [n for n in vars(tt.ConvTranspose2d) if not n.startswith("_")] == ["forward"]
+
+
+@pytest.mark.parametrize("wrong", [(4, 3, 3, 1, 0, 0, 3), (4, 3, 3, 1, 0, 0, 1, True, 1, "reflect"), (4, 3)])
+def test_constructor_mistakes(wrong):
+    assert outcome(lambda: tt.ConvTranspose2d(*wrong), {}) == outcome(lambda: nn.ConvTranspose2d(*wrong), {})
+
+
+def test_output_size(device):
+    ours, theirs = pair_of_modules(device, 4, 3, 3, stride=(2, 3), padding=1)
+    for x in (torch.randn(2, 4, 5, 6, device=device), torch.randn(4, 5, 6, device=device)):
+        for size in ([9, 16], [10, 18], torch.Size([9, 17]), [*([2] if x.dim() == 4 else []), 3, 10, 16]):
+            same(ours(x, size), theirs(x, output_size=size))
+        for size in ([8, 16], [11, 16], [9], [1, 2, 3, 4, 5]):
+            assert outcome(ours, dict(input=x, output_size=size)) == outcome(theirs, dict(input=x, output_size=size))
+
+
+def test_padding_mode_changed_later():
+    ours, theirs = pair_of_modules("cpu")
+    ours.padding_mode = theirs.padding_mode = "circular"
+    assert outcome(ours, dict(input=X)) == outcome(theirs, dict(input=X))
+
+
+def test_copies_pickles_and_saves():
+    ours, _ = pair_of_modules("cpu")
+    file = io.BytesIO()
+    torch.save(ours, file)
+    file.seek(0)
+    copies = [copy.deepcopy(ours), pickle.loads(pickle.dumps(ours)), torch.load(file, weights_only=False)]
+    for other in copies:
+        assert type(other) is tt.ConvTranspose2d and torch.equal(other(X), ours(X))
+    weights = io.BytesIO()
+    torch.save(ours.state_dict(), weights)
+    weights.seek(0)
+    loaded = nn.ConvTranspose2d(4, 3, 3)
+    loaded.load_state_dict(torch.load(weights, weights_only=True))
+    assert torch.equal(loaded.weight, ours.weight)
+
+
+def test_lazy(calls):
+    lazy = tt.LazyConvTranspose2d(3, 3)
+    theirs = nn.LazyConvTranspose2d(3, 3)
+    assert repr(lazy) == repr(theirs)
+    lazy(X)
+    assert type(lazy) is tt.ConvTranspose2d and lazy.in_channels == 4 and len(calls) == 1
+
+
+# ------------------------------------------------------------------------------------------------------------- replace
+
+
+def test_replace(calls):
+    model = nn.Sequential(
+        nn.ConvTranspose2d(4, 3, 3),
+        nn.Sequential(nn.ConvTranspose2d(3, 4, 2, 2), nn.Conv2d(4, 4, 1)),
+        nn.utils.weight_norm(nn.ConvTranspose2d(4, 4, 3)),
+        parametrizations.weight_norm(nn.ConvTranspose2d(4, 4, 3)),
+        parametrizations.spectral_norm(nn.ConvTranspose2d(4, 4, 3)),
+        Scaled(4, 4, 3),
+        nn.LazyConvTranspose2d(4, 3),
+        nn.ConvTranspose2d(4, 4, 3),
+        tt.ConvTranspose2d(4, 4, 1),
+        torch.jit.script(nn.ConvTranspose2d(4, 4, 1)),
+    )
+    model[7].forward = model[7].forward
+    seen = []
+    model[0].register_forward_hook(lambda *arguments: seen.append(0))
+    model.eval()
+    expected = model(X)
+    parameters, modules = dict(model.named_parameters()), list(model.modules())
+    names = [str(i) for i in (0, "1.0", 2, 3, 4, 6)]
+    model[6] = nn.LazyConvTranspose2d(4, 3)
+    replaced = tt.replace(model)
+    assert replaced.swapped == names
+    assert set(replaced.left) == {"5", "7", "9"} and "Scaled" in replaced.left["5"] and "forward" in replaced.left["7"]
+    assert "1.0: tconv" in str(replaced) and "9: left, it is scripted" in str(replaced)
+    assert [*map(id, modules[:9])] == [*map(id, [*model.modules()][:9])]
+    for name, parameter in model.named_parameters():
+        if not name.startswith("6."):
+            assert parameters[name] is parameter
+    assert not any(module.training for name, module in model.named_modules() if name != "6")
+    model[6](torch.randn(1, 4, 2, 2))
+    assert type(model[6]) is tt.ConvTranspose2d
+    model[6].load_state_dict({name[2:]: p for name, p in parameters.items() if name.startswith("6.")})
+    calls.clear()
+    torch.testing.assert_close(model(X), expected, rtol=1e-4, atol=1e-5)
+    assert len(calls) == 7 and seen == [0, 0]
+    assert tt.replace(model).swapped == []
+
+
+def test_replaced_parametrizations_come_off():
+    layer = parametrizations.weight_norm(nn.ConvTranspose2d(4, 3, 3))
+    expected = layer(X)
+    assert tt.replace(layer).swapped == [""]
+    parametrize.remove_parametrizations(layer, "weight")
+    assert type(layer) is tt.ConvTranspose2d
+    torch.testing.assert_close(layer(X), expected)
 
 
 # ------------------------------------------------------------------------------------------------- replace and restore
@@ -261,177 +352,3 @@ def test_fx_quantization_before_or_after_restore(quantization):
     ours = quantize(model)
     assert torch.equal(ours(X), expected(X))
     assert "quantized" in tt.replace(ours).left["1"]
-
-
-# ------------------------------------------------------------------------------------------------ explain and counters
-
-W, B = torch.randn(4, 3, 3, 2), torch.randn(3)
-
-
-def complex_parts(t):
-    return torch.complex(torch.zeros_like(t), t).conj().imag
-
-
-class Subclass(torch.Tensor):
-    pass
-
-
-def misaligned(t):
-    memory = bytearray(1 + 4 * t.numel())
-    return torch.frombuffer(memory, dtype=torch.float32, offset=1, count=t.numel()).view(t.shape).copy_(t)
-
-
-PASSED_ON = {
-    "dtype": (dict(input=X.to(torch.int32), weight=W.to(torch.int32), bias=None), "torch.int32"),
-    "dtypes": (dict(weight=W.double()), "torch.float64"),
-    "device": (dict(input=X.to("meta"), weight=W.to("meta"), bias=None), "meta"),
-    "layout": (dict(input=X.to_sparse()), "torch.sparse_coo"),
-    "shape": (dict(bias=torch.randn(4)), r"\(4,\)"),
-    "no elements": (dict(input=X[:, :, :0]), r"\(2, 4, 0, 6\)"),
-    "shape and channels": (dict(weight=W[:3]), "3 input channels, input 4"),
-    "shape of input": (dict(input=X[0, 0]), "2 axes"),
-    "shape of weight": (dict(weight=W[0]), "3 axes"),
-    "arguments": (dict(stride=(1, 2, 3)), r"stride = \(1, 2, 3\)"),
-    "arguments of one kind": (dict(groups=1.0), "groups = 1.0"),
-    "arguments that the library refuses": (dict(stride=0), "stride_h = 0"),
-    "negative bit": (dict(input=complex_parts(X)), "negative"),
-    "not a tensor": (dict(input=X.numpy()), "ndarray"),
-    "tensor subclass": (dict(weight=W.as_subclass(Subclass)), "Subclass"),
-    "alignment": (dict(input=misaligned(X)), "address"),
-}
-CAUSES = {"no elements": "shape", "shape and channels": "shape", "dtypes": "dtype"}
-
-
-@pytest.mark.parametrize("what", PASSED_ON)
-def test_why_pytorch_computes(what):
-    """explain names the cause, and the call itself is counted under it, unless PyTorch refuses it before it gets to
-    tconv."""
-    wrong, text = PASSED_ON[what]
-    arguments = dict(input=X, weight=W, bias=B, stride=1, padding=0, output_padding=0, groups=1, dilation=1) | wrong
-    answer = tt.explain(tt.conv_transpose2d, *arguments.values())
-    assert not answer.taken and answer.implementation == "" and str(answer).startswith("PyTorch: ")
-    with pytest.raises(AssertionError, match=text):
-        raise AssertionError(answer.why)
-    before = tt.counters()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            tt.conv_transpose2d(*arguments.values())
-            refused = False
-        except Exception:
-            refused = True
-    taken, causes = difference(before)
-    cause = CAUSES.get(what) or what.split(" of ")[0].split(" that ")[0]
-    assert taken == 0 and ([*causes] == [cause] or (refused and not causes))
-
-
-def test_transforms_are_counted():
-    before = tt.counters()
-    answers = []
-
-    def call(x):
-        answers.append(tt.explain(tt.conv_transpose2d, x, W))
-        return tt.conv_transpose2d(x, W)
-
-    torch.func.vmap(call)(X[None])
-    assert difference(before) == (1, {}) and answers[0].taken
-
-
-def test_explain_what_is_taken(device):
-    layer = tt.ConvTranspose2d(4, 3, 3, stride=2, device=device)
-    x = X.to(device)
-    answer = tt.explain(layer, x)
-    assert answer.taken and answer.implementation.startswith(f"{device}_") and answer.why == ""
-    assert str(answer).splitlines()[0] == f"tconv, by {answer.implementation}"
-    assert tt.explain(layer, x, output_size=[12, 13]).taken
-    assert tt.explain(tt.conv_transpose2d, x, layer.weight, layer.bias, stride=2) == answer
-    one = tt.ConvTranspose1d(4, 3, 3, device=device)
-    assert tt.explain(one, x[0, :, :4]).taken is tt.explain(tt.conv_transpose1d, x[..., 0], one.weight).taken is True
-    forget_plans()  # another test may have had this layer
-    with torch.autocast(device, torch.bfloat16):
-        assert tt.explain(layer, x).taken
-        assert len(_compute.layers) == 1
-        layer(x)
-        assert len(_compute.layers) == 1  # the very layer that was explained
-
-
-def test_explain_other_layers_and_functions():
-    assert "replace" in tt.explain(nn.ConvTranspose2d(4, 3, 3), X).why
-    assert "3-D" in tt.explain(nn.ConvTranspose3d(4, 3, 3), X[None]).why
-    assert "Scaled" in tt.explain(Scaled(4, 3, 3), X).why
-    assert "tconv.torch.conv_transpose2d" in tt.explain(F.conv_transpose2d, X, W).why
-    for other in (nn.Conv2d(4, 4, 1), nn.Sequential(tt.ConvTranspose2d(4, 3, 3)), len):
-        with pytest.raises(TypeError, match="explain takes a transposed convolution"):
-            tt.explain(other, X)
-    with pytest.raises(TypeError):
-        tt.explain(tt.conv_transpose2d, X)
-
-
-def test_every_way_of_calling_is_counted():
-    layer = tt.ConvTranspose2d(4, 3, 3)
-    before = tt.counters()
-    layer(X).sum().backward()
-    with torch.no_grad():
-        layer(X)
-        torch.compile(layer, fullgraph=True, backend="aot_eager")(X)
-    with torch.autocast("cpu", torch.bfloat16):
-        layer(X)
-    with torch.profiler.profile():
-        layer(X)
-    assert difference(before) == (5, {})
-
-
-# -------------------------------------------------------------------------------------------------- what nobody expects
-
-
-@pytest.fixture
-def unwarned(monkeypatch):
-    monkeypatch.setattr(_reasons, "_warned", False)
-    _compute.layers.clear()
-    yield
-    _compute.layers.clear()
-
-
-def test_the_first_fallback_that_nobody_expects_warns(unwarned, monkeypatch):
-    def refuse(*arguments):
-        raise tconv.UnavailableError("TCONV_ERROR_UNAVAILABLE", "backend", "backend = cuda: not in this build")
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        tt.conv_transpose2d(X.to("meta"), W.to("meta"))  # what is documented is no surprise
-        monkeypatch.setattr(_compute, "Plan", refuse)
-        with pytest.raises(RuntimeWarning, match=r"not in this build.*counters\(\)"):
-            tt.conv_transpose2d(X, W, B)
-        torch.testing.assert_close(tt.conv_transpose2d(X, W, B), F.conv_transpose2d(X, W, B))
-        torch.testing.assert_close(tt.conv_transpose2d(X, W, B, 2), F.conv_transpose2d(X, W, B, 2))
-    assert "not in this build" in tt.explain(tt.conv_transpose2d, X, W, B).why
-
-
-def test_a_bad_environment_variable_is_raised():
-    """In every way of calling, until it is mended and reloaded."""
-    program = """
-import os, torch, tconv, tconv.torch as tt
-layer = tt.ConvTranspose2d(4, 3, 3)
-x = torch.randn(1, 4, 5, 5)
-compiled = torch.compile(layer, backend="aot_eager")
-def without_gradients():
-    with torch.no_grad():
-        layer(x)
-for call in (lambda: layer(x), without_gradients, lambda: tt.conv_transpose2d(x, layer.weight.detach()),
-             lambda: tt.explain(layer, x), lambda: compiled(x)):
-    for _ in range(2):
-        try:
-            call()
-        except tconv.EnvironmentVariableError as error:
-            assert error.field == "TCONV_BACKEND" and "gpu" in str(error), error
-        else:
-            raise SystemExit("no error")
-assert tt.counters() == tt.Counters(0, {}, 0), tt.counters()
-os.environ["TCONV_BACKEND"] = "auto"
-tconv.reload_environment()
-layer(x)
-assert tt.counters().taken == 1
-"""
-    environment = {**os.environ, "TCONV_BACKEND": "gpu"}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
