@@ -33,6 +33,8 @@ constexpr double UNIT_CYCLES = 29;         /* of 32 units of a channel that are 
 constexpr double TRANSPOSED_CYCLES = 3.6;  /* and of 32 elements of them */
 constexpr double ELEMENT_CYCLES = 16;      /* of 32 elements, or units of lines */
 constexpr double HALF_ELEMENT_CYCLES = 16; /* of 32 of 16 bits */
+constexpr double HALF_UNIT_CYCLES = 32;    /* of 32 units of lines of 16 bits */
+constexpr double HALF_LINES_PART = 0.64;   /* of the tensor cores' rate that lines of 16 bits reach */
 constexpr double TILE_CYCLES = 150;        /* of a K-tile, beside that */
 
 /* And in strict f32: */
@@ -70,7 +72,7 @@ double longer_of(double one, double other)
 
 } // namespace
 
-double warpgroup_cycles(const tconv_layer *layer, const planned_layer *plan, int64_t slots, int64_t units)
+double warpgroup_cycles(const tconv_layer *layer, const planned_layer *plan, int64_t slots)
 {
     const parameters *p = &plan->parameters;
     const double size = (double)layer->problem.element_size, chunk = (double)p->tiles.chunk;
@@ -79,13 +81,15 @@ double warpgroup_cycles(const tconv_layer *layer, const planned_layer *plan, int
     const double existing = (double)(p->tiles.rows.group_taps * p->tiles.columns.group_taps) * chunk;
     const double tiles = strict ? (double)tconv_ceil_div((int64_t)existing, MMA_M) : pairs / MMA_M;
     const double steps = pixels * size / MMA_K_BYTES, mmas = steps * tiles;
-    const double products = mmas * channels / 2 * (strict ? STRICT_PRODUCTS / STRICT_WGMMA_PART : 1 / WGMMA_PART);
-    const bool rows = plan->reading == ROWS, lines = plan->reading == LINES, elements = plan->reading == ELEMENTS;
+    const bool lines = plan->reading == LINES, elements = plan->reading == ELEMENTS;
+    const double products = mmas * channels / 2 *
+                            (strict               ? STRICT_PRODUCTS / STRICT_WGMMA_PART
+                             : lines && size == 2 ? 1 / HALF_LINES_PART
+                                                  : 1 / WGMMA_PART);
     const double src = pixels * channels,
                  dst = lines ? (double)(p->stage_bytes - p->src_bytes) / size : (double)slots * chunk;
-    const double read = rows ? (double)units * chunk * p->dst_unit : dst;
     const double l2 = (src * sector_part(&layer->problem, plan, 1) +
-                       read * (lines ? 1 : sector_part(&layer->problem, plan, p->columns.stride))) *
+                       dst * (lines ? 1 : sector_part(&layer->problem, plan, p->columns.stride))) *
                       size / WARPGROUP_L2_BYTES;
     const double shared = (mmas * (MMA_A_BYTES * (lines ? line_loads(p, size == 2) : 1) +
                                    channels * MMA_K_BYTES * (strict ? STRICT_PRODUCTS : 1)) +
@@ -97,12 +101,11 @@ double warpgroup_cycles(const tconv_layer *layer, const planned_layer *plan, int
     const auto of_units = [](int unit) { return (UNIT_CYCLES / unit + TRANSPOSED_CYCLES) / LANES; };
     const double copies_src = lines && p->lines.src_box_pixels > 0
                                   ? (strict ? src * of_vectors : 0)
-                                  : src * (rows || (lines && size == 2 && p->src_unit > 1) ? of_units(p->src_unit)
-                                           : elements || (lines && !p->lines.src_vectors)  ? src_elements
-                                                                                           : of_vectors);
-    const double copies_dst = p->box_bytes > 0            ? 0
-                              : rows                      ? read * of_units(p->dst_unit)
-                              : lines                     ? read / p->lines.unit * of_elements
+                                  : src * (lines && size == 2 && p->src_unit > 1          ? of_units(p->src_unit)
+                                           : elements || (lines && !p->lines.src_vectors) ? src_elements
+                                                                                          : of_vectors);
+    const double copies_dst = p->box_bytes > 0 ? 0
+                              : lines ? dst / p->lines.unit * (size == 2 ? HALF_UNIT_CYCLES / LANES : of_elements)
                               : plan->reading == CHANNELS ? dst * of_vectors
                                                           : dst * of_elements;
     return longer_of(longer_of(products, shared), longer_of(l2, copies_src + copies_dst)) + TILE_CYCLES;

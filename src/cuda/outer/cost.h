@@ -25,8 +25,8 @@ inline bool has_vectors(const tconv_problem *problem, const tconv_strides *strid
 /* Cycles of a K-tile of all blocks of a multiprocessor; slots: those of a block. */
 double tile_cycles(const tconv_layer *layer, const planned_layer *plan, int64_t slots);
 
-/* The same of a kernel by wgmma; units: of all rows of outputs, where it reads these. */
-double warpgroup_cycles(const tconv_layer *layer, const planned_layer *plan, int64_t slots, int64_t units);
+/* The same of a kernel by wgmma. */
+double warpgroup_cycles(const tconv_layer *layer, const planned_layer *plan, int64_t slots);
 
 /* The same of a kernel by boxes. */
 double box_cycles(const planned_layer *plan, int64_t slots);

@@ -276,7 +276,7 @@ __global__ void __launch_bounds__(RESIDENT_WARPS<MODE, HEIGHT> *LANES)
 template <mode MODE, int HEIGHT, int WIDTH> kernel_choice choice()
 {
     kernel_choice made = {};
-    made.functions[ELEMENTS] = made.functions[ROWS] = (const void *)outer_kernel<MODE, HEIGHT, WIDTH, false>;
+    made.functions[ELEMENTS] = (const void *)outer_kernel<MODE, HEIGHT, WIDTH, false>;
     made.functions[CHANNELS] = (const void *)outer_kernel<MODE, HEIGHT, WIDTH, true>;
     made.channels = 16 * HEIGHT;
     made.pairs = 8 * WIDTH;

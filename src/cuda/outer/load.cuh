@@ -221,7 +221,6 @@ struct tables {
     place *inputs, *slots;
     int *
         pixels; /* of K, in the order in which lanes load them: where their slots begin, in bytes; some behind the last */
-    char *end;
 };
 
 /* Walks over K-tiles: the first input of one after the other. */
@@ -347,7 +346,6 @@ __device__ __forceinline__ tables make_tables(const parameters &p, char *memory,
     made.inputs = reinterpret_cast<place *>(memory);
     made.slots = made.inputs + p.k_pixels;
     made.pixels = reinterpret_cast<int *>(made.slots + slot_count);
-    made.end = reinterpret_cast<char *>(made.pixels + p.k_pixels + PIXELS_BEHIND);
     for (int i = (int)threadIdx.x; i < p.k_pixels; i += (int)blockDim.x) {
         /* The two pixels of a lane's fragment of f32 lie side by side. */
         const int turn = SIZE == 2 ? i : (i & ~7) | (i & 3) << 1 | (i >> 2 & 1);

@@ -62,7 +62,7 @@ tconv_status launch_products(const tconv_layer *layer, const planned_layer *made
     dst.data = diff_dst;
     of_src.data = src;
     dst.extents[3] = of_src.extents[3] = (cuuint64_t)p->images;
-    if (reading == ELEMENTS || reading == ROWS || p->box_bytes == 0 || !encode_tensor_map(&dst, &maps.dst))
+    if (reading == ELEMENTS || p->box_bytes == 0 || !encode_tensor_map(&dst, &maps.dst))
         p->box_bytes = 0;
     if (reading == BOXES && (p->box_bytes == 0 || !encode_tensor_map(&of_src, &maps.src)))
         reading = ELEMENTS;
@@ -117,7 +117,7 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
 
 void describe(const tconv_layer *, const void *from, char *text, size_t capacity)
 {
-    static const char *const readings[READINGS] = {"elements", "lines", "rows", "channels", "src_channels", "boxes"};
+    static const char *const readings[READINGS] = {"elements", "lines", "channels", "src_channels", "boxes"};
     const planned_layer *made = (const planned_layer *)from;
     const parameters *p = &made->parameters;
     snprintf(text, capacity,

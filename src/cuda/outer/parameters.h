@@ -80,7 +80,7 @@ struct parameters {
     int src_pitch, dst_pitch; /* bytes from a pixel (slot; LINES: channel) to the next in shared memory */
     int row_pitch;            /* bytes from a row of slots to the next */
     int column_pitch;         /* from the slot of an input to that of its neighbour */
-    int src_unit, dst_unit;   /* ROWS: neighbouring pixels that are read at once, 2, 4 or 8 */
+    int src_unit;             /* LINES: neighbouring pixels of src that are read at once, 1, 2, 4 or 8 */
     int src_bytes;            /* of a stage, in front of the slots */
     int residue_slots;        /* slots of a residue of rows and one of columns, what fills them up included */
     int box_bytes;            /* of these without that: what TMA brings; 0: it brings none */
@@ -93,8 +93,8 @@ struct parameters {
 };
 
 /* How src and the gradient of dst are read: by elements, or by several at once that are neighbours in memory: lines of outputs,
- * pixels of both in 16 bits, 16 bytes of channels of both, or of src alone in 16 bits, or boxes of 64 channels of both. */
-enum reading { ELEMENTS, LINES, ROWS, CHANNELS, SRC_CHANNELS, BOXES, READINGS };
+ * 16 bytes of channels of both, or of src alone in 16 bits, or boxes of 64 channels of both. */
+enum reading { ELEMENTS, LINES, CHANNELS, SRC_CHANNELS, BOXES, READINGS };
 
 /* The tensor maps of the gradient of dst, and of src for LINES and BOXES. */
 struct tensor_maps {

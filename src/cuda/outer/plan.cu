@@ -21,9 +21,9 @@ namespace tconv::outer
 namespace
 {
 
-constexpr int64_t CHUNKS[] = {64, 128, 256};                      /* output channels of a tile, at most */
-constexpr int BLOCK_SHARED_MEMORY = 1024;                         /* bytes that a block has beside its stages */
-constexpr int TABLE_PIXEL = 20, TABLE_SLOT = 16, TABLE_UNIT = 24; /* bytes of a block's tables */
+constexpr int64_t CHUNKS[] = {64, 128, 256};     /* output channels of a tile, at most */
+constexpr int BLOCK_SHARED_MEMORY = 1024;        /* bytes that a block has beside its stages */
+constexpr int TABLE_PIXEL = 20, TABLE_SLOT = 16; /* bytes of a block's tables */
 constexpr int64_t FLUSH_TERMS = 8192; /* that the tensor cores sum: they lose about 7e-9 of a sum with each */
 constexpr int64_t STRICT_TERMS = (int64_t)STRICT_SEGMENT * STRICT_STEPS * 8; /* the same in 3xTF32 by wgmma */
 constexpr int64_t COPIES_BYTES = (int64_t)44 << 20;                          /* of a part, beside COPIED_SLICES_BYTES */
@@ -136,7 +136,7 @@ void choose_reading(const tconv_layer *layer, const candidate *of, planned_layer
     parameters *p = &plan->parameters;
     const bool src_vectors = has_vectors(problem, &problem->src, problem->group_in);
     plan->reading = ELEMENTS;
-    p->src_unit = p->dst_unit = 1;
+    p->src_unit = 1;
     if (src_vectors && has_vectors(problem, &problem->dst, problem->group_out))
         plan->reading = CHANNELS;
     else if (src_vectors && problem->element_size == 2 && plan->kernel.by_warpgroups && !plan->kernel.by_boxes)
@@ -150,9 +150,6 @@ void choose_reading(const tconv_layer *layer, const candidate *of, planned_layer
     p->src_unit = unit_of(problem, &problem->src, problem->w.in, (int64_t)1 << column_log2);
     if (problem->element_size == 4 && p->src_unit > 2)
         p->src_unit = 2;
-    p->dst_unit = unit_of(problem, &problem->dst, problem->w.out, problem->w.stride << column_log2);
-    if (problem->element_size == 2 && p->src_unit > 1 && p->dst_unit > 1 && !of->lines)
-        plan->reading = ROWS;
 }
 
 /* Cuts the channels of a layer for a candidate, of which sum tiles are made; false where it has no such tile. */
@@ -194,37 +191,10 @@ int64_t src_bytes_of(const tconv_layer *layer, const planned_layer *plan)
     return p->k_pixels * size * channels * (plan->mode == MODE_STRICT ? STRICT_PLANES : 1);
 }
 
-/* Units of a row of outputs for the slots of a group of taps, at most: they begin at multiples of their length. */
-int row_units(const planned_layer *plan)
+/* Bytes of a block's tables. */
+int64_t table_bytes_of(const planned_layer *plan, int64_t slots)
 {
-    const int unit = plan->parameters.dst_unit;
-    int most = 0;
-    for (int group = 0; group < plan->parameters.tiles.columns.groups; group++) {
-        const axis_ends ends = ends_of_group(&plan->parameters.columns, group);
-        const int units = (ends.last - (ends.first & -unit)) / unit + 1;
-        most = units > most ? units : most;
-    }
-    return most;
-}
-
-/* Units of all rows of outputs of a K-tile, where it reads these. */
-int64_t all_units(const planned_layer *plan, int row_residues)
-{
-    const parameters *p = &plan->parameters;
-    if (plan->reading != ROWS)
-        return 0;
-    return (int64_t)row_units(plan) * ((row_residues * p->rows.extent) << p->images_log2);
-}
-
-/* Bytes of a block's tables: of the larger of slots and of units, since it may have to read by elements. */
-int64_t table_bytes_of(const planned_layer *plan, int64_t slots, int64_t units)
-{
-    const parameters *p = &plan->parameters;
-    const int64_t pixels = p->k_pixels * TABLE_PIXEL + PIXELS_BEHIND * (int64_t)sizeof(int);
-    if (plan->reading != ROWS)
-        return pixels + slots * TABLE_SLOT;
-    const int64_t rows = units * TABLE_UNIT + row_units(plan) * p->dst_unit * (int64_t)sizeof(int);
-    return pixels + tconv_max(slots * TABLE_SLOT, rows);
+    return plan->parameters.k_pixels * TABLE_PIXEL + PIXELS_BEHIND * (int64_t)sizeof(int) + slots * TABLE_SLOT;
 }
 
 /* Finds how many stages, and blocks of a multiprocessor, there is memory for; false where there is too little. */
@@ -267,7 +237,6 @@ bool make(const tconv_layer *layer, const candidate *of, planned_layer *plan)
         return false;
     p->k_tiles = (int)k_tiles;
     choose_reading(layer, of, plan);
-    const int64_t units = all_units(plan, row_residues);
     p->src_pitch = pitch_of(tiles->block_m, half);
     p->dst_pitch = by_boxes ? BOX_CHANNELS * (int)sizeof(uint16_t) : pitch_of(tiles->chunk, half);
     p->row_pitch = p->columns.extent * p->dst_pitch;
@@ -281,8 +250,8 @@ bool make(const tconv_layer *layer, const candidate *of, planned_layer *plan)
                                   ? (int64_t)row_residues * p->lines.residue_bytes
                                   : slots * p->dst_pitch * (by_boxes ? tiles->chunk / BOX_CHANNELS : 1);
     p->stage_bytes = (int)tconv_round_up(p->src_bytes + dst_bytes, by_warpgroups ? STAGE_ALIGNMENT : 128);
-    p->table_bytes = (int)tconv_round_up(
-        table_bytes_of(plan, slots, units) + (by_warpgroups ? BARRIER_BYTES + RAW_BARRIER_BYTES : 0), 128);
+    p->table_bytes =
+        (int)tconv_round_up(table_bytes_of(plan, slots) + (by_warpgroups ? BARRIER_BYTES + RAW_BARRIER_BYTES : 0), 128);
     if (!is_near(problem, &p->src_strides, p->images_log2, 1 << of->row_log2, 1 << of->column_log2) ||
         !is_near(problem, &p->dst_strides, p->images_log2, furthest_slot(&p->rows, p->rows.first[tiles->rows.groups]),
                  furthest_slot(&p->columns, p->columns.first[tiles->columns.groups])))
@@ -296,7 +265,7 @@ bool make(const tconv_layer *layer, const candidate *of, planned_layer *plan)
                   (int)(tiles->block_n + tiles->block_n / LANES) | 1};
     choose_splits(layer, plan,
                   by_boxes        ? box_cycles(plan, slots)
-                  : by_warpgroups ? warpgroup_cycles(layer, plan, slots, units)
+                  : by_warpgroups ? warpgroup_cycles(layer, plan, slots)
                                   : tile_cycles(layer, plan, slots));
     return true;
 }

@@ -91,7 +91,7 @@ template <class Do> __device__ __forceinline__ void with_unit(int unit, Do what)
         what(std::integral_constant<int, 2>());
 }
 
-/* Loads a block; zeros where there is no input. unit: pixels at once, of ROWS, and where it is 2 of elements of f32. */
+/* Loads a block; zeros where there is no input. unit: pixels at once, of LINES, and where it is 2 of elements of f32. */
 template <class Element, reading way>
 __device__ __forceinline__ void load_block(src_block &to, const block_place<Element, way> &at, const origin &from,
                                            int unit)
@@ -107,7 +107,7 @@ __device__ __forceinline__ void load_block(src_block &to, const block_place<Elem
 #pragma unroll
         for (int i = 0; i < 4; i++)
             put(i, load(data + at.offsets[i], at.channel < from.channels && at.exists(from, i)));
-    } else if constexpr (way == ROWS) {
+    } else if constexpr (way == LINES) {
         with_unit(unit, [&](auto of) { load_units<of>(to, at.channel, at.inputs, from); });
     } else if (sizeof(Element) == 4 && unit == 2) {
 #pragma unroll

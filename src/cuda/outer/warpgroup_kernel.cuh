@@ -13,7 +13,6 @@
 #include "../gemm/pipeline.cuh"
 #include "../ptx/mma.cuh"
 #include "../ptx/tma.cuh"
-#include "dst_rows.cuh"
 #include "lines.cuh"
 #include "src_operand.cuh"
 #include "store_weights.cuh"
@@ -63,40 +62,10 @@ __device__ __forceinline__ void copy_slots(const parameters &p, const block_tile
                                           dst_origin<Element>(p, block, k_tile));
 }
 
-/* A thread's blocks of rows of outputs, of which the first is loaded ahead of its stage. */
-template <class Element> struct row_copies {
-    const parameters &p;
-    const block_tile &block;
-    const row_tables &tables;
-    crew by;
-    src_block held;
-
-    __device__ __forceinline__ void load_ahead(const k_walk &k_tile)
-    {
-        with_unit(p.dst_unit, [&](auto unit) {
-            load_row_block<unit>(held, row_walk(by.thread, (int)p.tiles.chunk), tables,
-                                 dst_origin<Element>(p, block, k_tile));
-        });
-    }
-    __device__ __forceinline__ void store(const k_walk &k_tile, uint32_t slots)
-    {
-        with_unit(p.dst_unit, [&](auto unit) {
-            const int channels = (int)p.tiles.chunk;
-            row_walk at(by.thread, channels);
-            while (at.unit < tables.count) {
-                store_row_block<unit>(held, at, tables, channels, slots);
-                at.advance(by, channels);
-                load_row_block<unit>(held, at, tables, dst_origin<Element>(p, block, k_tile));
-            }
-        });
-    }
-};
-
 /* Fills the stages. What goes through registers is loaded while the K-tile before is waited for. */
 template <mode MODE, int N, reading way, reading SRC_WAY = way>
 __device__ __forceinline__ void produce(const parameters &p, const tensor_maps *maps, const block_tile &block,
-                                        const tables &tables, const row_tables &row_tables, const stage_ring &ring,
-                                        int first, int count)
+                                        const tables &tables, const stage_ring &ring, int first, int count)
 {
     using Element = element_of<MODE>;
     const crew by = {(int)threadIdx.x - CONSUMERS, PRODUCERS};
@@ -106,10 +75,7 @@ __device__ __forceinline__ void produce(const parameters &p, const tensor_maps *
         by.thread < N / BLOCK_CHANNELS << vectors_log2 && (way != LINES || p.lines.src_box_pixels == 0);
     src_block held;
     const block_place<Element, SRC_WAY> place(by.thread, vectors_log2, tables.inputs);
-    row_copies<Element> rows = {p, block, row_tables, by, {}};
     const auto load_ahead = [&](const k_walk &at) {
-        if constexpr (way == ROWS)
-            rows.load_ahead(at);
         if constexpr (!SRC_IS_MN_MAJOR<MODE, way>)
             if (has_block)
                 load_block<Element, SRC_WAY>(held, place, src_origin<Element>(p, block, at), p.src_unit);
@@ -129,9 +95,7 @@ __device__ __forceinline__ void produce(const parameters &p, const tensor_maps *
                 load_lines<Element>(p, &maps->dst, block, walk, slots, stage.full());
             if (p.lines.src_box_pixels > 0 && by.thread == LANES)
                 load_src_boxes<Element>(p, &maps->src, block, walk, stage.buffer(), stage.full());
-        } else if constexpr (way == ROWS)
-            rows.store(walk, slots);
-        else if (way == CHANNELS && p.box_bytes > 0)
+        } else if (way == CHANNELS && p.box_bytes > 0)
             load_boxes(p, &maps->dst, block, walk, by, slots, stage.full());
         else
             copy_slots<Element, way>(p, block, tables, walk, by, slots);
@@ -393,17 +357,10 @@ __global__ void TCONV_HOPPER_BOUNDS(WARPGROUP_BLOCK_THREADS)
         mbarrier_init_fence();
     }
     using Element = element_of<MODE>;
-    const tables tables = make_tables<Element>(p, barriers + BARRIER_BYTES,
-                                               way == ROWS    ? 0
-                                               : way == LINES ? line_rows(p, block)
-                                                              : block.slots,
-                                               [&](int i) {
-                                                   return way == LINES ? find_line<Element>(p, block, i)
-                                                                       : find_slot(p, block, i, (int)sizeof(Element));
-                                               });
-    row_tables rows = {};
-    if constexpr (way == ROWS)
-        rows = make_row_tables(p, block, tables.end);
+    const tables tables =
+        make_tables<Element>(p, barriers + BARRIER_BYTES, way == LINES ? line_rows(p, block) : block.slots, [&](int i) {
+            return way == LINES ? find_line<Element>(p, block, i) : find_slot(p, block, i, (int)sizeof(Element));
+        });
     __syncthreads();
     if (warp < CONSUMERS / LANES) {
         setmaxnreg_increase<CONSUMER_REGISTERS>();
@@ -413,11 +370,11 @@ __global__ void TCONV_HOPPER_BOUNDS(WARPGROUP_BLOCK_THREADS)
     } else {
         setmaxnreg_decrease<PRODUCER_REGISTERS>();
         if constexpr (way != LINES)
-            produce<MODE, N, way>(p, &maps, block, tables, rows, ring, first, count);
+            produce<MODE, N, way>(p, &maps, block, tables, ring, first, count);
         else if (IS_HALF<MODE> ? p.src_unit > 1 : p.lines.src_vectors)
-            produce<MODE, N, way, IS_HALF<MODE> ? ROWS : CHANNELS>(p, &maps, block, tables, rows, ring, first, count);
+            produce<MODE, N, way, IS_HALF<MODE> ? LINES : CHANNELS>(p, &maps, block, tables, ring, first, count);
         else
-            produce<MODE, N, way, ELEMENTS>(p, &maps, block, tables, rows, ring, first, count);
+            produce<MODE, N, way, ELEMENTS>(p, &maps, block, tables, ring, first, count);
     }
 #endif
 }
@@ -440,7 +397,6 @@ template <mode MODE, int M, int N> kernel_choice warpgroups()
     made.functions[ELEMENTS] = (const void *)warpgroup_kernel<MODE, M, N, ELEMENTS>;
     made.functions[CHANNELS] = (const void *)warpgroup_kernel<MODE, M, N, CHANNELS>;
     if constexpr (IS_HALF<MODE>) {
-        made.functions[ROWS] = (const void *)warpgroup_kernel<MODE, M, N, ROWS>;
         made.functions[SRC_CHANNELS] = (const void *)warpgroup_kernel<MODE, M, N, SRC_CHANNELS>;
     }
     made.functions[LINES] = (const void *)warpgroup_kernel<MODE, M, N, LINES>;
