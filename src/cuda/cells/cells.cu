@@ -172,7 +172,7 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
     params.weights = arguments->packed;
     params.bias = arguments->bias;
     params.dst = arguments->dst;
-    params.by_tma = make_map(made->boxes[0], arguments->src, &maps[0]) &&
+    params.by_tma = !params.copied && make_map(made->boxes[0], arguments->src, &maps[0]) &&
                     (!params.stationary || make_map(made->boxes[1], arguments->src, &maps[1]));
     if (!params.by_tma && !params.stationary)
         describe_copies(arguments->src, &params);

@@ -143,6 +143,7 @@ struct parameters {
     /* Where TMA cannot read src, of a stage: columns and rows that are read; words of 4 bytes to a copy, 0 where not even
      * those are aligned, and copies, each of COPY_CHANNELS channels. */
     int used_columns, used_rows;
+    bool copied; /* whether TMA can or not */
     int copy_words, copies;
     fast_divisor by_copy_columns, by_copy_rows, by_copy_channels;
 

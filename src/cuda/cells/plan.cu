@@ -143,10 +143,12 @@ bool describe_cell(const tconv_layer *layer, const tile_choice *choice, layer_pl
     return true;
 }
 
-/* Describes the layer's extents and the K-blocks; false where a K-block would reach into the next channel group. */
-bool describe_extents(const tconv_problem *problem, const tile_choice *choice, const position_space *space,
+/* Describes the layer's extents and the K-blocks. false where a K-block would reach into the next channel group, but where
+ * phases are those of src: then pixels are copied, as far as the group's channels. */
+bool describe_extents(const tconv_layer *layer, const tile_choice *choice, const position_space *space,
                       parameters *params)
 {
+    const tconv_problem *problem = &layer->problem;
     params->images = (int)problem->batch;
     params->in_rows = space->flat ? 1 : (int)problem->h.in;
     params->in_columns = (int)(space->flat ? problem->h.in * problem->w.in : problem->w.in);
@@ -162,7 +164,8 @@ bool describe_extents(const tconv_problem *problem, const tile_choice *choice, c
     params->group_in = (int)problem->group_in;
     params->group_out = (int)problem->group_out;
     params->k_blocks = (int)tconv_ceil_div(params->group_in, params->block_k);
-    return params->groups == 1 || params->group_in % params->block_k == 0;
+    params->copied = params->groups > 1 && params->group_in % params->block_k != 0;
+    return !params->copied || (layer->phases_of_src && !params->stationary);
 }
 
 /* Counts the tiles; false where they are too many for the kernel's 32-bit numbers. */
@@ -212,8 +215,7 @@ bool describe_layer(const search *in, const tile_choice *choice, double limit, l
     for (int i = 0; i < params->row_phases; i++)
         params->first_rows[i] = rows.min_shift + (layer->phases_of_src ? (int)layer->rows.phases[i].residue : 0);
     params->first_column = columns.min_shift;
-    if (!describe_extents(problem, choice, &space, params) || !find_segments(layer, plan) ||
-        !count_tiles(&space, params))
+    if (!describe_extents(layer, choice, &space, params) || !find_segments(layer, plan) || !count_tiles(&space, params))
         return false;
     const tconv_cuda_work least = least_work_of(layer, plan);
     if (model::is_beyond(limit, &in->machine, &least))

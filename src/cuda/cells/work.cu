@@ -103,9 +103,9 @@ void count_main_loop(const tconv_layer *layer, const layer_plan *plan, int N, tc
     work->stages = of->pixel_stages;
     work->weight_stages = of->stationary ? 0 : of->weight_stages;
     work->weight_waits = counts.weight_tiles * CLUSTER_BLOCKS; /* both blocks' */
-    const bool by_tma =
-        model::reads_vectors(layer) || (of->in_rows == 1 && layer->problem.src.c % COLUMN_ALIGNMENT == 0 &&
-                                        layer->problem.src.n % COLUMN_ALIGNMENT == 0);
+    const bool by_tma = !of->copied && (model::reads_vectors(layer) ||
+                                        (of->in_rows == 1 && layer->problem.src.c % COLUMN_ALIGNMENT == 0 &&
+                                         layer->problem.src.n % COLUMN_ALIGNMENT == 0));
     if (!by_tma && of->stationary) {
         work->chain_loads = (double)of->pixel_stage_bytes / LOAD_BYTES;
     } else if (!by_tma) {
