@@ -31,10 +31,10 @@ static const struct {
     {"ci=8 h=301 w=200 co=48 k=2 s=2", "src=in_place planes=2x2 taps=1x1 chunks=1 parts=1 by=cuda_cells", TCONV_NCHW},
     {"n=12 ci=120 h=33 w=40 co=32 k=3x4 s=1x2 p=1", "src=in_place planes=1x2 taps=3x2 chunks=1 parts=1 by=cuda_cells",
      TCONV_NCHW},
-    /* Rows that TMA does not take, and channel groups. */
+    /* Rows that TMA does not take, and channel groups that end within a K-block. */
     {"n=4 ci=32 h=20 w=64 co=64 k=3 s=5 p=1 d=2", "src=in_place planes=3x3 taps=1x1 chunks=1 parts=2 by=cuda_cells",
      TCONV_NCHW},
-    {"n=6 ci=32 h=40 w=63 co=128 k=2x3 s=2x3 g=2", "src=in_place planes=2x3 taps=1x1 chunks=1 parts=1 by=cuda_cells",
+    {"n=6 ci=32 h=40 w=63 co=200 k=2x3 s=2x3 g=2", "src=in_place planes=2x3 taps=1x1 chunks=1 parts=1 by=cuda_cells",
      TCONV_NCHW},
     {"n=17 ci=64 h=24 w=24 co=30 k=4 s=2 p=1", "src=planes planes=2x2 taps=2x2", TCONV_NHWC},
     {"n=2 ci=64 h=20 w=24 co=32 k=2 s=2", "taps=1x1", TCONV_NCHW},
