@@ -24,12 +24,17 @@ static const struct {
     {"n=9 ci=64 h=40 w=24 co=64 k=3 s=2 p=1 g=8", "src=in_place", TCONV_NHWC},
     {"n=2 ci=40 h=30 w=41 co=128 k=3x2 s=2x3 p=2x1 d=3x2", "src=in_place planes=2x2 taps=2x1 chunks=1 parts=4",
      TCONV_NHWC},
-    {"n=2 ci=64 h=30 w=41 co=256 k=3x2 s=2x3 p=2x1 d=3x2 op=1", "src=in_place planes=2x2 taps=2x1 chunks=1 parts=8",
-     TCONV_NCHW},
-    {"n=7 ci=64 h=31 w=33 co=256 k=3 s=3 p=1", "src=in_place planes=3x3 taps=1x1 chunks=4 parts=8", TCONV_NCHW},
-    {"n=7 ci=64 h=31 w=33 co=256 k=3 s=3 p=1", " im2col=1", TCONV_NCHW},
+    {"n=2 ci=64 h=30 w=41 co=256 k=3x2 s=2x3 p=2x1 d=3x2 op=1",
+     "src=in_place planes=2x2 taps=2x1 chunks=1 parts=4 by=cuda_cells", TCONV_NCHW},
+    {"n=9 ci=24 h=38 w=31 co=256 k=4x5 s=3x8", "src=in_place planes=3x5 taps=2x1 chunks=9 parts=8", TCONV_NCHW},
+    {"n=4 ci=64 h=41 w=51 co=64 k=2x5 s=2x5 p=0x1 g=2", " im2col=1", TCONV_NCHW},
     {"ci=8 h=301 w=200 co=48 k=2 s=2", "src=in_place planes=2x2 taps=1x1 chunks=1 parts=1 by=cuda_cells", TCONV_NCHW},
     {"n=12 ci=120 h=33 w=40 co=32 k=3x4 s=1x2 p=1", "src=in_place planes=1x2 taps=3x2 chunks=1 parts=1 by=cuda_cells",
+     TCONV_NCHW},
+    /* Rows that TMA does not take, and channel groups that end within a K-block. */
+    {"n=4 ci=32 h=20 w=64 co=64 k=3 s=5 p=1 d=2", "src=in_place planes=3x3 taps=1x1 chunks=1 parts=2 by=cuda_cells",
+     TCONV_NCHW},
+    {"n=6 ci=32 h=40 w=63 co=200 k=2x3 s=2x3 g=2", "src=in_place planes=2x3 taps=1x1 chunks=1 parts=1 by=cuda_cells",
      TCONV_NCHW},
     {"n=17 ci=64 h=24 w=24 co=30 k=4 s=2 p=1", "src=planes planes=2x2 taps=2x2", TCONV_NHWC},
     {"n=2 ci=64 h=20 w=24 co=32 k=2 s=2", "taps=1x1", TCONV_NCHW},
@@ -40,7 +45,7 @@ static const struct {
     {"n=3 ci=33 h=5 w=7 co=512 k=4 s=2 p=1", " parts=16", TCONV_NHWC},
     {"n=5 ci=8 h=40 w=41 co=256 k=4 s=2 p=1", "chunks=2x1x1 parts=16", TCONV_NCHW},
     {"n=9 ci=6 h=64 w=65 co=62 k=4 s=2 p=1", "chunks=2x1x1", TCONV_NHWC},
-    {"ci=8 h=301 w=201 co=48 k=2 s=2", "chunks=1x3x1", TCONV_NCHW},
+    {"ci=8 h=301 w=201 co=44 k=2x3 s=9x3", "chunks=1x3x1", TCONV_NCHW},
     {"ci=8 h=301 w=200 co=46 k=3 s=2", "chunks=1x2x1", TCONV_NHWC},
     {"ci=4 h=1 w=50001 co=64 k=1x8 s=1x4 p=0x2", "chunks=1x1x2", TCONV_NCHW},
     {"ci=4 h=1 w=50001 co=62 k=1x8 s=1x4 p=0x2", "chunks=1x1x2", TCONV_NHWC},
@@ -86,6 +91,10 @@ static const struct {
     {"n=16 ci=128 h=56 w=56 co=64 k=3 s=2 p=1 op=1", " straddle=0 "},
     {"n=4 ci=130 h=29 w=124 co=33 k=1x6 s=2x4 p=0x1", " straddle=1 "},
     {"n=6 ci=64 h=49 w=101 co=32 k=3x2 s=2x2 p=0x1", " straddle=1 "},
+    {"n=512 ci=64 h=14 w=14 co=64 k=2 s=2", " straddle=0 "}, /* rows that TMA does not take */
+    /* Those whose pairs of columns cuda_igemm gathers. */
+    {"n=8 ci=64 h=60 w=124 co=64 k=3", "src=gathered_in_pairs"},
+    {"n=8 ci=64 h=60 w=125 co=64 k=3x2 p=1x0", "src=gathered_in_pairs"},
 };
 
 Test(gradients, layers_of_16_bits_reach_words_of_columns)
@@ -134,6 +143,38 @@ Test(gradients_cuda, depthwise_layers_are_exact)
                 continue;
             harness_case test = make_case(&layer, HARNESS_INTEGERS, p);
             cr_expect(check_way(&test, &way, 1, form % 2 != 0), "%s", problems[p]);
+            harness_case_destroy(&test);
+        }
+}
+
+/* Where threads are enough, they have four columns each in NCHW, and load the outputs of their taps by vectors, which begin 0
+ * to 3 outputs before the first. */
+static const char *const of_spans[] = {
+    "n=4 ci=96 h=35 w=70 co=96 k=2 s=2 g=96", "n=4 ci=96 h=35 w=70 co=192 k=5x7 s=3x2 p=0x3 op=0x1 g=96",
+    "n=4 ci=96 h=35 w=69 co=96 k=3x4 s=2 p=0x2 op=1x0 g=96", "n=8 ci=64 h=33 w=126 co=64 k=4 s=2 p=1 g=64"};
+
+Test(gradients, depthwise_layers_reach_spans)
+{
+    for (size_t p = 0; p < COUNT(of_spans); p++) {
+        harness_layer layer = gradient_layer(of_spans[p], TCONV_BACKWARD_DATA);
+        layer.desc.math = TCONV_MATH_STRICT;
+        cr_expect(is_planned(&layer.desc, " columns=4 "), "%s", of_spans[p]);
+    }
+}
+
+Test(gradients_cuda, spans_of_depthwise_layers_are_exact)
+{
+    static const struct way way = {"cuda_depthwise", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT,
+                                   "cuda_depthwise"};
+    skip_without_cuda();
+    for (size_t p = 0; p < COUNT(of_spans); p++)
+        for (int form = 0; form < GRADIENT_FORMS; form++) {
+            harness_layer layer = gradient_layer(of_spans[p], TCONV_BACKWARD_DATA);
+            gradient_set_form(&layer, form);
+            if (!harness_has_integers(&layer))
+                continue;
+            harness_case test = make_sampled_case(&layer, HARNESS_INTEGERS, p);
+            cr_expect(check_way(&test, &way, 1, form % 2 != 0), "%s", of_spans[p]);
             harness_case_destroy(&test);
         }
 }

@@ -58,6 +58,7 @@ cells_packing make_cells(const weights_shape &shape, bool strict, int mma_steps,
             made.packing.taps[taps] = {(int16_t)(taps % shape.kernel_rows), (int16_t)(taps * 2 % shape.kernel_columns)};
     }
     made.packing.strides = made.weights.strides;
+    made.packing.group_step = shape.group_in * made.weights.strides.in;
     made.packing.core_rows =
         (int64_t)shape.groups * layer.channel_tiles * layer.b_rows * layer.k_blocks * 2 * mma_steps;
     made.bytes = (size_t)made.packing.core_rows * 16 * (strict ? 2 : 1);

@@ -43,9 +43,7 @@ const char *why_not(const tconv_layer *layer)
     if (layer->phases_of_src && layer->rows.stride > MAX_BOX_STEP)
         return "needs a row stride of at most 8";
     if (layer->phases_of_src)
-        return problem->groups > 1 && layer->group_weights != problem->group_in * problem->weight.in
-                   ? "needs channel groups whose weights follow their input channels"
-                   : NULL;
+        return NULL;
     if (layer->columns.stride != 1 && layer->columns.stride != 2 && layer->columns.stride != 4)
         return "needs column strides of 1, 2 or 4";
     if (layer->rows.count != layer->rows.stride || layer->columns.count != layer->columns.stride)
@@ -146,6 +144,23 @@ bool make_map(tensor_map_recipe box, const void *src, CUtensorMap *map)
     return encode_tensor_map(&box, map);
 }
 
+/* Describes the copies of a stage where TMA cannot read src, which is at an address. */
+void describe_copies(const void *src, parameters *params)
+{
+    const tconv_strides *strides = &params->src_strides;
+    const auto fits = [&](int64_t words) {
+        return (uintptr_t)src % ((size_t)words * sizeof(uint32_t)) == 0 &&
+               (words == 1 ||
+                (strides->w == 1 && (strides->n | strides->c | strides->h | params->in_columns) % words == 0));
+    };
+    params->copy_words = fits(2) ? 2 : fits(1) ? 1 : 0;
+    const int columns = (int)tconv_ceil_div(params->used_columns, tconv_max(params->copy_words, 1));
+    params->by_copy_columns = divisor_of(columns);
+    params->by_copy_rows = divisor_of(params->used_rows);
+    params->by_copy_channels = divisor_of(params->block_k / COPY_CHANNELS);
+    params->copies = columns * params->used_rows * (params->block_k / COPY_CHANNELS) * params->tile_images;
+}
+
 tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arguments *arguments, tconv_issue *issue)
 {
     const planned_layer *made = (const planned_layer *)from;
@@ -157,8 +172,10 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
     params.weights = arguments->packed;
     params.bias = arguments->bias;
     params.dst = arguments->dst;
-    params.by_tma = make_map(made->boxes[0], arguments->src, &maps[0]) &&
+    params.by_tma = !params.copied && make_map(made->boxes[0], arguments->src, &maps[0]) &&
                     (!params.stationary || make_map(made->boxes[1], arguments->src, &maps[1]));
+    if (!params.by_tma && !params.stationary)
+        describe_copies(arguments->src, &params);
     params.multicast_pixels = params.by_tma && params.set_blocks > 1;
     params.vector_stores = made->vector_rows && (uintptr_t)arguments->dst % vector_bytes == 0;
     params.pair_stores = made->pair_stores;

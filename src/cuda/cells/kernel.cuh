@@ -24,10 +24,9 @@
 namespace tconv::cells
 {
 
-/* Roles of the producer warps; those from FIRST_ELEMENTWISE_WARP on are ELEMENTWISE_WARPS. */
+/* Roles of the producer warps: all others than WEIGHT_WARP are COPY_WARPS where TMA cannot read src. */
 constexpr int PIXEL_WARP = 0;
-constexpr int WEIGHT_WARP = 1;
-constexpr int FIRST_ELEMENTWISE_WARP = 2;
+constexpr int WEIGHT_WARP = 3;
 constexpr int CONSUMER_REGISTERS = 232; /* of a thread; of all threads 168 on average, which the launch gives each */
 constexpr int PRODUCER_REGISTERS = 40;
 
@@ -157,7 +156,7 @@ __global__ void TCONV_CLUSTER_BOUNDS(CLUSTER_BLOCKS, STREAMING_THREADS)
     const shared_layout shared = {pixels, weights, weights.end()};
     const int warp = warp_of_block(), lane = (int)threadIdx.x % WARP;
     if (threadIdx.x == 0) {
-        pixels.init(layer.by_tma ? 1 : ELEMENTWISE_WARPS * WARP_ARRIVALS, CONSUMER_WARPS * WARP_ARRIVALS);
+        pixels.init(layer.by_tma ? 1 : COPY_WARPS * WARP, CONSUMER_WARPS * WARP_ARRIVALS);
         weights.init(1, CONSUMER_WARPGROUPS * CLUSTER_BLOCKS);
         mbarrier_init_fence();
     }
@@ -168,16 +167,15 @@ __global__ void TCONV_CLUSTER_BOUNDS(CLUSTER_BLOCKS, STREAMING_THREADS)
     } else {
         setmaxnreg_decrease<PRODUCER_REGISTERS>();
         const int role = warp - CONSUMER_WARPS;
-        if (role == PIXEL_WARP) {
-            if (lane == 0 && layer.by_tma)
-                load_pixels_tma(layer, &map, shared);
-        } else if (role == WEIGHT_WARP) {
+        if (role == WEIGHT_WARP) {
             if (lane == 0) {
                 wait_for_weights();
                 load_weights(layer, shared);
             }
         } else if (!layer.by_tma) {
-            load_pixels_elementwise<Element>(layer, shared, (role - FIRST_ELEMENTWISE_WARP) * WARP + lane);
+            load_pixels<Element>(layer, shared, role * WARP + lane);
+        } else if (role == PIXEL_WARP && lane == 0) {
+            load_pixels_tma(layer, &map, shared);
         }
     }
     cluster_sync(); /* no block ends while another still copies to it or arrives at its barriers */

@@ -10,7 +10,7 @@
 namespace tconv::cells
 {
 
-constexpr int ELEMENTWISE_WARPS = 2; /* producer warps that load src where TMA cannot */
+constexpr int COPY_WARPS = 3; /* producer warps that load src where TMA cannot */
 
 __device__ __forceinline__ void load_pixels_tma(const parameters &layer, const CUtensorMap *map,
                                                 const shared_layout &shared)
@@ -33,7 +33,91 @@ __device__ __forceinline__ void load_pixels_tma(const parameters &layer, const C
     }
 }
 
-/* Loads pixels where TMA cannot: element by element, zeros outside of src; 16 bits by two, as which src is described. */
+/* A thread's copies, of COPY_CHANNELS channels: where the first one's come from and go to in a stage; `channels` exist. */
+struct copy_item {
+    const uint32_t *from;
+    uint32_t to;
+    int channels;
+};
+
+/* Where a stage's pixels come from. */
+struct copy_origin {
+    const uint32_t *from; /* the first channel's pixel in the first row and column, where these are in src */
+    int image, row, column, channels;
+};
+
+template <int words>
+__device__ __forceinline__ copy_item find_copy(const parameters &layer, const copy_origin &origin, int number)
+{
+    const quotient columns = divide(number, layer.by_copy_columns);
+    const quotient rows = divide(columns.whole, layer.by_copy_rows);
+    const quotient parts = divide(rows.whole, layer.by_copy_channels);
+    const int column = columns.rest * words, row = rows.rest * layer.src_row_step, channel = parts.rest * COPY_CHANNELS;
+    const bool inside = (unsigned)(origin.column + column) < (unsigned)layer.in_columns &&
+                        (unsigned)(origin.row + row) < (unsigned)layer.in_rows &&
+                        origin.image + parts.whole < layer.images;
+    return {origin.from + parts.whole * layer.src_strides.n + channel * layer.src_strides.c +
+                row * layer.src_strides.h + column * layer.src_strides.w,
+            (uint32_t)(parts.whole * layer.image_pitch + channel * layer.channel_pitch + rows.rest * layer.row_pitch +
+                       column) *
+                (uint32_t)sizeof(uint32_t),
+            inside ? origin.channels - channel : 0};
+}
+
+template <int words>
+__device__ __forceinline__ void copy_channels(const parameters &layer, copy_item item, uint32_t buffer)
+{
+    constexpr int BYTES = words * (int)sizeof(uint32_t);
+    item.to += buffer;
+#pragma unroll
+    for (int c = 0; c < COPY_CHANNELS; c++) {
+        cp_async_padded<BYTES>(item.to, item.from, c < item.channels ? BYTES : 0);
+        item.from += layer.src_strides.c;
+        item.to += layer.channel_pitch * (uint32_t)sizeof(uint32_t);
+    }
+}
+
+/* Copies pixels where TMA cannot: so many words of 4 bytes at once; zeros outside of src. */
+template <int words>
+__device__ __forceinline__ void copy_pixels(const parameters &layer, const shared_layout &shared, int thread)
+{
+    constexpr int THREADS = COPY_WARPS * WARP;
+    stage_walk stage(shared.pixels, 1);
+    for (int number = first_tile(); number < layer.tiles; number += tile_step()) {
+        const tile_coord tile = find_tile(layer, number);
+        const int tile_row = tile.row * layer.row_step * layer.src_row_step, column = stage_column(layer, tile);
+        const uint32_t *from = static_cast<const uint32_t *>(layer.src) + tile.image * layer.src_strides.n +
+                               tile.group * (int64_t)layer.group_in * layer.src_strides.c +
+                               tile_row * layer.src_strides.h + column * layer.src_strides.w;
+#pragma unroll 1
+        for (int k_block = 0; k_block < layer.k_blocks; k_block++) {
+#pragma unroll 1
+            for (int phase = 0; phase < layer.row_phases; phase++) {
+                const copy_origin origin = {from + layer.first_rows[phase] * layer.src_strides.h, tile.image,
+                                            tile_row + layer.first_rows[phase], column,
+                                            layer.group_in - k_block * layer.block_k};
+                stage.wait_empty();
+                int i = thread;
+                /* Two at once: finding where they come from is a long chain. */
+#pragma unroll 1
+                for (; i + THREADS < layer.copies; i += 2 * THREADS) {
+                    const copy_item one = find_copy<words>(layer, origin, i);
+                    const copy_item other = find_copy<words>(layer, origin, i + THREADS);
+                    copy_channels<words>(layer, one, stage.buffer());
+                    copy_channels<words>(layer, other, stage.buffer());
+                }
+                if (i < layer.copies)
+                    copy_channels<words>(layer, find_copy<words>(layer, origin, i), stage.buffer());
+                cp_async_arrive(stage.full());
+                stage.next();
+            }
+            from += layer.block_k * layer.src_strides.c;
+        }
+    }
+}
+
+/* Loads pixels element by element where not even words begin at multiples of 4 bytes; 16 bits by two, as which src is
+ * described. */
 template <class Element>
 __device__ __forceinline__ void load_pixels_elementwise(const parameters &layer, const shared_layout &shared,
                                                         int thread)
@@ -54,7 +138,7 @@ __device__ __forceinline__ void load_pixels_elementwise(const parameters &layer,
             stage.wait_empty();
             const uint32_t to = stage.buffer();
 #pragma unroll 1
-            for (int i = thread; i < count; i += ELEMENTWISE_WARPS * WARP) {
+            for (int i = thread; i < count; i += COPY_WARPS * WARP) {
                 int rest = i / layer.row_pitch;
                 const int column = first_column + i - rest * layer.row_pitch;
                 const int row = first_row + rest % rows * layer.src_row_step;
@@ -73,11 +157,22 @@ __device__ __forceinline__ void load_pixels_elementwise(const parameters &layer,
                 }
                 store_shared(to + i * (int)sizeof(float), value);
             }
-            __syncwarp();
-            signal_for_warp(stage.full(), thread % WARP);
+            mbarrier_arrive(stage.full());
             stage.next();
         }
     }
+}
+
+/* Fills stages where TMA cannot: all lanes arrive at their barriers. */
+template <class Element>
+__device__ __forceinline__ void load_pixels(const parameters &layer, const shared_layout &shared, int thread)
+{
+    if (layer.copy_words == 2)
+        copy_pixels<2>(layer, shared, thread);
+    else if (sizeof(Element) == sizeof(uint32_t) || layer.copy_words == 1)
+        copy_pixels<1>(layer, shared, thread);
+    else
+        load_pixels_elementwise<Element>(layer, shared, thread);
 }
 
 /* Copies the block's part of each weight tile to all blocks of the cluster. */

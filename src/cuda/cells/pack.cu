@@ -49,7 +49,7 @@ struct order : vector_order {
         pack_vector vector;
         vector.at = planes * (number - in_tile) + (core_row / 2 * planes * 2 + core_row % 2) * tile.b_rows + b_row;
         vector.plane_step = 2 * tile.b_rows;
-        vector.from = weights_at(cell / layer.channel_tiles, tap.row, 0);
+        vector.from = cell / layer.channel_tiles * packing.group_step + tap.row * strides.h;
         *tap_column = tap.column;
         vector.in = (int)rest * layer.block_k + core_row * 4;
         vector.out = (int)(cell % layer.channel_tiles) * layer.cell_channels + (b_row & (layer.cell_channels - 1));

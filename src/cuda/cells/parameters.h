@@ -24,6 +24,7 @@
 
 #include "../../core/impl.h"
 #include "../gemm/shape.h"
+#include "../numeric/divisor.h"
 
 namespace tconv::cells
 {
@@ -41,6 +42,7 @@ constexpr int MAX_ENTRIES = 320;                           /* of all schedules: 
 constexpr int MAX_TAPS = 320;                              /* of all weight tiles: room in the packing kernel's */
 constexpr int MAX_CONFIGS = 8;                             /* kernels of one math mode */
 constexpr int MAX_ROW_PHASES = 16;                         /* of src */
+constexpr int COPY_CHANNELS = 8;                           /* of a K-block, that a thread copies where TMA cannot */
 
 /* Outputs of a cell. In strict f32 a thread has as many accumulators again, for the entry that is being multiplied. */
 constexpr __host__ __device__ int block_n(bool strict)
@@ -108,7 +110,7 @@ struct parameters {
     const void *bias;    /* or NULL */
     void *dst;
     tconv_strides src_strides, dst_strides; /* in elements */
-    bool by_tma;                            /* TMA can read src; else producer warps load it by elements */
+    bool by_tma;                            /* TMA can read src; else producer warps load it */
     bool vector_stores;                     /* a vector store can hold a cell's columns */
     bool pair_stores; /* one can hold those of two neighbours, if the first begins at a multiple of it */
     bool neighbours;  /* a thread's two positions are neighbours (warp_position) */
@@ -137,6 +139,13 @@ struct parameters {
     int first_rows[MAX_ROW_PHASES];            /* of a stage's box, from the tile's first position */
     int first_column;                          /* likewise */
     int row_pitch, channel_pitch, image_pitch; /* floats of a stage from a row, channel, image to the next */
+
+    /* Where TMA cannot read src, of a stage: columns and rows that are read; words of 4 bytes to a copy, 0 where not even
+     * those are aligned, and copies, each of COPY_CHANNELS channels. */
+    int used_columns, used_rows;
+    bool copied; /* whether TMA can or not */
+    int copy_words, copies;
+    fast_divisor by_copy_columns, by_copy_rows, by_copy_channels;
 
     /* The weight-stationary kernel. A set of N tiles belongs to set_blocks blocks, 1 or 2. They take every
      * set_step-th set, and of its block tiles of M every tile_step-th. */
@@ -194,6 +203,7 @@ stationary_function *find_stationary(int cell_columns);
  * on. */
 struct packing {
     tconv_weight_strides strides; /* of the weights to be packed, in elements */
+    int64_t group_step;           /* elements from a channel group's weights to those of the next */
     int64_t core_rows;            /* core matrix rows (16 bytes) of the big parts */
     /* 16 bits: a tap is a word, whose first column is 2 * column + word_column of the kernel; there are weights from the
      * first of these columns on, to the end. */

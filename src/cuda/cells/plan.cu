@@ -36,6 +36,30 @@ position_space find_positions(const tconv_layer *layer, int cell_rows)
     return space;
 }
 
+/* The share of a block tile that is of images, had they as many rows as they have. */
+double fill_of(const tile_choice *choice, int64_t rows)
+{
+    const double tiles = (double)tconv_ceil_div(rows, choice->rows);
+    return (double)choice->images * choice->columns * (double)rows / tiles / BLOCK_M;
+}
+
+/* Tries tiles of fewer rows than the choice's, of several images, where more of them is of images. */
+void try_fewer_rows(search *in, tile_choice choice, int64_t all_rows)
+{
+    constexpr int TRIES = 8;
+    constexpr double WORTH_TRYING = 1.03;
+    const int64_t batch = in->layer->problem.batch, first = tconv_ceil_div(all_rows, choice.rows) + 1;
+    double best = fill_of(&choice, all_rows);
+    for (int64_t tiles = first; tiles < first + TRIES && tiles <= all_rows; tiles++) {
+        choice.rows = (int)tconv_ceil_div(all_rows, tiles);
+        choice.images = (int)tconv_min(tconv_min(batch, MAX_BOX), BLOCK_M / (choice.rows * choice.columns));
+        if (choice.images < 2 || fill_of(&choice, all_rows) < WORTH_TRYING * best)
+            continue;
+        best = fill_of(&choice, all_rows);
+        try_choice(in, &choice);
+    }
+}
+
 /* Tries all tiles with the choice's cells and K-blocks. */
 void try_tiles(search *in, tile_choice choice)
 {
@@ -52,6 +76,7 @@ void try_tiles(search *in, tile_choice choice)
             choice.images =
                 (int)tconv_min(tconv_min(tconv_max(layer->problem.batch, 1), MAX_BOX), BLOCK_M / (rows * columns));
         try_choice(in, &choice);
+        try_fewer_rows(in, choice, space.rows);
         if (columns <= LEAST_COLUMNS)
             return;
     }
@@ -118,10 +143,12 @@ bool describe_cell(const tconv_layer *layer, const tile_choice *choice, layer_pl
     return true;
 }
 
-/* Describes the layer's extents and the K-blocks; false where a K-block would reach into the next channel group. */
-bool describe_extents(const tconv_problem *problem, const tile_choice *choice, const position_space *space,
+/* Describes the layer's extents and the K-blocks. false where a K-block would reach into the next channel group, but where
+ * phases are those of src: then pixels are copied, as far as the group's channels. */
+bool describe_extents(const tconv_layer *layer, const tile_choice *choice, const position_space *space,
                       parameters *params)
 {
+    const tconv_problem *problem = &layer->problem;
     params->images = (int)problem->batch;
     params->in_rows = space->flat ? 1 : (int)problem->h.in;
     params->in_columns = (int)(space->flat ? problem->h.in * problem->w.in : problem->w.in);
@@ -137,7 +164,8 @@ bool describe_extents(const tconv_problem *problem, const tile_choice *choice, c
     params->group_in = (int)problem->group_in;
     params->group_out = (int)problem->group_out;
     params->k_blocks = (int)tconv_ceil_div(params->group_in, params->block_k);
-    return params->groups == 1 || params->group_in % params->block_k == 0;
+    params->copied = params->groups > 1 && params->group_in % params->block_k != 0;
+    return !params->copied || (layer->phases_of_src && !params->stationary);
 }
 
 /* Counts the tiles; false where they are too many for the kernel's 32-bit numbers. */
@@ -187,8 +215,7 @@ bool describe_layer(const search *in, const tile_choice *choice, double limit, l
     for (int i = 0; i < params->row_phases; i++)
         params->first_rows[i] = rows.min_shift + (layer->phases_of_src ? (int)layer->rows.phases[i].residue : 0);
     params->first_column = columns.min_shift;
-    if (!describe_extents(problem, choice, &space, params) || !find_segments(layer, plan) ||
-        !count_tiles(&space, params))
+    if (!describe_extents(layer, choice, &space, params) || !find_segments(layer, plan) || !count_tiles(&space, params))
         return false;
     const tconv_cuda_work least = least_work_of(layer, plan);
     if (model::is_beyond(limit, &in->machine, &least))
@@ -197,8 +224,10 @@ bool describe_layer(const search *in, const tile_choice *choice, double limit, l
     for (int tile = 0; tile < COLUMN_ALIGNMENT && tile * (int64_t)params->tile_columns < space.columns; tile++)
         skipped = (int)tconv_max(skipped, (tile * params->tile_columns * params->column_step + params->first_column) &
                                               (COLUMN_ALIGNMENT - 1));
-    describe_box(skipped + (params->tile_columns - 1) * params->column_step + columns.shifts + plan->straddle,
-                 (params->tile_rows - 1) * params->row_step + rows.shifts, plan);
+    params->used_columns =
+        skipped + (params->tile_columns - 1) * params->column_step + columns.shifts + (plan->straddle ? 1 : 0);
+    params->used_rows = (params->tile_rows - 1) * params->row_step + rows.shifts;
+    describe_box(params->used_columns, params->used_rows, plan);
     if (params->row_pitch > MAX_BOX || (plan->box_rows - 1) * params->src_row_step >= MAX_BOX ||
         params->tile_images > MAX_BOX || params->tile_images * params->tile_rows * params->tile_columns > BLOCK_M)
         return false;
@@ -212,6 +241,7 @@ bool describe_layer(const search *in, const tile_choice *choice, double limit, l
     params->src_strides = problem->src;
     params->dst_strides = problem->dst;
     plan->packing.strides = problem->weight;
+    plan->packing.group_step = layer->phases_of_src ? layer->group_weights : problem->group_in * problem->weight.in;
     plan->packing.core_rows =
         (int64_t)params->groups * params->channel_tiles * params->b_rows * params->k_blocks * params->mma_steps * 2;
     return true;

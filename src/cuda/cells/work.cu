@@ -23,9 +23,10 @@ constexpr double WHOLE_ENTRIES =
     0.5; /* of an entry's instructions, where it is all of its schedule: no window, no next */
 constexpr double CONFLICT_TIMES = 0.6; /* that a step's loads take longer for each way of a bank conflict */
 constexpr double WEIGHTS_TIMES = 0.3;  /* of a tile's time, that loading weights that stay takes */
-constexpr int LOAD_BYTES = 128;        /* of a load of the one warp that reads what TMA cannot */
-constexpr int CONSUMER_WARPS = 8;      /* that store */
-constexpr int PAIR_WARPS = 4;          /* of a pair of warpgroups that store while the others multiply */
+constexpr int LOAD_BYTES = 128;        /* of a load of the one warp that reads what TMA cannot, for weights that stay */
+constexpr double LOAD_COPIES = 400; /* that take as long where they do not: three warps copy words or pairs of them */
+constexpr int CONSUMER_WARPS = 8;   /* that store */
+constexpr int PAIR_WARPS = 4;       /* of a pair of warpgroups that store while the others multiply */
 
 /* Of the mean schedule. */
 struct schedule_counts {
@@ -67,6 +68,13 @@ schedule_counts count_schedules(const layer_plan *plan, int N, int rounds)
     return counts;
 }
 
+/* Copies of a stage that TMA cannot bring: of two words where rows are multiples of that. */
+double copies_of(const tconv_layer *layer, const parameters *of)
+{
+    const int64_t words = model::src_row_vector(layer) % 2 == 0 && of->in_columns % 2 == 0 ? 2 : 1;
+    return (double)(of->used_rows * of->tile_images * of->block_k) * (double)tconv_ceil_div(of->used_columns, words);
+}
+
 void count_main_loop(const tconv_layer *layer, const layer_plan *plan, int N, tconv_cuda_work *work)
 {
     const parameters *of = &plan->parameters;
@@ -95,9 +103,15 @@ void count_main_loop(const tconv_layer *layer, const layer_plan *plan, int N, tc
     work->stages = of->pixel_stages;
     work->weight_stages = of->stationary ? 0 : of->weight_stages;
     work->weight_waits = counts.weight_tiles * CLUSTER_BLOCKS; /* both blocks' */
-    if (!model::reads_vectors(layer) && (of->in_rows > 1 || layer->problem.src.c % COLUMN_ALIGNMENT != 0 ||
-                                         layer->problem.src.n % COLUMN_ALIGNMENT != 0))
+    const bool by_tma = !of->copied && (model::reads_vectors(layer) ||
+                                        (of->in_rows == 1 && layer->problem.src.c % COLUMN_ALIGNMENT == 0 &&
+                                         layer->problem.src.n % COLUMN_ALIGNMENT == 0));
+    if (!by_tma && of->stationary) {
         work->chain_loads = (double)of->pixel_stage_bytes / LOAD_BYTES;
+    } else if (!by_tma) {
+        work->chain_loads = copies_of(layer, of) / LOAD_COPIES;
+        work->box_rows = 0;
+    }
 }
 
 /* Begins the work of a layer, which may be one of words: but dst. */

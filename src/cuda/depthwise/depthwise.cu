@@ -4,7 +4,8 @@
  *
  * A thread sums ROWS elements down a column, so that it loads each weight once for all of them. Neighbouring threads have
  * neighbouring columns in NCHW and neighbouring channels in NHWC; what taps share comes from the first-level cache. In
- * NCHW with an even stride a load brings the outputs of two or four taps.
+ * NCHW with an even stride a load brings the outputs of two or four taps; or, with strides up to MAX_SPAN_STRIDE, a thread
+ * has COLUMNS neighbouring columns too, and loads the span of outputs of their taps by vectors.
  * Outputs that are not there are skipped: NaN and Inf go where the formula takes them.
  *
  * Weights are packed as those of cuda_general, or in NCHW read as they lie, where all lanes of a warp read the same.
@@ -17,10 +18,11 @@
 #include "../general/parameters.h"
 #include "../implementations.h"
 #include "../model/planned.h"
-#include "../numeric/divisor.h"
 #include "../numeric/element.cuh"
 #include "../ptx/dependent_launch.cuh"
 #include "../runtime/launch.h"
+#include "parameters.cuh"
+#include "spans.cuh"
 
 #include <cstdio>
 
@@ -30,8 +32,6 @@ namespace tconv::depthwise
 namespace
 {
 
-constexpr int THREADS = 256;
-constexpr int ROWS = 4;         /* elements of a thread, one below the other */
 constexpr int MAX_VECTOR = 4;   /* outputs that are loaded at once */
 constexpr int64_t SEGMENT = 16; /* terms: n round to within n / 2 units of the sum of their magnitudes */
 constexpr int64_t MAX_EXTENT = (int64_t)1 << 28; /* of coordinates, so that sums of a few fit in 32 bits */
@@ -40,41 +40,12 @@ constexpr double CACHE_LOADS = 1.6;              /* as cuda_stencil's: from the 
 constexpr double LINE_LOADS = 0.18;              /* that a load is for each more line of the cache that it touches */
 constexpr double PIXEL_TIMES = 1.4;              /* that loads take longer in NHWC */
 
-struct axis {
-    int in, out, kernel, stride, dilation, pad;
-};
-
-struct parameters {
-    const void *dst, *weights;
-    void *src;
-    tconv_strides dst_strides, src_strides;
-    int64_t weight_in, weight_out, weight_row, weight_column; /* elements */
-    axis rows, columns;
-    int group_out;
-    int items; /* of a thread */
-    fast_divisor row_groups, column_count, channels;
-};
-
 struct plan {
     depthwise::parameters parameters; /* without addresses, and weights as packed */
     int vector;                       /* outputs that are loaded at once, where dst lies so */
+    int columns;                      /* of a thread: COLUMNS where it loads spans, where dst lies so, else 1 */
     launch_grid grid;
 };
-
-/* The first element of a thread. */
-struct place {
-    int image, channel, row, column;
-};
-
-template <bool channels_last> __device__ __forceinline__ place find(const parameters &of, int item)
-{
-    const quotient inside = divide(item, channels_last ? of.channels : of.column_count);
-    const quotient middle = divide(inside.whole, channels_last ? of.column_count : of.row_groups);
-    const quotient outside = divide(middle.whole, channels_last ? of.row_groups : of.channels);
-    if (channels_last)
-        return {outside.whole, inside.rest, outside.rest * ROWS, middle.rest};
-    return {outside.whole, outside.rest, middle.rest * ROWS, inside.rest};
-}
 
 /* vector: outputs of a row that are loaded at once; inside of dst are all of them, or none. */
 template <class Element, bool channels_last, int vector>
@@ -150,15 +121,63 @@ const void *kernel_of(const tconv_problem *problem, int vector)
     });
 }
 
+/* SPAN_VECTOR of the layer. */
+int64_t span_vector(const tconv_problem *problem)
+{
+    return problem->element_size == 8 ? 2 : 4;
+}
+
+/* The outputs between where a vector begins, and the first tap of a thread's first column. */
+int64_t before_span(const tconv_problem *problem)
+{
+    const int64_t vector = span_vector(problem);
+    return (vector - problem->w.pad % vector) % vector;
+}
+
+template <class Element, int stride> const void *spans_kernel_of(int64_t before)
+{
+    static_assert(COLUMNS % 4 == 0, "spans of all threads begin alike");
+    if constexpr (SPAN_VECTOR<Element> == 2)
+        return before == 0 ? (const void *)correlate_spans<Element, stride, 0>
+                           : (const void *)correlate_spans<Element, stride, 1>;
+    else
+        return before == 0   ? (const void *)correlate_spans<Element, stride, 0>
+               : before == 1 ? (const void *)correlate_spans<Element, stride, 1>
+               : before == 2 ? (const void *)correlate_spans<Element, stride, 2>
+                             : (const void *)correlate_spans<Element, stride, 3>;
+}
+
+const void *spans_kernel_of(const tconv_problem *problem)
+{
+    return with_element(problem->dtype, [&](auto element) {
+        using Element = decltype(element);
+        return problem->w.stride == 1 ? spans_kernel_of<Element, 1>(before_span(problem))
+                                      : spans_kernel_of<Element, 2>(before_span(problem));
+    });
+}
+
 axis axis_of(const tconv_axis *axis)
 {
     return {(int)axis->in, (int)axis->out, (int)axis->kernel, (int)axis->stride, (int)axis->dilation, (int)axis->pad};
 }
 
-double items_of(const tconv_problem *problem)
+double items_of(const tconv_problem *problem, int64_t columns)
 {
     return (double)problem->batch * (double)problem->in_channels * (double)tconv_ceil_div(problem->h.in, ROWS) *
-           (double)problem->w.in;
+           (double)tconv_ceil_div(problem->w.in, columns);
+}
+
+/* The columns of a thread: COLUMNS where rows are vectors, and threads are enough. */
+int64_t columns_of(const tconv_layer *layer)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t vector = span_vector(problem);
+    const double fewest = (double)THREADS * tconv_max(layer->target.multiprocessors, 1);
+    return problem->layout == TCONV_NCHW && problem->dst.w == 1 && problem->w.dilation == 1 &&
+                   problem->w.stride <= MAX_SPAN_STRIDE && problem->w.out % vector == 0 &&
+                   tconv_rows_begin_at_multiples(&problem->dst, vector) && items_of(problem, COLUMNS) >= fewest
+               ? COLUMNS
+               : 1;
 }
 
 /* The outputs that are loaded at once: neighbouring taps of NCHW, which are aligned alike for every input and are in dst all
@@ -187,9 +206,38 @@ const char *refusal(const tconv_problem *problem)
             axis->stride >= MAX_EXTENT || axis->dilation >= MAX_EXTENT / SEGMENT ||
             (axis->in - 1 + ROWS) * axis->stride >= MAX_EXTENT)
             return "an extent too large for 32-bit coordinates";
-    if (items_of(problem) >= INT32_MAX || problem->out_channels >= INT32_MAX)
+    if (items_of(problem, 1) >= INT32_MAX || problem->out_channels >= INT32_MAX)
         return "too many elements for 32-bit numbers";
     return NULL;
+}
+
+/* What a load takes that lanes have so many elements apart, for the lines of the cache that it touches. */
+double load_times(const tconv_problem *problem, double elements)
+{
+    const double lines = elements * (double)problem->element_size / 4;
+    return CACHE_LOADS + LINE_LOADS * ((lines < 1 ? 1 : lines > model::WARP ? model::WARP : lines) - 1);
+}
+
+/* The loads of a thread, of outputs and weights. */
+double tap_loads(const tconv_problem *problem)
+{
+    const bool nhwc = problem->layout == TCONV_NHWC;
+    const double terms = (double)(problem->h.kernel * problem->w.kernel * problem->group_out);
+    return terms *
+           (ROWS / (double)vector_of(problem) * load_times(problem, nhwc ? 1 : (double)problem->w.stride) +
+            CACHE_LOADS) *
+           (nhwc ? PIXEL_TIMES : 1);
+}
+
+/* Of spans, vector by vector. */
+double span_loads(const tconv_problem *problem)
+{
+    const int64_t vectors =
+        tconv_ceil_div(before_span(problem) + problem->w.stride * (COLUMNS - 1) + SPAN_TAPS, span_vector(problem));
+    const double spans =
+        (double)(problem->h.kernel * problem->group_out * tconv_ceil_div(problem->w.kernel, SPAN_TAPS));
+    return spans * ((double)(ROWS * vectors) * load_times(problem, (double)(problem->w.stride * COLUMNS)) +
+                    SPAN_TAPS * CACHE_LOADS);
 }
 
 /* A K-block is what a block of threads sums at once; a multiprocessor's share of all elements is one tile. */
@@ -198,18 +246,13 @@ tconv_cuda_work work_of(const tconv_layer *layer)
     const tconv_problem *problem = &layer->problem;
     const double element = (double)problem->element_size;
     const double terms = (double)(problem->h.kernel * problem->w.kernel * problem->group_out);
-    /* Lines of the cache that a warp's load touches, beside the one of neighbouring elements. */
-    const double spread = problem->layout == TCONV_NCHW ? (double)problem->w.stride * element / 4 : element / 4;
-    const double lines = spread < 1 ? 1 : spread > model::WARP ? model::WARP : spread;
-    const double elements = THREADS * ROWS;
+    const int64_t columns = columns_of(layer);
+    const double elements = (double)(THREADS * ROWS * columns);
     tconv_cuda_work work = model::begin_work(layer);
-    work.k_blocks = items_of(problem) / THREADS / layer->target.multiprocessors;
+    work.k_blocks = items_of(problem, columns) / THREADS / layer->target.multiprocessors;
     work.k_blocks = work.k_blocks < 1 ? 1 : work.k_blocks;
     work.ffma = elements * terms * (problem->dtype == TCONV_F64 ? 2 : 1);
-    const double vector = (double)vector_of(problem);
-    work.loads = THREADS / model::WARP * terms *
-                 (ROWS / vector * (CACHE_LOADS + LINE_LOADS * (lines - 1)) + CACHE_LOADS) *
-                 (problem->layout == TCONV_NHWC ? PIXEL_TIMES : 1);
+    work.loads = THREADS / model::WARP * (columns > 1 ? span_loads(problem) : tap_loads(problem));
     work.stores = elements / model::WARP * work.k_blocks;
     work.store_warps = THREADS / model::WARP;
     work.sectors = elements * element / model::SECTOR_BYTES * work.k_blocks;
@@ -217,8 +260,18 @@ tconv_cuda_work work_of(const tconv_layer *layer)
     return work;
 }
 
-void describe_layer(const tconv_problem *problem, plan *made)
+/* Describes the launch of threads of so many columns. */
+launch_grid describe_items(const tconv_problem *problem, int columns, int vector, parameters *of)
 {
+    of->items = (int)items_of(problem, columns);
+    of->column_count = divisor_of((int)tconv_ceil_div(problem->w.in, columns));
+    return {columns > 1 ? spans_kernel_of(problem) : kernel_of(problem, vector),
+            tconv_min(tconv_ceil_div(of->items, THREADS), MAX_BLOCKS), THREADS, 0, false};
+}
+
+void describe_layer(const tconv_layer *layer, plan *made)
+{
+    const tconv_problem *problem = &layer->problem;
     parameters *of = &made->parameters;
     of->dst_strides = problem->dst;
     of->src_strides = problem->src;
@@ -229,13 +282,11 @@ void describe_layer(const tconv_problem *problem, plan *made)
     of->rows = axis_of(&problem->h);
     of->columns = axis_of(&problem->w);
     of->group_out = (int)problem->group_out;
-    of->items = (int)items_of(problem);
     made->vector = (int)vector_of(problem);
+    made->columns = (int)columns_of(layer);
     of->row_groups = divisor_of((int)tconv_ceil_div(problem->h.in, ROWS));
-    of->column_count = divisor_of((int)problem->w.in);
     of->channels = divisor_of((int)problem->in_channels);
-    made->grid = {kernel_of(problem, made->vector), tconv_min(tconv_ceil_div(of->items, THREADS), MAX_BLOCKS), THREADS,
-                  0, false};
+    made->grid = describe_items(problem, made->columns, made->vector, of);
 }
 
 tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *planned, tconv_issue *issue)
@@ -244,7 +295,7 @@ tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *plann
     const char *why = refusal(problem);
     if (why != NULL)
         return tconv_decline(issue, "%s", why);
-    describe_layer(problem, static_cast<plan *>(to));
+    describe_layer(layer, static_cast<plan *>(to));
     planned->sizes.packed =
         (size_t)(problem->h.kernel * problem->w.kernel * problem->out_channels) * problem->element_size;
     planned->sizes.execute_packs = planned->sizes.reads_unpacked = problem->layout == TCONV_NCHW;
@@ -264,11 +315,17 @@ tconv_status pack(const tconv_layer *layer, const void *, const void *weights, v
 tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arguments *arguments, tconv_issue *issue)
 {
     const plan *made = static_cast<const plan *>(from);
-    const tconv_weight_strides *weight = &layer->problem.weight;
+    const tconv_problem *problem = &layer->problem;
+    const tconv_weight_strides *weight = &problem->weight;
     parameters of = made->parameters;
     launch_grid grid = made->grid;
-    if ((uintptr_t)arguments->dst % ((size_t)made->vector * layer->problem.element_size) != 0)
-        grid.kernel = kernel_of(&layer->problem, 1);
+    const size_t element = problem->element_size;
+    const size_t vector = made->columns > 1 ? (size_t)span_vector(problem) : (size_t)made->vector;
+    if ((uintptr_t)arguments->dst % (vector * element) != 0)
+        grid = describe_items(problem, 1, 1, &of);
+    of.stores_vectors = problem->src.w == 1 && problem->w.in % COLUMNS == 0 &&
+                        tconv_rows_begin_at_multiples(&problem->src, COLUMNS) &&
+                        (uintptr_t)arguments->src % tconv_min(COLUMNS * element, model::VECTOR_BYTES) == 0;
     of.dst = arguments->dst;
     of.src = arguments->src;
     of.weights = arguments->packed;
@@ -289,7 +346,7 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
 void describe(const tconv_layer *layer, const void *from, char *text, size_t capacity)
 {
     const plan *made = static_cast<const plan *>(from);
-    snprintf(text, capacity, "rows=%d vector=%d blocks=%lld weights=%s", ROWS, made->vector,
+    snprintf(text, capacity, "rows=%d columns=%d vector=%d blocks=%lld weights=%s", ROWS, made->columns, made->vector,
              (long long)made->grid.blocks, layer->problem.layout == TCONV_NCHW ? "as_they_lie" : "packed");
 }
 

@@ -371,6 +371,8 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
     parameters.bias_outputs = made->bias_outputs;
     parameters.bias_channels = (int)layer->problem.out_channels;
     parameters.by_tma = parameters.by_tma && make_map(&made->src, parameters.src, &map);
+    parameters.gathers_pairs =
+        parameters.gathers_pairs && (uintptr_t)arguments->src % (2 * layer->problem.element_size) == 0;
     parameters.store_vectors = made->vector_bytes > 0 && (uintptr_t)arguments->dst % made->vector_bytes == 0;
     parameters.run_vector = parameters.store_vectors ? parameters.run_vector : 1;
     if (parameters.epilogue_warps && !(parameters.by_tma && (parameters.store_vectors || !parameters.paired)))
@@ -401,7 +403,7 @@ void describe(const tconv_layer *layer, const void *from, char *text, size_t cap
              modes[plan->mode], MMA_M, plan->config.N, of->m_tiles * MMA_M, of->block_n, of->tile_images, of->tile_rows,
              of->tile_columns, of->k_block_channels, of->b_stages, of->a_stages,
              of->src_transposed ? "transposed"
-             : !of->by_tma      ? "gathered"
+             : !of->by_tma      ? of->gathers_pairs ? "gathered_in_pairs" : "gathered"
              : of->raw_stages   ? "raw_stages"
                                 : "tma",
              of->im2col    ? " im2col=1"

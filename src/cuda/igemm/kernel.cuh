@@ -4,9 +4,10 @@
  * It is persistent: each thread block of 16 warps takes block tiles until none is left. Two consumer warpgroups
  * multiply (mainloop.cuh). Of the other eight warps one issues TMA of src (B stages), one bulk copies of weights (A
  * stages), and two find where positions go in dst (offsets.cuh). Four loader warps do what the layer needs: they split
- * f32 in place, gather src where TMA cannot read it, or transpose raw stages (load.cuh); else they are epilogue warps,
- * which store a tile while the next one is multiplied (epilogue_warps.cuh). A pixel of a B stage is 32 to 128 bytes of
- * channels, K-major and swizzled, as TMA brings NHWC. A tap is an offset into the B stage, or has a stage of its own.
+ * f32 in place or transpose raw stages (load.cuh), or gather src where TMA cannot read it (gather.cuh); else they are
+ * epilogue warps, which store a tile while the next one is multiplied (epilogue_warps.cuh). A pixel of a B stage is 32 to
+ * 128 bytes of channels, K-major and swizzled, as TMA brings NHWC. A tap is an offset into the B stage, or has a stage of
+ * its own.
  *
  * Numeric order: phases of src where tiles sum over them, K-blocks of channels, taps by rows, then channels, as the
  * layer alone decides. In strict f32 each factor is split, x = big + small, and small * big + big * small + big * big of
@@ -19,7 +20,7 @@
 #include "../gemm/kernel.cuh"
 #include "../ptx/dependent_launch.cuh"
 #include "epilogue_warps.cuh"
-#include "load.cuh"
+#include "gather.cuh"
 #include "mainloop.cuh"
 #include "offsets.cuh"
 

@@ -1,5 +1,5 @@
 /* The producers of the implicit GEMM: TMA of src into B stages or raw stages, bulk copies of weights into A stages, and
- * loader warps, which split f32 in place, transpose raw stages, or gather src where TMA cannot read it. */
+ * loader warps, which split f32 in place or transpose raw stages (gather.cuh: or gather src). */
 #ifndef TCONV_CUDA_IGEMM_LOAD_CUH
 #define TCONV_CUDA_IGEMM_LOAD_CUH
 
@@ -288,90 +288,6 @@ __device__ __forceinline__ void write_vectors(uint32_t to, uint32_t swizzle, int
 
 /* The vectors that a thread writes at once. */
 template <class Mode> constexpr int VECTORS_AT_ONCE = Mode::STRICT ? 2 : 16 / core_rows<Mode>::CHANNELS;
-
-/* Gathers a B stage of pixels whose channels lie apart: neighbouring lanes take neighbouring pixels. `src` is at the
- * K-block's first channel of the first pixel, `left` the channels from there on. */
-template <class Mode>
-__device__ __forceinline__ void gather_pixels(const parameters &layer, const shared_layout &shared,
-                                              const stage_origin &origin, const typename Mode::Element *src, int left,
-                                              uint32_t buffer, int thread)
-{
-    constexpr int LEAST = MMA_K_BYTES / CORE_ROW_BYTES, COUNT = VECTORS_AT_ONCE<Mode>;
-    const int vectors = layer.pixel_bytes / CORE_ROW_BYTES;
-#pragma unroll 1
-    for (int pixel = thread; pixel < layer.stage_pixels; pixel += LOADER_WARPS * WARP) {
-        const pixel_coordinates at = find_pixel(layer, shared, origin, pixel);
-        const int channels = at.exists(layer) ? left : 0;
-        const typename Mode::Element *from =
-            src + at.image * layer.from.n + at.row * layer.from.h + at.column * layer.from.w;
-        const uint32_t swizzle = swizzle_of(layer, pixel), to = buffer + pixel * layer.pixel_bytes;
-        int vector = 0, channel = 0;
-        const auto load = [&](int) {
-            const uint32_t bits = load_element(from, channel++ < channels);
-            from += layer.from.c;
-            return bits;
-        };
-#pragma unroll 1
-        for (; vector + COUNT <= vectors; vector += COUNT)
-            write_vectors<Mode, COUNT>(to, swizzle, vector, layer.plane_bytes, load);
-        if (vector < vectors)
-            write_vectors<Mode, LEAST>(to, swizzle, vector, layer.plane_bytes, load);
-    }
-}
-
-/* Gathers a B stage of pixels whose channels are neighbours: neighbouring lanes take neighbouring vectors of a
- * pixel. */
-template <class Mode>
-__device__ __forceinline__ void gather_vectors(const parameters &layer, const shared_layout &shared,
-                                               const stage_origin &origin, const typename Mode::Element *src, int left,
-                                               uint32_t buffer, int thread)
-{
-    using Vector = core_rows<Mode>;
-    constexpr int COUNT = VECTORS_AT_ONCE<Mode>, STEP = LOADER_WARPS * WARP;
-    const int vectors = layer.pixel_bytes / CORE_ROW_BYTES, vectors_log2 = 31 - __clz(vectors),
-              all = layer.stage_pixels * vectors;
-#pragma unroll 1
-    for (int number = thread; number < all; number += COUNT * STEP) {
-        uint32_t words[COUNT][Vector::CHANNELS];
-#pragma unroll
-        for (int q = 0; q < COUNT; q++) {
-            const int pixel = min((number + q * STEP) >> vectors_log2, layer.stage_pixels - 1);
-            const int first = ((number + q * STEP) & (vectors - 1)) * Vector::CHANNELS;
-            const pixel_coordinates at = find_pixel(layer, shared, origin, pixel);
-            const int channels = at.exists(layer) ? left - first : 0;
-            const typename Mode::Element *from =
-                src + at.image * layer.from.n + at.row * layer.from.h + at.column * layer.from.w + first;
-#pragma unroll
-            for (int c = 0; c < Vector::CHANNELS; c++)
-                words[q][c] = load_element(from + c, c < channels);
-        }
-#pragma unroll
-        for (int q = 0; q < COUNT; q++) {
-            const int pixel = (number + q * STEP) >> vectors_log2, vector = (number + q * STEP) & (vectors - 1);
-            if (pixel < layer.stage_pixels)
-                Vector::store_pixel(words[q],
-                                    buffer + pixel * layer.pixel_bytes +
-                                        ((vector * CORE_ROW_BYTES) ^ swizzle_of(layer, pixel)),
-                                    layer.plane_bytes);
-        }
-    }
-}
-
-/* Fills B stages from src itself. */
-template <class Mode>
-__device__ __forceinline__ void gather(const parameters &layer, const shared_layout &shared, int thread)
-{
-    fill_coordinates(layer, shared, thread);
-    named_barrier_sync<LOADER_WARPS * WARP>(); /* gather_vectors reads others' coordinates */
-    fill_b_stages(layer, shared, [&](const stage_walk &stage, const stage_origin &origin) {
-        const auto *src = static_cast<const typename Mode::Element *>(layer.src) + origin.channel * layer.from.c;
-        if (layer.from.c == 1)
-            gather_vectors<Mode>(layer, shared, origin, src, origin.left, stage.buffer(), thread);
-        else
-            gather_pixels<Mode>(layer, shared, origin, src, origin.left, stage.buffer(), thread);
-        stage.signal_written(thread % WARP);
-    });
-}
 
 /* Fills B stages from raw stages: those of all taps of a K-block from the same one. A pixel has `parts` threads, each
  * for as large a part of the channels. */

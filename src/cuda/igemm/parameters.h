@@ -95,6 +95,7 @@ struct parameters {
     tconv_strides to;   /* strides of dst, in elements */
 
     bool by_tma;            /* TMA reads src; else the loader warps gather it */
+    bool gathers_pairs;     /* of columns, the first of which is even: they lie in aligned pairs of src */
     bool per_tap;           /* a B stage has the input of one tap */
     bool im2col;            /* likewise, of positions that follow one another from row to row and image to image */
     bool src_transposed;    /* src is transposed to NHWC in the workspace, by the launch that packs the weights */

@@ -199,6 +199,14 @@ double mean_tile_taps(const parameters *of, int multiprocessors)
     return (double)sum / (double)tiles;
 }
 
+/* Whether two neighbouring columns of src can be loaded at once, where loader warps have registers for them. */
+bool has_column_pairs(const layer_plan *plan)
+{
+    const parameters *of = &plan->parameters;
+    return plan->mode != MODE_STRICT && !of->by_tma && !of->src_channels_last && of->from.w == 1 &&
+           of->src_column_stride == 1 && (of->from.n | of->from.c | of->from.h | of->in_columns) % 2 == 0;
+}
+
 } // namespace
 
 bool is_transposed_before(const tconv_layer *layer)
@@ -296,6 +304,7 @@ void describe_layer(const tconv_layer *layer, bool src_transposed, layer_plan *p
     to->column_stride = of_src ? 1 : (int)layer->columns.stride;
     to->src_row_stride = of_src ? (int)layer->rows.stride : 1;
     to->src_column_stride = of_src ? (int)layer->columns.stride : 1;
+    to->gathers_pairs = has_column_pairs(plan);
     describe_axis(&layer->rows, of_src, to->rows);
     describe_axis(&layer->columns, of_src, to->columns);
     to->column_taps = (int)taps_of(to->columns, to->column_phases);

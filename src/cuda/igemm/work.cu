@@ -19,6 +19,7 @@ constexpr double M_TILE_CYCLES = 289; /* the same for each M tile */
 constexpr double RUN_STORES =
     1.5; /* as long a store of a run takes as another: it is put together of single elements */
 constexpr double COMPENSATED_ADDS = 17; /* instructions of an addition with compensation, to one of a plain addition */
+constexpr double PAIRS_TIMES = 0.7;     /* as long gathering takes where pairs of columns are loaded */
 constexpr int EPILOGUE_WARPS = 4;       /* that store while others multiply */
 constexpr int CONSUMER_WARPS = WARPGROUPS * WARPGROUP_WARPS;
 
@@ -42,7 +43,7 @@ void count_main_loop(const layer_plan *plan, tconv_cuda_work *work)
     work->tile_cycles = TILE_CYCLES + of->m_tiles * M_TILE_CYCLES;
     work->transpose_bytes = transposes ? pixels_bytes : 0;
     work->split_bytes = strict && !transposes ? pixels_bytes : 0;
-    work->gather_bytes = gathers ? pixels_bytes : 0;
+    work->gather_bytes = gathers ? pixels_bytes * (of->gathers_pairs ? PAIRS_TIMES : 1) : 0;
     work->box_bytes = gathers ? 0 : of->src_channels_last ? pixels_bytes : of->raw_stage_bytes / taps;
     work->weight_bytes = of->a_tile_bytes;
 }
