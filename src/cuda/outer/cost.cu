@@ -35,6 +35,8 @@ constexpr double ELEMENT_CYCLES = 16;      /* of 32 elements, or units of lines 
 constexpr double HALF_ELEMENT_CYCLES = 16; /* of 32 of 16 bits */
 constexpr double HALF_UNIT_CYCLES = 32;    /* of 32 units of lines of 16 bits */
 constexpr double HALF_LINES_PART = 0.64;   /* of the tensor cores' rate that lines of 16 bits reach */
+constexpr double TURNED_PASSES = 3;        /* times that src passes that way where it goes through registers */
+constexpr double COPIED_PASSES = 2;        /* and the gradient of dst by vectors that lanes copy */
 constexpr double TILE_CYCLES = 150;        /* of a K-tile, beside that */
 
 /* And in strict f32: */
@@ -89,11 +91,16 @@ double warpgroup_cycles(const tconv_layer *layer, const planned_layer *plan, int
     const double src = pixels * channels,
                  dst = lines ? (double)(p->stage_bytes - p->src_bytes) / size : (double)slots * chunk;
     const double l2 = (src * sector_part(&layer->problem, plan, 1) +
-                       dst * (lines ? 1 : sector_part(&layer->problem, plan, p->columns.stride))) *
+                       dst * (lines ? 1.0 / p->sharers : sector_part(&layer->problem, plan, p->columns.stride))) *
                       size / WARPGROUP_L2_BYTES;
+    const bool tf32_vectors = plan->mode == MODE_TF32 && plan->reading == CHANNELS;
     const double shared = (mmas * (MMA_A_BYTES * (lines ? line_loads(p, size == 2) : 1) +
                                    channels * MMA_K_BYTES * (strict ? STRICT_PRODUCTS : 1)) +
-                           (src * (strict ? SPLIT_PLANES : 1) + dst) * size) /
+                           (src * (strict         ? SPLIT_PLANES
+                                   : tf32_vectors ? TURNED_PASSES
+                                                  : 1) +
+                            dst * (tf32_vectors && p->box_bytes == 0 ? COPIED_PASSES : 1)) *
+                               size) /
                           SHARED_BYTES;
     const double of_vectors = size / model::VECTOR_BYTES / LANES * VECTOR_CYCLES,
                  of_elements = (size == 2 ? HALF_ELEMENT_CYCLES : ELEMENT_CYCLES) / LANES;
