@@ -33,6 +33,8 @@ constexpr double UNIT_CYCLES = 29;         /* of 32 units of a channel that are 
 constexpr double TRANSPOSED_CYCLES = 3.6;  /* and of 32 elements of them */
 constexpr double ELEMENT_CYCLES = 16;      /* of 32 elements, or units of lines */
 constexpr double HALF_ELEMENT_CYCLES = 16; /* of 32 of 16 bits */
+constexpr double TURNED_PASSES = 3;        /* times that src passes that way where it goes through registers */
+constexpr double COPIED_PASSES = 2;        /* and the gradient of dst by vectors that lanes copy */
 constexpr double TILE_CYCLES = 150;        /* of a K-tile, beside that */
 
 /* And in strict f32: */
@@ -85,11 +87,16 @@ double warpgroup_cycles(const tconv_layer *layer, const planned_layer *plan, int
                  dst = lines ? (double)(p->stage_bytes - p->src_bytes) / size : (double)slots * chunk;
     const double read = rows ? (double)units * chunk * p->dst_unit : dst;
     const double l2 = (src * sector_part(&layer->problem, plan, 1) +
-                       read * (lines ? 1 : sector_part(&layer->problem, plan, p->columns.stride))) *
+                       read * (lines ? 1.0 / p->sharers : sector_part(&layer->problem, plan, p->columns.stride))) *
                       size / WARPGROUP_L2_BYTES;
+    const bool tf32_vectors = plan->mode == MODE_TF32 && plan->reading == CHANNELS;
     const double shared = (mmas * (MMA_A_BYTES * (lines ? line_loads(p, size == 2) : 1) +
                                    channels * MMA_K_BYTES * (strict ? STRICT_PRODUCTS : 1)) +
-                           (src * (strict ? SPLIT_PLANES : 1) + dst) * size) /
+                           (src * (strict         ? SPLIT_PLANES
+                                   : tf32_vectors ? TURNED_PASSES
+                                                  : 1) +
+                            dst * (tf32_vectors && p->box_bytes == 0 ? COPIED_PASSES : 1)) *
+                               size) /
                           SHARED_BYTES;
     const double of_vectors = size / model::VECTOR_BYTES / LANES * VECTOR_CYCLES,
                  of_elements = (size == 2 ? HALF_ELEMENT_CYCLES : ELEMENT_CYCLES) / LANES;

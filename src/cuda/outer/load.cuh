@@ -216,6 +216,19 @@ static __device__ __forceinline__ place find_slot(const parameters &p, const blo
     return at;
 }
 
+/* The number of a block's tile, and its part of the pixels. Those that share are blocks one after another. */
+struct block_work {
+    int64_t number;
+    int split;
+};
+
+static __device__ __forceinline__ block_work find_work(const parameters &p)
+{
+    const int64_t count = p.tiles.count / p.sharers, of_all = blockIdx.x / p.sharers;
+    const int64_t inner = p.tiles.chunks * p.tiles.rows.groups * p.tiles.columns.groups, number = of_all % count;
+    return {(number / inner * p.sharers + blockIdx.x % p.sharers) * inner + number % inner, (int)(of_all / count)};
+}
+
 /* What a block keeps in shared memory beside the stages. */
 struct tables {
     place *inputs, *slots;

@@ -72,7 +72,10 @@ tconv_status launch_products(const tconv_layer *layer, const planned_layer *made
     p->lines.src_vectors = p->lines.src_vectors && src_aligned;
     if (p->lines.src_box_pixels > 0 && !encode_tensor_map(&of_src, &maps.src))
         p->lines.src_box_pixels = 0;
-    const launch_grid grid = {made->kernel.functions[reading], made->blocks, made->threads, shared_bytes_of(p), false};
+    if (p->box_bytes == 0)
+        p->sharers = 1;
+    const launch_grid grid = {made->kernel.functions[reading], made->blocks, made->threads, shared_bytes_of(p), false,
+                              p->sharers > 1 ? p->sharers : 0};
     void *arguments[] = {p, &maps};
     const tconv_status status = allow_shared(grid.kernel, layer->target.shared_bytes, issue);
     return status == TCONV_SUCCESS ? launch_kernel(&grid, arguments, stream, issue) : status;
@@ -122,15 +125,15 @@ void describe(const tconv_layer *, const void *from, char *text, size_t capacity
     const parameters *p = &made->parameters;
     snprintf(text, capacity,
              "by=%s reads=%s block_tile=%dx%lld tile=%dx%d taps=%dx%d chunk=%lld k_tile=%dx%dx%d k_tiles=%d stages=%d "
-             "stage_bytes=%d splits=%d blocks=%lld resident=%d parts=%lld writes=%s cycles=%.0f",
+             "stage_bytes=%d splits=%d blocks=%lld sharers=%d resident=%d parts=%lld writes=%s cycles=%.0f",
              made->kernel.by_boxes        ? "boxes"
              : made->kernel.by_warpgroups ? "wgmma"
                                           : "mma",
              readings[made->reading], p->tiles.block_m, (long long)p->tiles.block_n, made->kernel.channels,
              made->kernel.pairs, p->tiles.rows.group_taps, p->tiles.columns.group_taps, (long long)p->tiles.chunk,
              1 << p->images_log2, 1 << p->rows.tile_log2, 1 << p->columns.tile_log2, p->k_tiles, p->stages,
-             p->stage_bytes, p->splits, (long long)made->blocks, made->resident, (long long)parts_of(made->copies),
-             made->writes_weights ? "weights" : "slices", made->cycles);
+             p->stage_bytes, p->splits, (long long)made->blocks, p->sharers, made->resident,
+             (long long)parts_of(made->copies), made->writes_weights ? "weights" : "slices", made->cycles);
 }
 
 } // namespace

@@ -49,13 +49,14 @@ struct tile_axis {
 /* Slots as lines of outputs: a line has all columns of a row, for all taps of a group of columns. Where K-tiles lie in shared
  * memory line by line, for each channel one, residues are those of rows alone. */
 struct line_slots {
-    int channels;       /* of a line: 1, or all of the layer, whose outputs lie beside each other */
-    int length;         /* elements of a line, what pads it included */
-    int unit;           /* elements of lines that are copied at once, where TMA brings none */
-    int residue_bytes;  /* from a residue to the next */
-    int twins;          /* rows of M that follow one another and are taps of neighbouring columns */
-    int src_box_pixels; /* TMA brings src so many columns at a time; 0: it brings none */
-    bool src_vectors;   /* 16 bytes of channels of src are read at once */
+    int channels;        /* of a line: 1, or all of the layer, whose outputs lie beside each other */
+    int length;          /* elements of a line, what pads it included */
+    int unit;            /* elements of lines that are copied at once, where TMA brings none */
+    int residue_bytes;   /* from a residue to the next */
+    int twins;           /* rows of M that follow one another and are taps of neighbouring columns */
+    int src_box_pixels;  /* TMA brings src so many columns at a time; 0: it brings none */
+    int src_row_columns; /* of src's rows, of which TMA takes several as one; 0: it does not */
+    bool src_vectors;    /* 16 bytes of channels of src are read at once */
 };
 
 /* The gradient of weights, where a block writes its sums to it. */
@@ -75,6 +76,8 @@ struct parameters {
     tile_axis rows, columns;
     int images, images_log2, image_tiles; /* images_log2: images of a K-tile */
     int k_tiles, splits;
+    int sharers; /* blocks of a cluster, which are neighbours along the input channels: TMA brings them the gradient of dst
+                    at once; 1: there is no cluster */
     int warps_m;
     int k_pixels;             /* of a K-tile */
     int src_pitch, dst_pitch; /* bytes from a pixel (slot; LINES: channel) to the next in shared memory */

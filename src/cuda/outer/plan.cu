@@ -27,6 +27,7 @@ constexpr int TABLE_PIXEL = 20, TABLE_SLOT = 16, TABLE_UNIT = 24; /* bytes of a 
 constexpr int64_t FLUSH_TERMS = 8192; /* that the tensor cores sum: they lose about 7e-9 of a sum with each */
 constexpr int64_t STRICT_TERMS = (int64_t)STRICT_SEGMENT * STRICT_STEPS * 8; /* the same in 3xTF32 by wgmma */
 constexpr int64_t COPIES_BYTES = (int64_t)44 << 20;                          /* of a part, beside COPIED_SLICES_BYTES */
+constexpr int MOST_SHARERS = 2, SHARERS_STAGES = 4; /* blocks of a cluster, and the stages that it takes */
 constexpr int64_t MAX_EXTENT = (int64_t)1 << 28;
 constexpr int64_t MAX_OFFSET = 32000; /* outputs from a K-tile's first: they are kept in 16 bits */
 
@@ -242,6 +243,16 @@ bool choose_stages(const tconv_layer *layer, planned_layer *plan)
     return false;
 }
 
+/* Whether blocks that are neighbours along the input channels are to share the gradient of dst. They wait for each other: it
+ * takes stages to hide that, and where src goes through registers it costs more than it saves. */
+bool can_share(const planned_layer *plan)
+{
+    const parameters *p = &plan->parameters;
+    return plan->kernel.by_warpgroups && plan->mode == MODE_TF32 && p->box_bytes > 0 &&
+           p->tiles.m_tiles % MOST_SHARERS == 0 && p->stages >= SHARERS_STAGES && plan->reading == LINES &&
+           p->lines.src_box_pixels > 0;
+}
+
 /* Makes the plan of a candidate, in which layer-wide fields are set; false where it does not fit. */
 bool make(const tconv_layer *layer, const candidate *of, planned_layer *plan)
 {
@@ -294,6 +305,7 @@ bool make(const tconv_layer *layer, const candidate *of, planned_layer *plan)
         return false;
     p->weights = {NULL, problem->weight, problem->weight.out == 1, problem->desc.accumulate != 0,
                   (int)(tiles->block_n + tiles->block_n / LANES) | 1};
+    p->sharers = can_share(plan) ? MOST_SHARERS : 1;
     choose_splits(layer, plan,
                   by_boxes        ? box_cycles(plan, slots)
                   : by_warpgroups ? warpgroup_cycles(layer, plan, slots, units)
@@ -399,6 +411,7 @@ planned_layer begin(const tconv_layer *layer)
     p->src_strides = problem->src;
     p->dst_strides = problem->dst;
     p->images = (int)problem->batch;
+    p->sharers = 1;
     p->tiles.groups = problem->groups;
     p->tiles.group_in = problem->group_in;
     p->tiles.group_out = problem->group_out;

@@ -55,18 +55,28 @@ tensor_map_recipe recipe_of(const tconv_problem *problem, const tconv_strides *s
     return map;
 }
 
-/* src, of channels that are as far apart as planes: whose boxes are the operand. */
+/* src, of channels that are as far apart as planes: whose boxes are the operand. Whole rows that lie beside each other are one:
+ * TMA takes as long for a short row as for one of 128 bytes. */
 void describe_src(const tconv_layer *layer, planned_layer *plan)
 {
     const tconv_problem *problem = &layer->problem;
     parameters *p = &plan->parameters;
-    const int columns = 1 << p->columns.tile_log2, size = (int)problem->element_size;
+    const int size = (int)problem->element_size;
+    int columns = 1 << p->columns.tile_log2;
+    const bool whole = size == 4 && problem->w.in == columns && problem->src.h == columns; /* 16 bits: not timed */
+    p->lines.src_row_columns = whole ? columns : 0;
+    if (p->lines.src_row_columns > 0) {
+        columns <<= p->rows.tile_log2;
+        plan->src = recipe_of(problem, &problem->src, problem->w.in * problem->h.in, problem->in_channels, 1);
+        plan->src.strides[1] = plan->src.strides[0]; /* is not used */
+    } else {
+        plan->src = recipe_of(problem, &problem->src, problem->w.in, problem->in_channels, problem->h.in);
+    }
     const int bytes = columns * size < ROW_BYTES ? columns * size : ROW_BYTES;
-    plan->src = recipe_of(problem, &problem->src, problem->w.in, problem->in_channels, problem->h.in);
     plan->src.rounds = plan->mode == MODE_TF32;
     plan->src.box[0] = (cuuint32_t)(bytes / size);
     plan->src.box[1] = (cuuint32_t)p->tiles.block_m;
-    plan->src.box[2] = (cuuint32_t)1 << p->rows.tile_log2;
+    plan->src.box[2] = p->lines.src_row_columns > 0 ? 1 : (cuuint32_t)1 << p->rows.tile_log2;
     plan->src.box[3] = (cuuint32_t)1 << p->images_log2;
     plan->src.swizzle = bytes == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
                         : bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B

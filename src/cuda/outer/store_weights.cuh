@@ -58,7 +58,7 @@ constexpr int WEIGHT_ROW = 128; /* pairs that threads have side by side: tiles h
 /* Writes the weights of a block's tile, whose sums lie channel by channel, in whole warps. */
 template <class Element> __device__ __forceinline__ void write_weights(const parameters &p, crew by, const float *sums)
 {
-    int64_t number = blockIdx.x % p.tiles.count;
+    int64_t number = find_work(p).number;
     asm volatile("" : "+l"(number)); /* or the block's tile is kept in registers through the main loop */
     const tile_at tile = find_tile(p.tiles, number);
     const int64_t first = tile.m_tile * p.tiles.block_m, input = tile.group * p.tiles.group_in + first;

@@ -249,6 +249,16 @@ __device__ __forceinline__ void store_pairs(const float (&sums)[N / 2], float *t
     }
 }
 
+/* Tells for the warp that it has read a stage, in all blocks whose producers write it. */
+__device__ __forceinline__ void signal_sharers(const parameters &p, uint32_t empty, int lane)
+{
+    if (p.sharers == 1)
+        signal_for_warp(empty, lane);
+    else if (arrives_for_warp(lane))
+        for (int rank = 0; rank < p.sharers; rank++)
+            mbarrier_arrive_remote(empty, rank);
+}
+
 /* Multiplies the stages: a step of K of all pairs in groups of MMAs, of which one is under way while the next one's fragments
  * are loaded. K-tiles are boxes whose extents are powers of two, so that where the slots of a step lie is the sum of where
  * those of its first pixel do and of what a lane's pixel adds in every step. */
@@ -346,7 +356,7 @@ __device__ __forceinline__ void consume(const parameters &p, const block_tile &b
                     wgmma_wait<1>();
                     keep_until_here(a[(s * GROUPS + first / GROUP + 1) % 2], never);
                     if (s == 0 && first == 0 && release != 0) {
-                        signal_for_warp(release, lane);
+                        signal_sharers(p, release, lane);
                         release = 0;
                     }
                 }
@@ -382,14 +392,13 @@ __global__ void TCONV_HOPPER_BOUNDS(WARPGROUP_BLOCK_THREADS)
     extern __shared__ __align__(STAGE_ALIGNMENT) char shared[]; /* the stages, the barriers and the tables */
     char *barriers = shared + p.stages * p.stage_bytes;
     const int warp = warp_of_block();
-    const int64_t number = blockIdx.x % p.tiles.count;
-    const int split = (int)(blockIdx.x / p.tiles.count);
+    const auto [number, split] = find_work(p);
     const block_tile block = find_block(p, number);
     const int first = (int)((int64_t)p.k_tiles * split / p.splits);
     const int count = (int)((int64_t)p.k_tiles * (split + 1) / p.splits) - first;
     const stage_ring ring = {shared_address(barriers), shared_address(shared), (uint32_t)p.stage_bytes, p.stages};
     if (threadIdx.x == 0) {
-        ring.init(PRODUCERS + PRODUCERS / LANES * WARP_ARRIVALS, CONSUMERS / LANES * WARP_ARRIVALS);
+        ring.init(PRODUCERS + PRODUCERS / LANES * WARP_ARRIVALS, CONSUMERS / LANES * WARP_ARRIVALS * p.sharers);
         mbarrier_init_fence();
     }
     using Element = element_of<MODE>;
@@ -405,6 +414,8 @@ __global__ void TCONV_HOPPER_BOUNDS(WARPGROUP_BLOCK_THREADS)
     if constexpr (way == ROWS)
         rows = make_row_tables(p, block, tables.end);
     __syncthreads();
+    if (p.sharers > 1)
+        cluster_sync();
     if (warp < CONSUMERS / LANES) {
         setmaxnreg_increase<CONSUMER_REGISTERS>();
         float *slice = p.slices + (split * p.tiles.count + number) * p.tiles.block_m * p.tiles.block_n;
@@ -419,6 +430,8 @@ __global__ void TCONV_HOPPER_BOUNDS(WARPGROUP_BLOCK_THREADS)
         else
             produce<MODE, N, way, ELEMENTS>(p, &maps, block, tables, rows, ring, first, count);
     }
+    if (p.sharers > 1) /* no block ends while another still arrives at its barriers */
+        cluster_sync();
 #endif
 }
 

@@ -54,23 +54,33 @@ static void look_up_overlap(void)
     driver_overlaps = cudaDriverGetVersion(&version) == cudaSuccess && version >= FIRST_OVERLAPPING;
 }
 
+/* A launch has one attribute at most: blocks of a cluster do not overlap. */
 static cudaError_t launch(const launch_grid *grid, void **arguments, cudaStream_t stream)
 {
     const dim3 blocks((unsigned int)grid->blocks), threads((unsigned int)grid->threads);
-#if CUDART_VERSION >= 12030
-    pthread_once(&overlap_looked_up, look_up_overlap);
-    if (grid->overlaps && driver_overlaps) {
-        cudaLaunchAttribute overlap = {};
-        overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        overlap.val.programmaticStreamSerializationAllowed = 1;
+    const auto launch_with = [&](cudaLaunchAttribute *attribute) {
         cudaLaunchConfig_t configuration = {};
         configuration.gridDim = blocks;
         configuration.blockDim = threads;
         configuration.dynamicSmemBytes = (size_t)grid->shared_bytes;
         configuration.stream = stream;
-        configuration.attrs = &overlap;
+        configuration.attrs = attribute;
         configuration.numAttrs = 1;
         return cudaLaunchKernelExC(&configuration, grid->kernel, arguments);
+    };
+    cudaLaunchAttribute attribute = {};
+    if (grid->cluster_blocks > 0) {
+        attribute.id = cudaLaunchAttributeClusterDimension;
+        attribute.val.clusterDim.x = (unsigned int)grid->cluster_blocks;
+        attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+        return launch_with(&attribute);
+    }
+#if CUDART_VERSION >= 12030
+    pthread_once(&overlap_looked_up, look_up_overlap);
+    if (grid->overlaps && driver_overlaps) {
+        attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attribute.val.programmaticStreamSerializationAllowed = 1;
+        return launch_with(&attribute);
     }
 #endif
     return cudaLaunchKernel(grid->kernel, blocks, threads, arguments, (size_t)grid->shared_bytes, stream);

@@ -20,6 +20,7 @@ struct launch_grid {
     /* May begin before the kernel ahead of it on the stream has ended (dependent_launch.cuh): from compute capability
      * DEPENDENT_LAUNCH_CAPABILITY on. */
     bool overlaps;
+    int cluster_blocks = 0; /* of a cluster; 0: the kernel's own */
 };
 
 /* Allows kernel so many bytes of dynamic shared memory on the current device. They are always the same for a kernel, so
