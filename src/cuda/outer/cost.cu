@@ -34,7 +34,8 @@ constexpr double TRANSPOSED_CYCLES = 3.6;  /* and of 32 elements of them */
 constexpr double ELEMENT_CYCLES = 16;      /* of 32 elements, or units of lines */
 constexpr double HALF_ELEMENT_CYCLES = 16; /* of 32 of 16 bits */
 constexpr double HALF_UNIT_CYCLES = 32;    /* of 32 units of lines of 16 bits */
-constexpr double HALF_LINES_PART = 0.64;   /* of the tensor cores' rate that lines of 16 bits reach */
+constexpr double HALF_LINES = 1.5;         /* times as long as the longest part takes by lines of 16 bits */
+constexpr double TMA_ROW_CYCLES = 1.5;     /* of a row of a box, of 16 bits */
 constexpr double TURNED_PASSES = 3;        /* times that src passes that way where it goes through registers */
 constexpr double COPIED_PASSES = 2;        /* and the gradient of dst by vectors that lanes copy */
 constexpr double TILE_CYCLES = 150;        /* of a K-tile, beside that */
@@ -67,6 +68,14 @@ double line_loads(const parameters *of, bool half)
     return (double)(power < 8 ? power : 8) / of->lines.twins * (half ? 2 : 1);
 }
 
+/* Rows of the boxes by which TMA brings a K-tile's lines and src, of so many elements each. */
+double line_box_rows(const planned_layer *plan, double src, double dst)
+{
+    const parameters *p = &plan->parameters;
+    return (p->lines.src_box_pixels > 0 ? src / p->lines.src_box_pixels : 0) +
+           (p->box_bytes > 0 ? dst / p->lines.length / p->sharers : 0);
+}
+
 double longer_of(double one, double other)
 {
     return one > other ? one : other;
@@ -84,10 +93,7 @@ double warpgroup_cycles(const tconv_layer *layer, const planned_layer *plan, int
     const double tiles = strict ? (double)tconv_ceil_div((int64_t)existing, MMA_M) : pairs / MMA_M;
     const double steps = pixels * size / MMA_K_BYTES, mmas = steps * tiles;
     const bool lines = plan->reading == LINES, elements = plan->reading == ELEMENTS;
-    const double products = mmas * channels / 2 *
-                            (strict               ? STRICT_PRODUCTS / STRICT_WGMMA_PART
-                             : lines && size == 2 ? 1 / HALF_LINES_PART
-                                                  : 1 / WGMMA_PART);
+    const double products = mmas * channels / 2 * (strict ? STRICT_PRODUCTS / STRICT_WGMMA_PART : 1 / WGMMA_PART);
     const double src = pixels * channels,
                  dst = lines ? (double)(p->stage_bytes - p->src_bytes) / size : (double)slots * chunk;
     const double l2 = (src * sector_part(&layer->problem, plan, 1) +
@@ -115,7 +121,10 @@ double warpgroup_cycles(const tconv_layer *layer, const planned_layer *plan, int
                               : lines ? dst / p->lines.unit * (size == 2 ? HALF_UNIT_CYCLES / LANES : of_elements)
                               : plan->reading == CHANNELS ? dst * of_vectors
                                                           : dst * of_elements;
-    return longer_of(longer_of(products, shared), longer_of(l2, copies_src + copies_dst)) + TILE_CYCLES;
+    const double longest = longer_of(longer_of(products, shared), longer_of(l2, copies_src + copies_dst));
+    return (lines && size == 2 ? longer_of(longest, line_box_rows(plan, src, dst) * TMA_ROW_CYCLES) * HALF_LINES
+                               : longest) +
+           TILE_CYCLES;
 }
 
 double box_cycles(const planned_layer *plan, int64_t slots)
