@@ -76,7 +76,8 @@ static void run_share(void *argument, int index)
     char *scratch = shared->scratch + index * plan->thread_bytes;
     tconv_cpu_correlation_task task = {.job = job, .strip = scratch, .sums = scratch + plan->strip_bytes};
     task.levels = (char *)task.sums + plan->sums_bytes;
-    task.to = (int64_t *)(void *)((char *)task.levels + plan->levels_bytes);
+    task.stage = (char *)task.levels + plan->levels_bytes;
+    task.to = (int64_t *)(void *)((char *)task.stage + plan->stage_bytes);
     task.at = (int32_t *)(void *)((char *)task.to + plan->to_bytes);
     task.runs = (tconv_cpu_correlation_run *)(void *)((char *)task.at + plan->at_bytes);
     task.splits = (tconv_cpu_split_run *)(void *)((char *)task.runs + plan->runs_bytes);
@@ -88,6 +89,7 @@ static void run_share(void *argument, int index)
         place_task(&task, taken);
         run_task(&task);
     }
+    plan->kernels->finish(); /* orders the streamed results */
 }
 
 typedef struct correlation {

@@ -7,6 +7,7 @@
 
 #include "../core/alloc.h"
 #include "../core/checked.h"
+#include "tuning.h"
 
 /* Percent of the second-level cache for the strip: beside it weights stream in and results stream out. It is that of
  * cpu_pixels. */
@@ -410,8 +411,9 @@ static tconv_status plan_memory(tconv_cpu_correlation_plan *plan, tconv_issue *i
     tconv_cpu_align_size(plan->planes, (int64_t)sizeof(tconv_cpu_correlation_run), &plan->runs_bytes);
     tconv_cpu_align_size(plan->planes, (int64_t)sizeof(tconv_cpu_split_run), &plan->splits_bytes);
     tconv_cpu_align_size(plan->rows.taps, (int64_t)sizeof(tconv_cpu_correlation_lines), &plan->lines_bytes);
-    plan->thread_bytes = plan->strip_bytes + plan->sums_bytes + plan->levels_bytes + plan->to_bytes + plan->at_bytes +
-                         plan->runs_bytes + plan->splits_bytes + plan->lines_bytes;
+    tconv_cpu_align_size(plan->stream ? positions_of(plan) + plan->lanes : 0, plan->real_size, &plan->stage_bytes);
+    plan->thread_bytes = plan->strip_bytes + plan->sums_bytes + plan->levels_bytes + plan->stage_bytes +
+                         plan->to_bytes + plan->at_bytes + plan->runs_bytes + plan->splits_bytes + plan->lines_bytes;
     const tconv_cpu_filters filters = {.row_taps = plan->rows.taps,
                                        .column_taps = plan->columns.taps,
                                        .groups = plan->all_groups,
@@ -456,6 +458,16 @@ static void plan_vectors(tconv_cpu_correlation_plan *plan, const tconv_layer *la
     plan->blocks = tconv_ceil_div(plan->group_in, plan->block_width);
 }
 
+/* Results are streamed where they go past the caches, by rows that are long enough or follow one another. */
+static bool plan_stream(const tconv_cpu_correlation_plan *plan, const tconv_layer *layer)
+{
+    const tconv_problem *problem = &layer->problem;
+    const tconv_cpu_traits *traits = tconv_cpu_find_traits(layer->target.tuning);
+    return plan->kernels->streams && problem->layout == TCONV_NCHW &&
+           tconv_cpu_leaves_caches(layer, problem->src_extent, plan->threads) &&
+           plan->taps * plan->group_out < traits->stream_terms;
+}
+
 static tconv_status make_plan(tconv_cpu_correlation_plan *plan, const tconv_layer *layer, tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
@@ -480,6 +492,7 @@ static tconv_status make_plan(tconv_cpu_correlation_plan *plan, const tconv_laye
     plan_tasks(plan, layer);
     set_pitches(plan);
     set_sums(plan);
+    plan->stream = plan_stream(plan, layer);
     return plan_memory(plan, issue);
 }
 

@@ -71,9 +71,12 @@ typedef struct tconv_cpu_correlation_plan {
     int64_t groups, task_blocks;             /* of a task */
     int64_t image_tiles, row_tiles, column_tiles, group_tasks, block_tasks, tasks;
 
-    /* Scratch, in bytes: for each thread strip, sums, levels of a microkernel's cascade, to and at of each position,
-     * runs of a line, twice, and of lines. */
-    int64_t strip_bytes, sums_bytes, levels_bytes, to_bytes, at_bytes, runs_bytes, splits_bytes, lines_bytes;
+    bool stream; /* planes: results are streamed */
+
+    /* Scratch, in bytes: for each thread strip, sums, levels of a microkernel's cascade, stage for results that are
+     * streamed, to and at of each position, runs of a line, twice, and of lines. */
+    int64_t strip_bytes, sums_bytes, levels_bytes, stage_bytes;
+    int64_t to_bytes, at_bytes, runs_bytes, splits_bytes, lines_bytes;
     int64_t thread_bytes;
     int threads;
 

@@ -20,7 +20,7 @@ typedef struct tconv_cpu_correlation_job {
 typedef struct tconv_cpu_correlation_task {
     const tconv_cpu_correlation_job *job;
     int64_t image, images, row, rows, column, columns, group, groups, block, blocks;
-    void *strip, *sums, *levels;
+    void *strip, *sums, *levels, *stage;
     int64_t *to;                     /* pixels: where each position begins in src, from the task's first */
     int32_t *at;                     /* where each position (planes: each vector) begins in the strip */
     tconv_cpu_correlation_run *runs; /* of a line of the strip */
