@@ -7,7 +7,6 @@
 
 #include "../core/alloc.h"
 #include "../core/checked.h"
-#include "tuning.h"
 
 /* Percent of the second-level cache for the strip: beside it weights stream in and results stream out. It is that of
  * cpu_pixels. */
@@ -458,14 +457,13 @@ static void plan_vectors(tconv_cpu_correlation_plan *plan, const tconv_layer *la
     plan->blocks = tconv_ceil_div(plan->group_in, plan->block_width);
 }
 
-/* Results are streamed where they go past the caches, by rows that are long enough or follow one another. */
+/* Results are streamed where they, or what is read, go past the caches: however many terms they have, as a tile's come all
+ * at once (docs/log/2026-11-26-cpu-gradients.md). */
 static bool plan_stream(const tconv_cpu_correlation_plan *plan, const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
-    const tconv_cpu_traits *traits = tconv_cpu_find_traits(layer->target.tuning);
     return plan->kernels->streams && problem->layout == TCONV_NCHW &&
-           tconv_cpu_leaves_caches(layer, problem->src_extent, plan->threads) &&
-           plan->taps * plan->group_out < traits->stream_terms;
+           tconv_cpu_leaves_caches(layer, tconv_max(problem->src_extent, problem->dst_extent), plan->threads);
 }
 
 static tconv_status make_plan(tconv_cpu_correlation_plan *plan, const tconv_layer *layer, tconv_issue *issue)
