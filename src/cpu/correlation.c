@@ -40,7 +40,24 @@ static void place_task(tconv_cpu_correlation_task *task, int64_t index)
     task->images = tconv_cpu_cut_tile(index, plan->images, task->job->layer->problem.batch, &task->image);
 }
 
-static void sum_and_store(tconv_cpu_correlation_task *task)
+/* Prefetches the strip that follows, of the next group or K-block or of another task, `next`, if it is none of the last. */
+static void look_ahead(tconv_cpu_correlation_task *task, int64_t next, int64_t group, int64_t end)
+{
+    const tconv_cpu_correlation_plan *plan = task->job->plan;
+    tconv_cpu_correlation_task following = *task;
+    if (end == plan->group_out) {
+        end = 0;
+        group++;
+    }
+    following.lines = task->lines_ahead;
+    if (group == task->group + task->groups && next < plan->tasks) {
+        place_task(&following, next);
+        group = following.group;
+    }
+    tconv_cpu_look_ahead_correlation(task, group < following.group + following.groups ? &following : NULL, group, end);
+}
+
+static void sum_and_store(tconv_cpu_correlation_task *task, int64_t next)
 {
     const tconv_cpu_correlation_plan *plan = task->job->plan;
     if (plan->pixels)
@@ -51,18 +68,21 @@ static void sum_and_store(tconv_cpu_correlation_task *task)
         for (int64_t begin = 0, end; begin < plan->group_out; begin = end) {
             end = tconv_min(plan->group_out, begin + plan->k_block);
             tconv_cpu_load_correlation(task, group, begin, end - begin);
-            if (plan->pixels)
+            if (plan->pixels) {
                 tconv_cpu_sum_pixels(task, group, begin, end);
-            else
-                tconv_cpu_sum_planes(task, group, begin, end);
+                continue;
+            }
+            look_ahead(task, next, group, end);
+            tconv_cpu_sum_planes(task, group, begin, end);
         }
 }
 
-static void run_task(tconv_cpu_correlation_task *task)
+/* next: the task that probably follows */
+static void run_task(tconv_cpu_correlation_task *task, int64_t next)
 {
     const bool border = task->job->header->has_nonfinite;
     if (!border || !task->job->layer->problem.desc.accumulate)
-        sum_and_store(task);
+        sum_and_store(task, next);
     if (border)
         tconv_cpu_correlate_border(task);
 }
@@ -82,12 +102,14 @@ static void run_share(void *argument, int index)
     task.runs = (tconv_cpu_correlation_run *)(void *)((char *)task.at + plan->at_bytes);
     task.splits = (tconv_cpu_split_run *)(void *)((char *)task.runs + plan->runs_bytes);
     task.lines = (tconv_cpu_correlation_lines *)(void *)((char *)task.splits + plan->splits_bytes);
+    task.lines_ahead = (tconv_cpu_correlation_lines *)(void *)((char *)task.lines + plan->lines_bytes);
+    task.ahead.rows = (int64_t *)(void *)((char *)task.lines_ahead + plan->lines_bytes);
     /* Whole vectors are read, beyond the last position of a row and the last channel of a depthwise pixel: their sums
      * are not stored, but they must not read what the memory held before. */
     memset(task.strip, 0, (size_t)plan->strip_bytes);
     for (int64_t taken; (taken = tconv_cpu_take_task(&shared->tasks, &index)) < plan->tasks;) {
         place_task(&task, taken);
-        run_task(&task);
+        run_task(&task, taken + 1);
     }
     plan->kernels->finish(); /* orders the streamed results */
 }

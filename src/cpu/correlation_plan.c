@@ -411,8 +411,11 @@ static tconv_status plan_memory(tconv_cpu_correlation_plan *plan, tconv_issue *i
     tconv_cpu_align_size(plan->planes, (int64_t)sizeof(tconv_cpu_split_run), &plan->splits_bytes);
     tconv_cpu_align_size(plan->rows.taps, (int64_t)sizeof(tconv_cpu_correlation_lines), &plan->lines_bytes);
     tconv_cpu_align_size(plan->stream ? positions_of(plan) + plan->lanes : 0, plan->real_size, &plan->stage_bytes);
+    tconv_cpu_align_size(plan->pixels ? 0 : lines_of(&plan->rows, plan->tile_rows) * plan->images,
+                         (int64_t)sizeof(int64_t), &plan->ahead_bytes);
     plan->thread_bytes = plan->strip_bytes + plan->sums_bytes + plan->levels_bytes + plan->stage_bytes +
-                         plan->to_bytes + plan->at_bytes + plan->runs_bytes + plan->splits_bytes + plan->lines_bytes;
+                         plan->to_bytes + plan->at_bytes + plan->runs_bytes + plan->splits_bytes +
+                         2 * plan->lines_bytes + plan->ahead_bytes;
     const tconv_cpu_filters filters = {.row_taps = plan->rows.taps,
                                        .column_taps = plan->columns.taps,
                                        .groups = plan->all_groups,

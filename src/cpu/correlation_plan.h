@@ -74,9 +74,9 @@ typedef struct tconv_cpu_correlation_plan {
     bool stream; /* planes: results are streamed */
 
     /* Scratch, in bytes: for each thread strip, sums, levels of a microkernel's cascade, stage for results that are
-     * streamed, to and at of each position, runs of a line, twice, and of lines. */
+     * streamed, to and at of each position, runs of a line, twice, and of lines, twice, rows that are prefetched. */
     int64_t strip_bytes, sums_bytes, levels_bytes, stage_bytes;
-    int64_t to_bytes, at_bytes, runs_bytes, splits_bytes, lines_bytes;
+    int64_t to_bytes, at_bytes, runs_bytes, splits_bytes, lines_bytes, ahead_bytes;
     int64_t thread_bytes;
     int threads;
 

@@ -56,7 +56,7 @@ static void store_block(const tconv_cpu_correlation_task *task, int64_t group, c
 }
 
 /* Sums all vectors of a task for a block, in parts as even as can be. */
-static void sum_block(const tconv_cpu_correlation_task *task, const tconv_cpu_correlation_block *block, void *sums,
+static void sum_block(tconv_cpu_correlation_task *task, const tconv_cpu_correlation_block *block, void *sums,
                       tconv_cpu_microtile *microtile)
 {
     const tconv_cpu_correlation_plan *plan = task->job->plan;
@@ -69,10 +69,11 @@ static void sum_block(const tconv_cpu_correlation_task *task, const tconv_cpu_co
         microtile->vectors = task->at + first;
         microtile->sums = tconv_cpu_real_at(plan->real_size, sums, first * plan->lanes);
         plan->kernels->real[plan->real].microkernels[block->count][count](microtile);
+        tconv_cpu_prefetch_correlation(&task->ahead);
     }
 }
 
-void tconv_cpu_sum_planes(const tconv_cpu_correlation_task *task, int64_t group, int64_t begin, int64_t end)
+void tconv_cpu_sum_planes(tconv_cpu_correlation_task *task, int64_t group, int64_t begin, int64_t end)
 {
     static const char nothing[1] = {0};
     static const int32_t nowhere[TCONV_CPU_SEGMENT] = {0};

@@ -114,12 +114,9 @@ static int64_t list_runs(const tconv_cpu_correlation_task *task)
     return count;
 }
 
-/* Loads a line, whose runs the task lists; row is -1 outside of the image. */
-typedef void load_line(void *loader, int64_t image, int64_t row, int64_t place);
-
-/* Loads all lines of the strip in the order in which dst has them, so that the hardware sees them coming; where taps are
- * apart, about in that order. */
-static void load_lines(const tconv_cpu_correlation_task *task, load_line *load, void *loader)
+/* In the order in which dst has them, so that the hardware sees them coming; where taps are apart, about in that order. */
+void tconv_cpu_load_correlation_lines(const tconv_cpu_correlation_task *task, tconv_cpu_load_correlation_line *load,
+                                      void *loader)
 {
     const tconv_cpu_correlation_plan *plan = task->job->plan;
     const int64_t stride = task->job->layer->rows.stride;
@@ -216,7 +213,7 @@ static void load_planes(const tconv_cpu_correlation_task *task, int64_t channel,
         loader.function = kernels->dtype[problem->dtype].load_pixels;
     else if (job->layer->columns.stride == 1)
         loader.function = kernels->dtype[problem->dtype].load_planes;
-    load_lines(task, load_plane_line, &loader);
+    tconv_cpu_load_correlation_lines(task, load_plane_line, &loader);
     flush(&loader);
 }
 
@@ -294,5 +291,5 @@ void tconv_cpu_load_correlation(const tconv_cpu_correlation_task *task, int64_t 
         loader.channel = written.first;
         loader.channels = written.count;
     }
-    load_lines(task, load_pixel_line, &loader);
+    tconv_cpu_load_correlation_lines(task, load_pixel_line, &loader);
 }
