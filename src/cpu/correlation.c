@@ -115,7 +115,8 @@ static void run_share(void *argument, int index)
 }
 
 typedef struct correlation {
-    tconv_cpu_correlation_plan plan; /* of the view */
+    tconv_cpu_correlation_plan plan;  /* of the view */
+    tconv_cpu_correlation_plan pairs; /* by pairs, where these have all products; no threads: there is none */
     tconv_cpu_outer_view view;
 } correlation;
 
@@ -124,7 +125,22 @@ static tconv_status pack(const tconv_layer *layer, const void *made, const void 
 {
     const correlation *planned = made;
     (void)layer;
+    if (planned->pairs.threads > 0)
+        tconv_cpu_pack_correlation(&planned->view.layer, &planned->pairs, weights,
+                                   (char *)packed + planned->plan.packed_bytes, stream, issue);
     return tconv_cpu_pack_correlation(&planned->view.layer, &planned->plan, weights, packed, stream, issue);
+}
+
+/* Whether all products are those of pairs. */
+static bool by_pairs(const correlation *planned, const tconv_arguments *arguments)
+{
+    const char *packed = arguments->packed;
+    const tconv_cpu_packed_header *header = arguments->packed;
+    if (planned->pairs.threads == 0 || header->has_nonfinite)
+        return false;
+    const tconv_cpu_correlation_pair_header *pairs = (const void *)(packed + planned->plan.packed_bytes);
+    return tconv_cpu_are_in_range(&planned->view.layer, &planned->pairs, arguments->dst, &pairs->range,
+                                  arguments->scratch);
 }
 
 static tconv_status execute(const tconv_layer *layer, const void *made, const tconv_arguments *arguments,
@@ -134,11 +150,15 @@ static tconv_status execute(const tconv_layer *layer, const void *made, const tc
     const tconv_cpu_correlation_plan *plan = &planned->plan;
     const char *packed = arguments->packed;
     (void)issue;
+    if (by_pairs(planned, arguments)) {
+        packed += plan->packed_bytes;
+        plan = &planned->pairs;
+    }
     const tconv_cpu_correlation_job job = {.layer = &planned->view.layer,
                                            .plan = plan,
                                            .dst = arguments->dst,
                                            .src = arguments->src,
-                                           .header = arguments->packed,
+                                           .header = (const void *)packed,
                                            .terms = packed + TCONV_ALIGNMENT,
                                            .weights = packed + TCONV_ALIGNMENT + plan->terms_bytes};
     tconv_cpu_run_tasks(&layer->target, plan->threads, plan->tasks, &job, arguments->scratch, run_share);
@@ -150,23 +170,36 @@ static tconv_status plan_layer(const tconv_layer *layer, void *made, tconv_plann
     correlation *seen = made;
     tconv_cpu_correlation_plan *to = &seen->plan;
     tconv_cpu_outer_view_init(&seen->view, layer);
-    const tconv_status status = tconv_cpu_correlation_plan_init(to, &seen->view.layer, issue);
+    int64_t packed = 0;
+    tconv_status status = tconv_cpu_correlation_plan_init(to, &seen->view.layer, false, issue);
     if (status != TCONV_SUCCESS)
         return status;
-    planned->sizes.packed = (size_t)to->packed_bytes;
+    if (tconv_cpu_has_correlation_pairs(&seen->view.layer))
+        status = tconv_cpu_correlation_plan_init(&seen->pairs, &seen->view.layer, true, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    if (!tconv_checked_add(to->packed_bytes, seen->pairs.packed_bytes, &packed))
+        return tconv_cpu_too_large("packed weights", issue);
+    planned->sizes.packed = (size_t)packed;
     /* At most TCONV_CPU_MAX_THREADS threads of 4 MiB each: no sum overflows. */
-    planned->sizes.scratch = (size_t)(tconv_cpu_shared_bytes() + to->threads * to->thread_bytes);
+    planned->sizes.scratch =
+        (size_t)(tconv_cpu_shared_bytes() +
+                 tconv_max(to->threads * to->thread_bytes, seen->pairs.threads * seen->pairs.thread_bytes));
     return TCONV_SUCCESS;
 }
 
 static void describe(const tconv_layer *layer, const void *made, char *text, size_t capacity)
 {
-    const tconv_cpu_correlation_plan *plan = &((const correlation *)made)->plan;
+    const correlation *planned = made;
+    const bool pairs = planned->pairs.threads > 0;
+    const tconv_cpu_correlation_plan *plan = pairs ? &planned->pairs : &planned->plan;
     (void)layer;
     snprintf(text, capacity,
              "strip=%s k_block=%" PRId64 " tile=%" PRId64 "x%" PRId64 "x%" PRId64 " tasks=%" PRId64 " threads=%d",
-             plan->pixels ? "pixels" : "planes", plan->k_block, plan->images, plan->tile_rows, plan->tile_columns,
-             plan->tasks, plan->threads);
+             pairs          ? "pairs"
+             : plan->pixels ? "pixels"
+                            : "planes",
+             plan->k_block, plan->images, plan->tile_rows, plan->tile_columns, plan->tasks, plan->threads);
 }
 
 const tconv_implementation tconv_cpu_correlation = {

@@ -30,7 +30,7 @@ void tconv_cpu_look_ahead_correlation(tconv_cpu_correlation_task *task, const tc
     const tconv_cpu_correlation_plan *plan = task->job->plan;
     const tconv_problem *problem = &task->job->layer->problem;
     const tconv_cpu_correlation_axis *columns = &plan->columns;
-    const int64_t size = (int64_t)problem->element_size;
+    const int64_t size = (int64_t)problem->element_size, word = tconv_cpu_correlation_word(plan);
     tconv_cpu_correlation_ahead *ahead = &task->ahead;
     ahead->count = ahead->all = ahead->next = 0;
     if (following == NULL || problem->layout == TCONV_NHWC)
@@ -39,8 +39,8 @@ void tconv_cpu_look_ahead_correlation(tconv_cpu_correlation_task *task, const tc
     const int64_t to = from + (following->columns - 1) * columns->stride + columns->span;
     ahead->bytes = (tconv_min(to, problem->w.out) - first) * size;
     ahead->pitch = problem->dst.c * size;
-    ahead->first =
-        (const char *)task->job->dst + (group * plan->group_out + begin) * ahead->pitch + first * problem->dst.w * size;
+    ahead->first = (const char *)task->job->dst + (group * problem->group_out + begin * word) * ahead->pitch +
+                   first * problem->dst.w * size;
     if (ahead->bytes < FORESEEN)
         return;
     tconv_cpu_load_correlation_lines(following, list_row, &(struct list){problem, ahead});
@@ -48,7 +48,7 @@ void tconv_cpu_look_ahead_correlation(tconv_cpu_correlation_task *task, const tc
     const int64_t vectors = tconv_cpu_correlation_vectors(plan, task->images, task->rows, task->columns, &flat);
     const int64_t calls =
         task->blocks * tconv_ceil_div(vectors, plan->kernels->real[plan->real].max_vectors[plan->block_width]);
-    ahead->all = ahead->count * tconv_min(plan->k_block, plan->group_out - begin);
+    ahead->all = ahead->count * tconv_min(plan->k_block * word, problem->group_out - begin * word);
     ahead->at_once = tconv_ceil_div(ahead->all, calls);
 }
 

@@ -42,6 +42,10 @@ enum { MIN_CHANNELS_PERCENT = 50 };
  * a microkernel begins each tap by itself. It is chosen, not measured. */
 enum { MIN_TERMS = 8 };
 
+/* Bytes of the second numbers of the words that are made at a time: they stay in the first-level cache, or near it. It is
+ * chosen, not measured. */
+enum { JOINED_BYTES = 32 << 10 };
+
 /* Positions of a task, over all its groups: a task costs as much as some hundred by itself. It is that of a stencil of
  * cpu_phases. */
 enum { TASK_POSITIONS = 4096 };
@@ -402,7 +406,11 @@ static tconv_status plan_memory(tconv_cpu_correlation_plan *plan, tconv_issue *i
         tconv_ceil_div(plan->k_block, channels) * tconv_ceil_div(tconv_max(1, channels * plan->taps), TCONV_CPU_UNROLL);
     const int64_t microtile = plan->lanes * TCONV_CPU_MAX_VECTORS * TCONV_CPU_MAX_CHANNELS;
     plan->sums_level = held * block_sums(plan);
-    tconv_cpu_align_size(strip_elements(plan), plan->real_size, &plan->strip_bytes);
+    plan->joined = plan->pairs == NULL
+                       ? 0
+                       : tconv_max(1, tconv_min(plan->k_block, JOINED_BYTES / plan->real_size / plan->channel_pitch));
+    tconv_cpu_align_size(strip_elements(plan) + plan->joined * plan->channel_pitch, plan->real_size,
+                         &plan->strip_bytes);
     tconv_cpu_align_size(plan->sums_level * plan->levels, plan->real_size, &plan->sums_bytes);
     tconv_cpu_align_size(microtile * tconv_cpu_cascade_levels(segments), plan->real_size, &plan->levels_bytes);
     tconv_cpu_align_size(positions_of(plan), (int64_t)sizeof(int64_t), &plan->to_bytes);
@@ -444,7 +452,7 @@ static void plan_vectors(tconv_cpu_correlation_plan *plan, const tconv_layer *la
     const int64_t vectors = tconv_ceil_div(channels, plan->lanes);
     plan->all_groups = problem->groups;
     plan->group_in = plan->padded_in = problem->group_in;
-    plan->group_out = problem->group_out;
+    plan->group_out = tconv_ceil_div(problem->group_out, tconv_cpu_correlation_word(plan));
     const int64_t row_taps = plan->columns.phases == plan->columns.stride ? plan->columns.taps : 1;
     plan->pixels = problem->layout == TCONV_NHWC && (depthwise || problem->group_out * row_taps >= MIN_TERMS) &&
                    (double)channels * 100 >= (double)vectors * (double)plan->lanes * MIN_CHANNELS_PERCENT;
@@ -469,7 +477,8 @@ static bool plan_stream(const tconv_cpu_correlation_plan *plan, const tconv_laye
            tconv_cpu_leaves_caches(layer, tconv_max(problem->src_extent, problem->dst_extent), plan->threads);
 }
 
-static tconv_status make_plan(tconv_cpu_correlation_plan *plan, const tconv_layer *layer, tconv_issue *issue)
+static tconv_status make_plan(tconv_cpu_correlation_plan *plan, const tconv_layer *layer, bool pairs,
+                              tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
     *plan = (tconv_cpu_correlation_plan){.kernels = tconv_cpu_find_kernels(layer->target.cpu_isa),
@@ -480,6 +489,13 @@ static tconv_status make_plan(tconv_cpu_correlation_plan *plan, const tconv_laye
     plan->real = problem->dtype == TCONV_F64;
     plan->real_size = plan->real ? (int64_t)sizeof(double) : (int64_t)sizeof(float);
     plan->lanes = plan->kernels->real[plan->real].lanes;
+    plan->microkernels = plan->kernels->real[plan->real].microkernels;
+    plan->segment = TCONV_CPU_SEGMENT;
+    if (pairs) {
+        plan->pairs = tconv_cpu_find_pair_kernels(layer->target.cpu_isa);
+        plan->microkernels = plan->pairs->microkernels;
+        plan->segment = TCONV_CPU_SEGMENT / 2;
+    }
     if (plan->rows.taps > MAX_TAPS || plan->columns.taps > MAX_TAPS || plan->rows.taps * plan->columns.taps > MAX_TAPS)
         return tconv_decline(issue, "a kernel of more than %d taps", MAX_TAPS);
     plan->taps = plan->rows.taps * plan->columns.taps;
@@ -497,12 +513,19 @@ static tconv_status make_plan(tconv_cpu_correlation_plan *plan, const tconv_laye
     return plan_memory(plan, issue);
 }
 
-tconv_status tconv_cpu_correlation_plan_init(tconv_cpu_correlation_plan *plan, const tconv_layer *layer,
+bool tconv_cpu_has_correlation_pairs(const tconv_layer *layer)
+{
+    const tconv_problem *problem = &layer->problem;
+    return problem->dtype == TCONV_BF16 && problem->layout == TCONV_NCHW && problem->group_out > 1 &&
+           tconv_cpu_find_pair_kernels(layer->target.cpu_isa) != NULL;
+}
+
+tconv_status tconv_cpu_correlation_plan_init(tconv_cpu_correlation_plan *plan, const tconv_layer *layer, bool pairs,
                                              tconv_issue *issue)
 {
     fenv_t caller;
     const bool rounds = tconv_cpu_round_to_nearest(&caller);
-    const tconv_status status = make_plan(plan, layer, issue);
+    const tconv_status status = make_plan(plan, layer, pairs, issue);
     if (rounds)
         fesetenv(&caller);
     return status;

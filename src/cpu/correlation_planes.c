@@ -68,7 +68,7 @@ static void sum_block(tconv_cpu_correlation_task *task, const tconv_cpu_correlat
         count = (all - first) / (parts - part);
         microtile->vectors = task->at + first;
         microtile->sums = tconv_cpu_real_at(plan->real_size, sums, first * plan->lanes);
-        plan->kernels->real[plan->real].microkernels[block->count][count](microtile);
+        plan->microkernels[block->count][count](microtile);
         tconv_cpu_prefetch_correlation(&task->ahead);
     }
 }
@@ -92,7 +92,7 @@ void tconv_cpu_sum_planes(tconv_cpu_correlation_task *task, int64_t group, int64
             .terms = (end - begin) * plan->taps,
             .period = period,
             .period_stride = plan->period_channels * plan->channel_pitch,
-            .segment = tconv_cpu_even_segment(period, TCONV_CPU_SEGMENT),
+            .segment = tconv_cpu_even_segment(period, plan->segment),
             .weights = tconv_cpu_real_at(plan->real_size, task->job->weights, weights),
             .levels = task->levels,
             .sums_stride = plan->sums_pitch,

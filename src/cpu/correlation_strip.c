@@ -195,7 +195,9 @@ static void load_plane_line(void *argument, int64_t image, int64_t row, int64_t 
     }
 }
 
-static void load_planes(const tconv_cpu_correlation_task *task, int64_t channel, int64_t channels)
+/* Loads output channels from `channel` on, `step` apart, to planes of the strip. */
+static void load_planes(const tconv_cpu_correlation_task *task, int64_t channel, int64_t channels, int64_t step,
+                        void *strip)
 {
     const tconv_cpu_correlation_job *job = task->job;
     const tconv_problem *problem = &job->layer->problem;
@@ -203,8 +205,8 @@ static void load_planes(const tconv_cpu_correlation_task *task, int64_t channel,
     struct plane_loader loader = {
         .task = task,
         .load = {.src = (const char *)job->dst + channel * problem->dst.c * (int64_t)problem->element_size,
-                 .strip = task->strip,
-                 .src_channel = problem->dst.c,
+                 .strip = strip,
+                 .src_channel = problem->dst.c * step,
                  .strip_channel = job->plan->channel_pitch,
                  .src_pixel = problem->dst.w * job->layer->columns.stride,
                  .channels = channels},
@@ -215,6 +217,27 @@ static void load_planes(const tconv_cpu_correlation_task *task, int64_t channel,
         loader.function = kernels->dtype[problem->dtype].load_planes;
     tconv_cpu_load_correlation_lines(task, load_plane_line, &loader);
     flush(&loader);
+}
+
+/* Loads words of two output channels: the first and the second numbers of some of them, then joins these. Of the last
+ * channel of a group that has an odd number of them the second one is zero. */
+static void load_pairs(const tconv_cpu_correlation_task *task, int64_t group, int64_t begin, int64_t words)
+{
+    const tconv_cpu_correlation_plan *plan = task->job->plan;
+    const int64_t group_out = task->job->layer->problem.group_out;
+    float *const strip = task->strip, *const seconds = strip + plan->k_block * plan->channel_pitch;
+    for (int64_t first = 0, some; first < words; first += some) {
+        float *const to = strip + first * plan->channel_pitch;
+        const int64_t channel = 2 * (begin + first);
+        some = tconv_min(plan->joined, words - first);
+        const int64_t second = tconv_min(some, (group_out - channel) / 2);
+        load_planes(task, group * group_out + channel, some, 2, to);
+        load_planes(task, group * group_out + channel + 1, second, 2, seconds);
+        memset(seconds + second * plan->channel_pitch, 0,
+               (size_t)((some - second) * plan->channel_pitch) * sizeof *seconds);
+        for (int64_t w = 0; w < some; w++)
+            plan->pairs->join(to + w * plan->channel_pitch, seconds + w * plan->channel_pitch, plan->places);
+    }
 }
 
 /* --------------------------------------------------------------------------------------------------------- pixels */
@@ -281,8 +304,12 @@ static void load_pixel_line(void *argument, int64_t image, int64_t row, int64_t 
 void tconv_cpu_load_correlation(const tconv_cpu_correlation_task *task, int64_t group, int64_t begin, int64_t channels)
 {
     const tconv_cpu_correlation_plan *plan = task->job->plan;
+    if (plan->pairs != NULL) {
+        load_pairs(task, group, begin, channels);
+        return;
+    }
     if (!plan->pixels) {
-        load_planes(task, group * plan->group_out + begin, channels);
+        load_planes(task, group * plan->group_out + begin, channels, 1, task->strip);
         return;
     }
     struct pixel_loader loader = {task, group * plan->group_out + begin, channels, list_runs(task)};
