@@ -42,10 +42,6 @@ enum { MIN_CHANNELS_PERCENT = 50 };
  * a microkernel begins each tap by itself. It is chosen, not measured. */
 enum { MIN_TERMS = 8 };
 
-/* Bytes of the second numbers of the words that are made at a time: they stay in the first-level cache, or near it. It is
- * chosen, not measured. */
-enum { JOINED_BYTES = 32 << 10 };
-
 /* Positions of a task, over all its groups: a task costs as much as some hundred by itself. It is that of a stencil of
  * cpu_phases. */
 enum { TASK_POSITIONS = 4096 };
@@ -406,11 +402,7 @@ static tconv_status plan_memory(tconv_cpu_correlation_plan *plan, tconv_issue *i
         tconv_ceil_div(plan->k_block, channels) * tconv_ceil_div(tconv_max(1, channels * plan->taps), TCONV_CPU_UNROLL);
     const int64_t microtile = plan->lanes * TCONV_CPU_MAX_VECTORS * TCONV_CPU_MAX_CHANNELS;
     plan->sums_level = held * block_sums(plan);
-    plan->joined = plan->pairs == NULL
-                       ? 0
-                       : tconv_max(1, tconv_min(plan->k_block, JOINED_BYTES / plan->real_size / plan->channel_pitch));
-    tconv_cpu_align_size(strip_elements(plan) + plan->joined * plan->channel_pitch, plan->real_size,
-                         &plan->strip_bytes);
+    tconv_cpu_align_size(strip_elements(plan), plan->real_size, &plan->strip_bytes);
     tconv_cpu_align_size(plan->sums_level * plan->levels, plan->real_size, &plan->sums_bytes);
     tconv_cpu_align_size(microtile * tconv_cpu_cascade_levels(segments), plan->real_size, &plan->levels_bytes);
     tconv_cpu_align_size(positions_of(plan), (int64_t)sizeof(int64_t), &plan->to_bytes);

@@ -72,7 +72,6 @@ typedef struct tconv_cpu_correlation_plan {
     int64_t place_pitch, channel_pitch;    /* in elements: from place to place, from output channel to channel */
     int64_t places;                        /* all */
     int64_t period_channels;               /* planes: output channels whose terms are listed */
-    int64_t joined;                        /* pairs: words that are made at a time */
 
     int64_t images, tile_rows, tile_columns; /* of a tile; the last tiles may have fewer */
     int64_t groups, task_blocks;             /* of a task */

@@ -140,6 +140,7 @@ void tconv_cpu_load_correlation_lines(const tconv_cpu_correlation_task *task, tc
 struct plane_loader {
     const tconv_cpu_correlation_task *task;
     tconv_cpu_load_function *function; /* NULL: rows are split */
+    tconv_cpu_split_load_function *split;
     tconv_cpu_load load;
     int64_t run_count;
     tconv_cpu_padded_row rows[MAX_ROWS];
@@ -153,18 +154,18 @@ static void flush(struct plane_loader *loader)
     if (loader->function != NULL)
         loader->function(load);
     else
-        job->plan->kernels->dtype[job->layer->problem.dtype].load_split(
-            &(tconv_cpu_split_load){.src = load->src,
-                                    .strip = load->strip,
-                                    .src_channel = load->src_channel,
-                                    .strip_channel = load->strip_channel,
-                                    .channels = load->channels,
-                                    .row_count = load->row_count,
-                                    .run_count = loader->run_count,
-                                    .stride = job->layer->columns.stride,
-                                    .length = job->layer->problem.w.out,
-                                    .rows = load->rows,
-                                    .runs = loader->task->splits});
+        loader->split(&(tconv_cpu_split_load){.src = load->src,
+                                              .strip = load->strip,
+                                              .src_channel = load->src_channel,
+                                              .strip_channel = load->strip_channel,
+                                              .channels = load->channels,
+                                              .row_count = load->row_count,
+                                              .run_count = loader->run_count,
+                                              .stride = job->layer->columns.stride,
+                                              .length = job->layer->problem.w.out,
+                                              .second = load->second,
+                                              .rows = load->rows,
+                                              .runs = loader->task->splits});
     load->row_count = 0;
 }
 
@@ -195,8 +196,8 @@ static void load_plane_line(void *argument, int64_t image, int64_t row, int64_t 
     }
 }
 
-/* Loads output channels from `channel` on, `step` apart, to planes of the strip. */
-static void load_planes(const tconv_cpu_correlation_task *task, int64_t channel, int64_t channels, int64_t step,
+/* Loads planes of the strip from output channel `channel` on; pairs: `second` is that of a tconv_cpu_load. */
+static void load_planes(const tconv_cpu_correlation_task *task, int64_t channel, int64_t channels, int64_t second,
                         void *strip)
 {
     const tconv_cpu_correlation_job *job = task->job;
@@ -206,38 +207,33 @@ static void load_planes(const tconv_cpu_correlation_task *task, int64_t channel,
         .task = task,
         .load = {.src = (const char *)job->dst + channel * problem->dst.c * (int64_t)problem->element_size,
                  .strip = strip,
-                 .src_channel = problem->dst.c * step,
+                 .src_channel = problem->dst.c * tconv_cpu_correlation_word(job->plan),
+                 .second = second,
                  .strip_channel = job->plan->channel_pitch,
                  .src_pixel = problem->dst.w * job->layer->columns.stride,
                  .channels = channels},
+        .split = job->plan->pairs != NULL ? kernels->split_pairs : kernels->dtype[problem->dtype].load_split,
         .run_count = list_runs(task)};
     if (problem->layout == TCONV_NHWC)
         loader.function = kernels->dtype[problem->dtype].load_pixels;
+    else if (job->layer->columns.stride == 1 && job->plan->pairs != NULL)
+        loader.function = kernels->load_pairs;
     else if (job->layer->columns.stride == 1)
         loader.function = kernels->dtype[problem->dtype].load_planes;
     tconv_cpu_load_correlation_lines(task, load_plane_line, &loader);
     flush(&loader);
 }
 
-/* Loads words of two output channels: the first and the second numbers of some of them, then joins these. Of the last
- * channel of a group that has an odd number of them the second one is zero. */
+/* Loads words of two output channels. The last one of a group with an odd number of channels is loaded by itself. */
 static void load_pairs(const tconv_cpu_correlation_task *task, int64_t group, int64_t begin, int64_t words)
 {
-    const tconv_cpu_correlation_plan *plan = task->job->plan;
-    const int64_t group_out = task->job->layer->problem.group_out;
-    float *const strip = task->strip, *const seconds = strip + plan->k_block * plan->channel_pitch;
-    for (int64_t first = 0, some; first < words; first += some) {
-        float *const to = strip + first * plan->channel_pitch;
-        const int64_t channel = 2 * (begin + first);
-        some = tconv_min(plan->joined, words - first);
-        const int64_t second = tconv_min(some, (group_out - channel) / 2);
-        load_planes(task, group * group_out + channel, some, 2, to);
-        load_planes(task, group * group_out + channel + 1, second, 2, seconds);
-        memset(seconds + second * plan->channel_pitch, 0,
-               (size_t)((some - second) * plan->channel_pitch) * sizeof *seconds);
-        for (int64_t w = 0; w < some; w++)
-            plan->pairs->join(to + w * plan->channel_pitch, seconds + w * plan->channel_pitch, plan->places);
-    }
+    const tconv_problem *problem = &task->job->layer->problem;
+    const int64_t channel = group * problem->group_out + 2 * begin,
+                  whole = tconv_min(words, problem->group_out / 2 - begin);
+    load_planes(task, channel, whole, problem->dst.c, task->strip);
+    if (whole < words)
+        load_planes(task, channel + 2 * whole, 1, 0,
+                    tconv_cpu_real_at(task->job->plan->real_size, task->strip, whole * task->job->plan->channel_pitch));
 }
 
 /* --------------------------------------------------------------------------------------------------------- pixels */
@@ -309,7 +305,7 @@ void tconv_cpu_load_correlation(const tconv_cpu_correlation_task *task, int64_t 
         return;
     }
     if (!plan->pixels) {
-        load_planes(task, group * plan->group_out + begin, channels, 1, task->strip);
+        load_planes(task, group * plan->group_out + begin, channels, 0, task->strip);
         return;
     }
     struct pixel_loader loader = {task, group * plan->group_out + begin, channels, list_runs(task)};

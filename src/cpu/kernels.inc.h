@@ -362,6 +362,9 @@ ALWAYS_INLINE void find_columns(const tconv_cpu_split_load *load, const int64_t 
 #undef NAME
 #undef CONVERT_IN
 #undef CONVERT_OUT
+#if VECTOR_BYTES == 64
+#include "pairs.inc.h"
+#endif
 #undef REAL
 #undef SUMS
 #undef LANES
@@ -397,6 +400,10 @@ const tconv_cpu_kernels JOIN(tconv_cpu_kernels, LEVEL) = {
     .streams = VECTOR_BYTES > 16,
     .fill = fill,
     .finish = finish,
+#if VECTOR_BYTES == 64
+    .load_pairs = load_pairs,
+    .split_pairs = load_split_pairs,
+#endif
     .real = {{VECTOR_BYTES / 4, MAX_VECTORS, {MICROTILES(MICROKERNEL_FLOAT)}},
              {VECTOR_BYTES / 8, MAX_VECTORS, {MICROTILES(MICROKERNEL_DOUBLE)}}},
     .dtype = {[TCONV_F32] = ROWS(f32), [TCONV_F64] = ROWS(f64), [TCONV_F16] = ROWS(f16), [TCONV_BF16] = ROWS(bf16)},

@@ -1,6 +1,6 @@
 /*
  * The kernels for sums of pairs of bf16 factors: microkernels of planes (kernels.h) whose terms are two channels, and the
- * functions that make words of two numbers of bf16, the first in the lower half. They take what is subnormal for zero.
+ * range of what they may multiply. A word has two numbers of bf16, the first in the lower half. They take what is subnormal for zero.
  */
 #ifndef TCONV_CPU_PAIR_KERNELS_H
 #define TCONV_CPU_PAIR_KERNELS_H
@@ -20,8 +20,6 @@ typedef struct tconv_cpu_pair_range {
 typedef struct tconv_cpu_pair_kernels {
     /* strip and weights are words, for the kernels' float */
     tconv_cpu_microkernel *microkernels[TCONV_CPU_MAX_CHANNELS + 1][TCONV_CPU_MAX_VECTORS + 1];
-    /* Makes words of numbers of bf16 that were converted to float. */
-    void (*join)(float *words, const float *second, int64_t count);
     /* Extends a range to some numbers. */
     void (*find_range)(tconv_cpu_pair_range *range, const uint16_t *numbers, int64_t count);
 } tconv_cpu_pair_kernels;

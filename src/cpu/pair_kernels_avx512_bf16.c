@@ -28,17 +28,6 @@ ALWAYS_INLINE __m512 keep_words(__m512 words)
 
 #include "microkernel.inc.h"
 
-static void join(float *words, const float *second, int64_t count)
-{
-    const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
-    for (int64_t i = 0; i < count; i += LANES) {
-        const __mmask16 lanes = count - i < LANES ? (__mmask16)((1U << (count - i)) - 1) : 0xffff;
-        const __m512i first = _mm512_srli_epi32(_mm512_maskz_loadu_epi32(lanes, words + i), 16);
-        const __m512i other = _mm512_and_si512(_mm512_maskz_loadu_epi32(lanes, second + i), upper);
-        _mm512_mask_storeu_epi32(words + i, lanes, _mm512_or_si512(first, other));
-    }
-}
-
 /* Zeros less one are the greatest of all. */
 static void find_range(tconv_cpu_pair_range *range, const uint16_t *numbers, int64_t count)
 {
@@ -65,6 +54,5 @@ static void find_range(tconv_cpu_pair_range *range, const uint16_t *numbers, int
 
 const tconv_cpu_pair_kernels tconv_cpu_pair_kernels_avx512_bf16 = {
     .microkernels = {MICROTILES(MICROKERNEL)},
-    .join = join,
     .find_range = find_range,
 };
