@@ -174,7 +174,7 @@ static tconv_status plan_layer(const tconv_layer *layer, void *made, tconv_plann
     tconv_status status = tconv_cpu_correlation_plan_init(to, &seen->view.layer, false, issue);
     if (status != TCONV_SUCCESS)
         return status;
-    if (tconv_cpu_has_correlation_pairs(&seen->view.layer))
+    if (tconv_cpu_has_correlation_pairs(to, &seen->view.layer))
         status = tconv_cpu_correlation_plan_init(&seen->pairs, &seen->view.layer, true, issue);
     if (status != TCONV_SUCCESS)
         return status;

@@ -205,7 +205,7 @@ tconv_status tconv_cpu_pack_correlation(const tconv_layer *layer, const void *ma
         tconv_cpu_pair_range *range = &((tconv_cpu_correlation_pair_header *)packed)->range;
         *range = (tconv_cpu_pair_range)TCONV_CPU_NO_PAIR_RANGE;
         plan->pairs->find_range(range, (const uint16_t *)(const void *)shared.to,
-                                2 * plan->all_groups * plan->group_in * plan->group_out * plan->taps);
+                                2 * plan->all_groups * plan->padded_in * plan->group_out * plan->taps);
     }
     header->has_nonfinite = atomic_load_explicit(&shared.has_nonfinite, memory_order_relaxed);
     return TCONV_SUCCESS;

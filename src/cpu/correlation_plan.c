@@ -505,10 +505,11 @@ static tconv_status make_plan(tconv_cpu_correlation_plan *plan, const tconv_laye
     return plan_memory(plan, issue);
 }
 
-bool tconv_cpu_has_correlation_pairs(const tconv_layer *layer)
+bool tconv_cpu_has_correlation_pairs(const tconv_cpu_correlation_plan *plan, const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
-    return problem->dtype == TCONV_BF16 && problem->layout == TCONV_NCHW && problem->group_out > 1 &&
+    return problem->dtype == TCONV_BF16 && problem->group_out > 1 &&
+           (plan->pixels ? !plan->depthwise && problem->group_out % 2 == 0 : problem->layout == TCONV_NCHW) &&
            tconv_cpu_find_pair_kernels(layer->target.cpu_isa) != NULL;
 }
 

@@ -31,7 +31,7 @@ typedef struct tconv_cpu_correlation_axis {
 typedef struct tconv_cpu_correlation_plan {
     const tconv_cpu_kernels *kernels;
     const tconv_cpu_pixel_kernels *pixel_kernels;
-    /* Of planes of bf16: terms are a tap and two output channels, the numbers of one word, which counts as an output channel
+    /* Of bf16: terms are a tap and two output channels, the numbers of one word, which counts as an output channel
      * below. NULL: they are not. */
     const tconv_cpu_pair_kernels *pairs;
     tconv_cpu_microkernel *const (*microkernels)[TCONV_CPU_MAX_VECTORS + 1]; /* of planes */
@@ -94,8 +94,9 @@ typedef struct tconv_cpu_correlation_plan {
 tconv_status tconv_cpu_correlation_plan_init(tconv_cpu_correlation_plan *plan, const tconv_layer *layer, bool pairs,
                                              tconv_issue *issue);
 
-/* Whether the layer can be summed by pairs. */
-bool tconv_cpu_has_correlation_pairs(const tconv_layer *layer);
+/* Whether the layer of a plan can be summed by pairs too: of any two channels in planes, and of those that are one word of
+ * memory in pixels. */
+bool tconv_cpu_has_correlation_pairs(const tconv_cpu_correlation_plan *plan, const tconv_layer *layer);
 
 /* --------------------------------------------------------------------------------------------------------- places */
 

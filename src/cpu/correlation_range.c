@@ -15,12 +15,18 @@ enum { LEAST_EXPONENT = -100 };
 /* The bits of a bf16: its exponent is above FRACTION, and BIAS more. */
 enum { FRACTION = 7, BIAS = 127, HALF_BITS = 16 };
 
+/* An axis of dst. */
+struct axis {
+    int64_t length, step;
+};
+
 struct search {
-    const tconv_problem *problem;
     const tconv_cpu_pair_kernels *kernels;
     const uint16_t *dst;
     const tconv_cpu_pair_range *weights;
-    int64_t channels, channel_tasks; /* of a task, and of an image */
+    struct axis image, outer, inner; /* beside them elements follow one another */
+    int64_t run;                     /* of these */
+    int64_t size, tasks;             /* of outer: of a task, and of an image */
     atomic_bool outside;
 };
 
@@ -39,21 +45,19 @@ static void search_share(void *argument, int index)
 {
     tconv_cpu_shared *shared = argument;
     struct search *search = (struct search *)(uintptr_t)shared->job;
-    const tconv_problem *problem = search->problem;
-    const tconv_strides *strides = &problem->dst;
-    const bool rows = strides->h == problem->w.out || problem->h.out == 1; /* that follow one another */
-    const bool planes = rows && (strides->c == problem->h.out * problem->w.out || problem->out_channels == 1);
+    const struct axis *outer = &search->outer, *inner = &search->inner;
+    const bool rows = inner->step == search->run; /* that follow one another */
+    const bool all = rows && outer->step == inner->length * inner->step;
     for (int64_t taken; (taken = tconv_cpu_take_task(&shared->tasks, &index)) < shared->tasks.count;) {
         tconv_cpu_pair_range range = TCONV_CPU_NO_PAIR_RANGE;
-        int64_t channel;
-        const int64_t channels =
-            tconv_cpu_cut_tile(taken % search->channel_tasks, search->channels, problem->out_channels, &channel);
-        const uint16_t *dst = search->dst + taken / search->channel_tasks * strides->n + channel * strides->c;
-        const int64_t plane_count = planes ? 1 : channels, row_count = rows ? 1 : problem->h.out;
-        const int64_t length = problem->w.out * (rows ? problem->h.out : 1) * (planes ? channels : 1);
-        for (int64_t c = 0; c < plane_count; c++)
+        int64_t begin;
+        const int64_t count = tconv_cpu_cut_tile(taken % search->tasks, search->size, outer->length, &begin);
+        const uint16_t *dst = search->dst + taken / search->tasks * search->image.step + begin * outer->step;
+        const int64_t row_count = rows ? 1 : inner->length, length = search->run * (rows ? inner->length : 1);
+        for (int64_t i = 0; i < (all ? 1 : count); i++)
             for (int64_t row = 0; row < row_count; row++)
-                search->kernels->find_range(&range, dst + c * strides->c + row * strides->h, length);
+                search->kernels->find_range(&range, dst + i * outer->step + row * inner->step,
+                                            all ? count * length : length);
         if (!are_in_range(&range, search->weights))
             atomic_store_explicit(&search->outside, true, memory_order_relaxed);
         if (atomic_load_explicit(&search->outside, memory_order_relaxed))
@@ -65,13 +69,20 @@ bool tconv_cpu_are_in_range(const tconv_layer *layer, const tconv_cpu_correlatio
                             const tconv_cpu_pair_range *weights, char *scratch)
 {
     const tconv_problem *problem = &layer->problem;
-    struct search search = {.problem = problem, .kernels = plan->pairs, .dst = dst, .weights = weights};
-    const int64_t plane = tconv_max(1, problem->h.out * problem->w.out);
-    search.channels = tconv_min(problem->out_channels, tconv_max(1, TASK_ELEMENTS / plane));
-    search.channel_tasks = tconv_ceil_div(problem->out_channels, search.channels);
     const tconv_cpu_pair_range nothing = TCONV_CPU_NO_PAIR_RANGE;
+    const struct axis channels = {problem->out_channels, problem->dst.c}, rows = {problem->h.out, problem->dst.h},
+                      columns = {problem->w.out, problem->dst.w};
+    const bool planes = problem->layout == TCONV_NCHW;
+    struct search search = {.kernels = plan->pairs,
+                            .dst = dst,
+                            .weights = weights,
+                            .image = {problem->batch, problem->dst.n},
+                            .outer = planes ? channels : rows,
+                            .inner = planes ? rows : columns,
+                            .run = planes ? columns.length : channels.length};
+    search.size = tconv_max(1, TASK_ELEMENTS / tconv_max(1, search.inner.length * search.run));
+    search.tasks = tconv_ceil_div(search.outer.length, search.size);
     atomic_init(&search.outside, !are_in_range(&nothing, weights));
-    tconv_cpu_run_tasks(&layer->target, plan->threads, problem->batch * search.channel_tasks, &search, scratch,
-                        search_share);
+    tconv_cpu_run_tasks(&layer->target, plan->threads, problem->batch * search.tasks, &search, scratch, search_share);
     return !atomic_load_explicit(&search.outside, memory_order_relaxed);
 }

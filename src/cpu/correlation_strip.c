@@ -241,14 +241,22 @@ static void load_pairs(const tconv_cpu_correlation_task *task, int64_t group, in
 /* Bytes of a cache line. */
 enum { LINE = 64 };
 
+/* Copies words of two output channels, which lie in memory as in the strip. */
+static void copy_words(const tconv_cpu_pixel_load *load)
+{
+    for (int64_t p = 0; p < load->rows; p++)
+        memcpy((float *)load->strip + p * load->strip_pitch, (const uint16_t *)load->src + p * load->src_pitch,
+               (size_t)load->count * sizeof(float));
+}
+
 /* Prefetches the same pixels of the next row of dst: they lie too far apart, and there are too few of them, for the
  * hardware to see a pattern. */
-static void prefetch_next(const tconv_problem *problem, const tconv_cpu_pixel_load *load)
+static void prefetch_next(const tconv_problem *problem, const tconv_cpu_pixel_load *load, int64_t word)
 {
-    const int64_t size = (int64_t)problem->element_size;
+    const int64_t size = (int64_t)problem->element_size, bytes = load->count * word * size;
     const char *from = (const char *)load->src + problem->dst.h * size;
     for (int64_t p = 0; p < load->rows; p++, from += load->src_pitch * size)
-        for (int64_t byte = 0; byte < load->count * size; byte += LINE)
+        for (int64_t byte = 0; byte < bytes; byte += LINE)
             __builtin_prefetch(from + byte, 0, 2);
 }
 
@@ -264,7 +272,7 @@ static void load_pixel_run(const struct pixel_loader *loader, const tconv_cpu_co
     const tconv_cpu_correlation_job *job = loader->task->job;
     const tconv_cpu_correlation_plan *plan = job->plan;
     const tconv_problem *problem = &job->layer->problem;
-    const int64_t pitch = plan->place_pitch * plan->real_size;
+    const int64_t pitch = plan->place_pitch * plan->real_size, word = tconv_cpu_correlation_word(plan);
     char *to = (char *)loader->task->strip + place * pitch;
     if (row < 0 || run->count == 0) {
         memset(to, 0, (size_t)((run->left + run->count + run->right) * pitch));
@@ -277,15 +285,18 @@ static void load_pixel_run(const struct pixel_loader *loader, const tconv_cpu_co
                                  .count = loader->channels,
                                  .src_pitch = problem->dst.w * (plan->columns_whole ? 1 : job->layer->columns.stride),
                                  .strip_pitch = plan->place_pitch};
-    if (load.src_pitch == load.count && load.strip_pitch == load.count) { /* pixels without a gap */
+    if (load.src_pitch == load.count * word && load.strip_pitch == load.count) { /* pixels without a gap */
         load.count *= load.rows;
         load.rows = 1;
     }
     memset(to, 0, (size_t)(run->left * pitch));
     memset(to + (run->left + run->count) * pitch, 0, (size_t)(run->right * pitch));
     if (plan->rows.phases == job->layer->rows.stride && row + 1 < problem->h.out)
-        prefetch_next(problem, &load);
-    plan->pixel_kernels->dtype[problem->dtype].load(&load);
+        prefetch_next(problem, &load, word);
+    if (plan->pairs != NULL)
+        copy_words(&load);
+    else
+        plan->pixel_kernels->dtype[problem->dtype].load(&load);
 }
 
 static void load_pixel_line(void *argument, int64_t image, int64_t row, int64_t place)
@@ -300,7 +311,7 @@ static void load_pixel_line(void *argument, int64_t image, int64_t row, int64_t 
 void tconv_cpu_load_correlation(const tconv_cpu_correlation_task *task, int64_t group, int64_t begin, int64_t channels)
 {
     const tconv_cpu_correlation_plan *plan = task->job->plan;
-    if (plan->pairs != NULL) {
+    if (plan->pairs != NULL && !plan->pixels) {
         load_pairs(task, group, begin, channels);
         return;
     }
@@ -308,7 +319,8 @@ void tconv_cpu_load_correlation(const tconv_cpu_correlation_task *task, int64_t 
         load_planes(task, group * plan->group_out + begin, channels, 0, task->strip);
         return;
     }
-    struct pixel_loader loader = {task, group * plan->group_out + begin, channels, list_runs(task)};
+    struct pixel_loader loader = {task, (group * plan->group_out + begin) * tconv_cpu_correlation_word(plan), channels,
+                                  list_runs(task)};
     if (plan->depthwise) {
         const tconv_cpu_correlation_channels written = tconv_cpu_correlation_task_channels(task);
         loader.channel = written.first;

@@ -36,3 +36,5 @@
 #define UP_TO_5(microtile, channels) UP_TO_4(microtile, channels) microtile(channels, 5)
 #define UP_TO_6(microtile, channels) UP_TO_5(microtile, channels) microtile(channels, 6)
 #define UP_TO_8(microtile, channels) UP_TO_6(microtile, channels) microtile(channels, 7) microtile(channels, 8)
+#define UP_TO_12(microtile, first)                                                                                     \
+    UP_TO_8(microtile, first) microtile(first, 9) microtile(first, 10) microtile(first, 11) microtile(first, 12)

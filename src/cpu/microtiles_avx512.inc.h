@@ -18,3 +18,10 @@
     UP_TO_2(microtile, 10)                                                                                             \
     UP_TO_2(microtile, 11)                                                                                             \
     UP_TO_2(microtile, 12)
+
+/* A micro-tile of channel vectors x pixels has at most 24 sums, beside vectors of weights and a broadcast input. */
+#define MAX_PIXELS                                                                                                     \
+    {                                                                                                                  \
+        0, 12, 12                                                                                                      \
+    }
+#define PIXEL_MICROTILES(microtile) UP_TO_12(microtile, 1) UP_TO_12(microtile, 2)

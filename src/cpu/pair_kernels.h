@@ -6,6 +6,7 @@
 #define TCONV_CPU_PAIR_KERNELS_H
 
 #include "kernels.h"
+#include "pixels_kernels.h"
 
 /* The least and the greatest of some numbers of bf16, without zeros and signs, as their bits. */
 typedef struct tconv_cpu_pair_range {
@@ -20,6 +21,7 @@ typedef struct tconv_cpu_pair_range {
 typedef struct tconv_cpu_pair_kernels {
     /* strip and weights are words, for the kernels' float */
     tconv_cpu_microkernel *microkernels[TCONV_CPU_MAX_CHANNELS + 1][TCONV_CPU_MAX_VECTORS + 1];
+    tconv_cpu_pixel_microkernel *pixels[TCONV_CPU_MAX_PIXEL_VECTORS + 1][TCONV_CPU_MAX_PIXELS + 1];
     /* Extends a range to some numbers. */
     void (*find_range)(tconv_cpu_pair_range *range, const uint16_t *numbers, int64_t count);
 } tconv_cpu_pair_kernels;

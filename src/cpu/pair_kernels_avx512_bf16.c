@@ -28,6 +28,10 @@ ALWAYS_INLINE __m512 keep_words(__m512 words)
 
 #include "microkernel.inc.h"
 
+#define WITHOUT_DEPTHWISE
+#define STREAM(to, values) _mm512_stream_ps((to), (__m512)(values))
+#include "pixels_microkernel.inc.h"
+
 /* Zeros less one are the greatest of all. */
 static void find_range(tconv_cpu_pair_range *range, const uint16_t *numbers, int64_t count)
 {
@@ -50,9 +54,11 @@ static void find_range(tconv_cpu_pair_range *range, const uint16_t *numbers, int
     }
 }
 
-#define MICROKERNEL(channels, vectors) [channels][vectors] = microkernel_##channels##x##vectors##_pairs,
+#define MICROKERNEL(channels, vectors)     [channels][vectors] = microkernel_##channels##x##vectors##_pairs,
+#define PIXEL_MICROKERNEL(vectors, pixels) [vectors][pixels] = dense_##vectors##x##pixels##_pairs,
 
 const tconv_cpu_pair_kernels tconv_cpu_pair_kernels_avx512_bf16 = {
     .microkernels = {MICROTILES(MICROKERNEL)},
+    .pixels = {PIXEL_MICROTILES(PIXEL_MICROKERNEL)},
     .find_range = find_range,
 };
