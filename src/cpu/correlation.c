@@ -8,11 +8,17 @@
  * (correlation_plan.h) a strip is loaded, phase by phase (_strip), so that all taps of all phases read it at offsets; the
  * microkernels of cpu_phases (_planes: vectors along positions) or cpu_pixels (_pixels: vectors along input channels)
  * sum over taps and output channels in registers. Each result is written once; _border does some of them again where
- * weights are Inf or NaN. _plan decides how a layer is cut up, _pack packs weights, _task is what they share.
+ * weights are Inf or NaN. _plan decides how a layer is cut up, _pack packs weights, _ahead prefetches, _task is what they
+ * share.
+ *
+ * Of bf16 two output channels are a word, where the machine has AVX512_BF16: there is a second plan, which is the same with
+ * words for channels (pair_kernels.h). The instruction takes what is subnormal for zero, so that each execute looks through
+ * the gradient of dst first (_range): where a product may be lost all is summed by the first plan.
  *
  * Numeric order, of each result by itself: over K-blocks of output channels; planes: output channels, then taps; pixels:
  * taps, then output channels; in segments (tconv_cpu_microtile); then what it held, where the layer accumulates; float, or
- * double for f64; one rounding to the dtype. It depends on the layer and the machine, never on threads.
+ * double for f64; one rounding to the dtype. It depends on the layer, the machine and, of bf16, on the range of the numbers,
+ * never on threads.
  */
 #include <inttypes.h>
 #include <stdio.h>
