@@ -201,11 +201,10 @@ static void describe(const tconv_layer *layer, const void *made, char *text, siz
     const tconv_cpu_correlation_plan *plan = pairs ? &planned->pairs : &planned->plan;
     (void)layer;
     snprintf(text, capacity,
-             "strip=%s k_block=%" PRId64 " tile=%" PRId64 "x%" PRId64 "x%" PRId64 " tasks=%" PRId64 " threads=%d",
-             pairs          ? "pairs"
-             : plan->pixels ? "pixels"
-                            : "planes",
-             plan->k_block, plan->images, plan->tile_rows, plan->tile_columns, plan->tasks, plan->threads);
+             "strip=%s pairs=%d k_block=%" PRId64 " tile=%" PRId64 "x%" PRId64 "x%" PRId64 " tasks=%" PRId64
+             " threads=%d",
+             plan->pixels ? "pixels" : "planes", pairs, plan->k_block, plan->images, plan->tile_rows,
+             plan->tile_columns, plan->tasks, plan->threads);
 }
 
 const tconv_implementation tconv_cpu_correlation = {

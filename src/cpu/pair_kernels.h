@@ -1,6 +1,7 @@
 /*
- * The kernels for sums of pairs of bf16 factors: microkernels of planes (kernels.h) whose terms are two channels, and the
- * range of what they may multiply. A word has two numbers of bf16, the first in the lower half. They take what is subnormal for zero.
+ * The kernels for sums of pairs of bf16 factors: microkernels (kernels.h, pixels_kernels.h) whose terms are two channels, and
+ * the range of what they may multiply, as they take what is subnormal for zero. A word has two numbers of bf16, the first in
+ * the lower half.
  */
 #ifndef TCONV_CPU_PAIR_KERNELS_H
 #define TCONV_CPU_PAIR_KERNELS_H
