@@ -92,12 +92,12 @@ int64_t tconv_cpu_cache_share(const tconv_layer *layer, int64_t percent)
     return tconv_min((int64_t)layer->target.l2_bytes, MAX_CACHE_BYTES) / 100 * percent;
 }
 
-bool tconv_cpu_leaves_caches(const tconv_layer *layer, int threads)
+bool tconv_cpu_leaves_caches(const tconv_layer *layer, int64_t results, int threads)
 {
     const tconv_cpu_traits *traits = tconv_cpu_find_traits(layer->target.tuning);
     const int64_t cache = (int64_t)layer->target.l3_bytes / 100 * traits->stream_l3_percent +
                           (int64_t)layer->target.l2_bytes / 100 * traits->stream_l2_percent * threads;
-    return !layer->problem.desc.accumulate && layer->problem.dst_extent > cache / (int64_t)layer->problem.element_size;
+    return !layer->problem.desc.accumulate && results > cache / (int64_t)layer->problem.element_size;
 }
 
 int tconv_cpu_useful_threads(const tconv_layer *layer, const tconv_cpu_axis *rows, const tconv_cpu_axis *columns)

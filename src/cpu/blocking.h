@@ -111,9 +111,9 @@ bool tconv_cpu_round_to_nearest(fenv_t *caller);
 /* The bytes of so many percent of the second-level cache. */
 int64_t tconv_cpu_cache_share(const tconv_layer *layer, int64_t percent);
 
-/* Whether the outputs are larger than what the caches keep of them, by the microarchitecture (tconv_cpu_traits), and not
- * in a cache anyway, because they are added to. */
-bool tconv_cpu_leaves_caches(const tconv_layer *layer, int threads);
+/* Whether so many results are larger than what the caches keep of them, by the microarchitecture (tconv_cpu_traits), and
+ * not in a cache anyway, because they are added to. */
+bool tconv_cpu_leaves_caches(const tconv_layer *layer, int64_t results, int threads);
 
 /* The number of threads that the layer can keep busy, by its multiply-adds and outputs; at most the target's. */
 int tconv_cpu_useful_threads(const tconv_layer *layer, const tconv_cpu_axis *rows, const tconv_cpu_axis *columns);

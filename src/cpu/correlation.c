@@ -8,11 +8,17 @@
  * (correlation_plan.h) a strip is loaded, phase by phase (_strip), so that all taps of all phases read it at offsets; the
  * microkernels of cpu_phases (_planes: vectors along positions) or cpu_pixels (_pixels: vectors along input channels)
  * sum over taps and output channels in registers. Each result is written once; _border does some of them again where
- * weights are Inf or NaN. _plan decides how a layer is cut up, _pack packs weights, _task is what they share.
+ * weights are Inf or NaN. _plan decides how a layer is cut up, _pack packs weights, _ahead prefetches, _task is what they
+ * share.
+ *
+ * Of bf16 two output channels are a word, where the machine has AVX512_BF16: there is a second plan, which is the same with
+ * words for channels (pair_kernels.h). The instruction takes what is subnormal for zero, so that each execute looks through
+ * the gradient of dst first (_range): where a product may be lost all is summed by the first plan.
  *
  * Numeric order, of each result by itself: over K-blocks of output channels; planes: output channels, then taps; pixels:
  * taps, then output channels; in segments (tconv_cpu_microtile); then what it held, where the layer accumulates; float, or
- * double for f64; one rounding to the dtype. It depends on the layer and the machine, never on threads.
+ * double for f64; one rounding to the dtype. It depends on the layer, the machine and, of bf16, on the range of the numbers,
+ * never on threads.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -40,7 +46,24 @@ static void place_task(tconv_cpu_correlation_task *task, int64_t index)
     task->images = tconv_cpu_cut_tile(index, plan->images, task->job->layer->problem.batch, &task->image);
 }
 
-static void sum_and_store(tconv_cpu_correlation_task *task)
+/* Prefetches the strip that follows, of the next group or K-block or of another task, `next`, if it is none of the last. */
+static void look_ahead(tconv_cpu_correlation_task *task, int64_t next, int64_t group, int64_t end)
+{
+    const tconv_cpu_correlation_plan *plan = task->job->plan;
+    tconv_cpu_correlation_task following = *task;
+    if (end == plan->group_out) {
+        end = 0;
+        group++;
+    }
+    following.lines = task->lines_ahead;
+    if (group == task->group + task->groups && next < plan->tasks) {
+        place_task(&following, next);
+        group = following.group;
+    }
+    tconv_cpu_look_ahead_correlation(task, group < following.group + following.groups ? &following : NULL, group, end);
+}
+
+static void sum_and_store(tconv_cpu_correlation_task *task, int64_t next)
 {
     const tconv_cpu_correlation_plan *plan = task->job->plan;
     if (plan->pixels)
@@ -51,18 +74,21 @@ static void sum_and_store(tconv_cpu_correlation_task *task)
         for (int64_t begin = 0, end; begin < plan->group_out; begin = end) {
             end = tconv_min(plan->group_out, begin + plan->k_block);
             tconv_cpu_load_correlation(task, group, begin, end - begin);
-            if (plan->pixels)
+            if (plan->pixels) {
                 tconv_cpu_sum_pixels(task, group, begin, end);
-            else
-                tconv_cpu_sum_planes(task, group, begin, end);
+                continue;
+            }
+            look_ahead(task, next, group, end);
+            tconv_cpu_sum_planes(task, group, begin, end);
         }
 }
 
-static void run_task(tconv_cpu_correlation_task *task)
+/* next: the task that probably follows */
+static void run_task(tconv_cpu_correlation_task *task, int64_t next)
 {
     const bool border = task->job->header->has_nonfinite;
     if (!border || !task->job->layer->problem.desc.accumulate)
-        sum_and_store(task);
+        sum_and_store(task, next);
     if (border)
         tconv_cpu_correlate_border(task);
 }
@@ -76,22 +102,27 @@ static void run_share(void *argument, int index)
     char *scratch = shared->scratch + index * plan->thread_bytes;
     tconv_cpu_correlation_task task = {.job = job, .strip = scratch, .sums = scratch + plan->strip_bytes};
     task.levels = (char *)task.sums + plan->sums_bytes;
-    task.to = (int64_t *)(void *)((char *)task.levels + plan->levels_bytes);
+    task.stage = (char *)task.levels + plan->levels_bytes;
+    task.to = (int64_t *)(void *)((char *)task.stage + plan->stage_bytes);
     task.at = (int32_t *)(void *)((char *)task.to + plan->to_bytes);
     task.runs = (tconv_cpu_correlation_run *)(void *)((char *)task.at + plan->at_bytes);
     task.splits = (tconv_cpu_split_run *)(void *)((char *)task.runs + plan->runs_bytes);
     task.lines = (tconv_cpu_correlation_lines *)(void *)((char *)task.splits + plan->splits_bytes);
+    task.lines_ahead = (tconv_cpu_correlation_lines *)(void *)((char *)task.lines + plan->lines_bytes);
+    task.ahead.rows = (int64_t *)(void *)((char *)task.lines_ahead + plan->lines_bytes);
     /* Whole vectors are read, beyond the last position of a row and the last channel of a depthwise pixel: their sums
      * are not stored, but they must not read what the memory held before. */
     memset(task.strip, 0, (size_t)plan->strip_bytes);
     for (int64_t taken; (taken = tconv_cpu_take_task(&shared->tasks, &index)) < plan->tasks;) {
         place_task(&task, taken);
-        run_task(&task);
+        run_task(&task, taken + 1);
     }
+    plan->kernels->finish(); /* orders the streamed results */
 }
 
 typedef struct correlation {
-    tconv_cpu_correlation_plan plan; /* of the view */
+    tconv_cpu_correlation_plan plan;  /* of the view */
+    tconv_cpu_correlation_plan pairs; /* by pairs, where these have all products; no threads: there is none */
     tconv_cpu_outer_view view;
 } correlation;
 
@@ -100,7 +131,22 @@ static tconv_status pack(const tconv_layer *layer, const void *made, const void 
 {
     const correlation *planned = made;
     (void)layer;
+    if (planned->pairs.threads > 0)
+        tconv_cpu_pack_correlation(&planned->view.layer, &planned->pairs, weights,
+                                   (char *)packed + planned->plan.packed_bytes, stream, issue);
     return tconv_cpu_pack_correlation(&planned->view.layer, &planned->plan, weights, packed, stream, issue);
+}
+
+/* Whether all products are those of pairs. */
+static bool by_pairs(const correlation *planned, const tconv_arguments *arguments)
+{
+    const char *packed = arguments->packed;
+    const tconv_cpu_packed_header *header = arguments->packed;
+    if (planned->pairs.threads == 0 || header->has_nonfinite)
+        return false;
+    const tconv_cpu_correlation_pair_header *pairs = (const void *)(packed + planned->plan.packed_bytes);
+    return tconv_cpu_are_in_range(&planned->view.layer, &planned->pairs, arguments->dst, &pairs->range,
+                                  arguments->scratch);
 }
 
 static tconv_status execute(const tconv_layer *layer, const void *made, const tconv_arguments *arguments,
@@ -110,11 +156,15 @@ static tconv_status execute(const tconv_layer *layer, const void *made, const tc
     const tconv_cpu_correlation_plan *plan = &planned->plan;
     const char *packed = arguments->packed;
     (void)issue;
+    if (by_pairs(planned, arguments)) {
+        packed += plan->packed_bytes;
+        plan = &planned->pairs;
+    }
     const tconv_cpu_correlation_job job = {.layer = &planned->view.layer,
                                            .plan = plan,
                                            .dst = arguments->dst,
                                            .src = arguments->src,
-                                           .header = arguments->packed,
+                                           .header = (const void *)packed,
                                            .terms = packed + TCONV_ALIGNMENT,
                                            .weights = packed + TCONV_ALIGNMENT + plan->terms_bytes};
     tconv_cpu_run_tasks(&layer->target, plan->threads, plan->tasks, &job, arguments->scratch, run_share);
@@ -126,23 +176,35 @@ static tconv_status plan_layer(const tconv_layer *layer, void *made, tconv_plann
     correlation *seen = made;
     tconv_cpu_correlation_plan *to = &seen->plan;
     tconv_cpu_outer_view_init(&seen->view, layer);
-    const tconv_status status = tconv_cpu_correlation_plan_init(to, &seen->view.layer, issue);
+    int64_t packed = 0;
+    tconv_status status = tconv_cpu_correlation_plan_init(to, &seen->view.layer, false, issue);
     if (status != TCONV_SUCCESS)
         return status;
-    planned->sizes.packed = (size_t)to->packed_bytes;
+    if (tconv_cpu_has_correlation_pairs(to, &seen->view.layer))
+        status = tconv_cpu_correlation_plan_init(&seen->pairs, &seen->view.layer, true, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    if (!tconv_checked_add(to->packed_bytes, seen->pairs.packed_bytes, &packed))
+        return tconv_cpu_too_large("packed weights", issue);
+    planned->sizes.packed = (size_t)packed;
     /* At most TCONV_CPU_MAX_THREADS threads of 4 MiB each: no sum overflows. */
-    planned->sizes.scratch = (size_t)(tconv_cpu_shared_bytes() + to->threads * to->thread_bytes);
+    planned->sizes.scratch =
+        (size_t)(tconv_cpu_shared_bytes() +
+                 tconv_max(to->threads * to->thread_bytes, seen->pairs.threads * seen->pairs.thread_bytes));
     return TCONV_SUCCESS;
 }
 
 static void describe(const tconv_layer *layer, const void *made, char *text, size_t capacity)
 {
-    const tconv_cpu_correlation_plan *plan = &((const correlation *)made)->plan;
+    const correlation *planned = made;
+    const bool pairs = planned->pairs.threads > 0;
+    const tconv_cpu_correlation_plan *plan = pairs ? &planned->pairs : &planned->plan;
     (void)layer;
     snprintf(text, capacity,
-             "strip=%s k_block=%" PRId64 " tile=%" PRId64 "x%" PRId64 "x%" PRId64 " tasks=%" PRId64 " threads=%d",
-             plan->pixels ? "pixels" : "planes", plan->k_block, plan->images, plan->tile_rows, plan->tile_columns,
-             plan->tasks, plan->threads);
+             "strip=%s pairs=%d k_block=%" PRId64 " tile=%" PRId64 "x%" PRId64 "x%" PRId64 " tasks=%" PRId64
+             " threads=%d",
+             plan->pixels ? "pixels" : "planes", pairs, plan->k_block, plan->images, plan->tile_rows,
+             plan->tile_columns, plan->tasks, plan->threads);
 }
 
 const tconv_implementation tconv_cpu_correlation = {

@@ -30,6 +30,7 @@ struct part {
     int64_t count, width, channels, taps;
     int64_t input_stride, output_stride; /* of the weights */
     int64_t channel_pitch;               /* of what is packed, from output channel to output channel */
+    bool lone;                           /* pairs: the last channel of the group has no second one */
     bool dense;                          /* all of it follows on each other in what is packed */
     int64_t from[PACK_TAPS], to[PACK_TAPS];
 };
@@ -61,6 +62,23 @@ struct part {
         return nonfinite == 0;                                                                                         \
     }
 
+/* The same for words of two output channels; `lone`: the last word has one. */
+static bool pack_pairs(const struct part *part)
+{
+    const int64_t taps = part->taps, width = part->width;
+    for (int64_t o = 0; o < part->channels; o++)
+        for (int64_t t = 0; t < taps; t++) {
+            uint32_t *to = (uint32_t *)part->packed + o * part->channel_pitch + part->to[t];
+            const bool both = o + 1 < part->channels || !part->lone;
+            for (int64_t m = 0; m < width; m++) {
+                const uint16_t *filter = (const uint16_t *)part->weights + m * part->input_stride +
+                                         2 * o * part->output_stride + part->from[t];
+                to[m] = m < part->count ? filter[0] | (both ? (uint32_t)filter[part->output_stride] << 16 : 0) : 0;
+            }
+        }
+    return true;
+}
+
 #define AS_IT_IS(value) (value)
 DEFINE_PACK(f32, float, float, AS_IT_IS)
 DEFINE_PACK(f64, double, double, AS_IT_IS)
@@ -80,6 +98,7 @@ static bool pack_taps(const tconv_layer *layer, const tconv_cpu_correlation_plan
 {
     tconv_cpu_correlation_walk walk = {0};
     const int64_t first = tconv_cpu_correlation_weight(plan, block, 0, channel);
+    bool (*const pack)(const struct part *) = plan->pairs != NULL ? pack_pairs : pack_part[layer->problem.dtype];
     bool finite = true;
     part->taps = 0;
     while (tconv_cpu_next_correlation_tap(plan, layer, &walk)) {
@@ -87,10 +106,10 @@ static bool pack_taps(const tconv_layer *layer, const tconv_cpu_correlation_plan
         part->to[part->taps++] = tconv_cpu_correlation_weight(plan, block, walk.tap.index, channel) - first;
         if (part->taps < PACK_TAPS)
             continue;
-        finite &= pack_part[layer->problem.dtype](part);
+        finite &= pack(part);
         part->taps = 0;
     }
-    return pack_part[layer->problem.dtype](part) && finite;
+    return pack(part) && finite;
 }
 
 /* Lists what each term of a period, or each tap, adds to a position's place. */
@@ -147,7 +166,8 @@ static void pack_share(void *argument, int index)
         const int64_t end = tconv_min(plan->group_out, k_block + plan->k_block);
         const tconv_cpu_correlation_block block =
             tconv_cpu_correlation_block_of(plan, group, i / shared->slices % plan->blocks);
-        const int64_t from = (group * plan->group_in + block.first) * strides->in + channel * strides->out;
+        const int64_t from = (group * plan->group_in + block.first) * strides->in +
+                             channel * tconv_cpu_correlation_word(plan) * strides->out;
         const int64_t to = block.weights + tconv_cpu_correlation_weight(plan, &block, 0, channel);
         struct part part = {.weights = (const char *)shared->weights + from * (int64_t)problem->element_size,
                             .packed = tconv_cpu_real_at(plan->real_size, shared->to, to),
@@ -158,6 +178,7 @@ static void pack_share(void *argument, int index)
                             .output_stride = strides->out,
                             .channel_pitch = plan->pixels ? block.width : block.width * plan->taps,
                             .dense = !plan->pixels && plan->taps < PACK_TAPS};
+        part.lone = channel + part.channels == plan->group_out && problem->group_out % 2 != 0;
         if (!pack_taps(shared->layer, plan, &block, channel, &part))
             atomic_store_explicit(&shared->has_nonfinite, true, memory_order_relaxed);
     }
@@ -180,6 +201,12 @@ tconv_status tconv_cpu_pack_correlation(const tconv_layer *layer, const void *ma
                                            tconv_min(shared.parts, plan->packed_bytes / BYTES_PER_THREAD));
     list_terms(layer, plan, terms);
     tconv_cpu_run_shares(&layer->target, shared.shares, pack_share, &shared);
+    if (plan->pairs != NULL) {
+        tconv_cpu_pair_range *range = &((tconv_cpu_correlation_pair_header *)packed)->range;
+        *range = (tconv_cpu_pair_range)TCONV_CPU_NO_PAIR_RANGE;
+        plan->pairs->find_range(range, (const uint16_t *)(const void *)shared.to,
+                                2 * plan->all_groups * plan->padded_in * plan->group_out * plan->taps);
+    }
     header->has_nonfinite = atomic_load_explicit(&shared.has_nonfinite, memory_order_relaxed);
     return TCONV_SUCCESS;
 }

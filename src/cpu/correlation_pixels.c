@@ -27,8 +27,9 @@ static void sum_block(const tconv_cpu_correlation_task *task, const tconv_cpu_co
     const tconv_cpu_pixel_kernels *kernels = plan->pixel_kernels;
     const int64_t all = task->images * task->rows * task->columns, vectors = block->width / plan->lanes;
     const int64_t most = kernels->real[plan->real].max_pixels[vectors], parts = tconv_ceil_div(all, most);
-    tconv_cpu_pixel_microkernel *const *microkernels =
-        plan->depthwise ? kernels->real[plan->real].depthwise[vectors] : kernels->real[plan->real].dense[vectors];
+    tconv_cpu_pixel_microkernel *const *microkernels = plan->depthwise ? kernels->real[plan->real].depthwise[vectors]
+                                                       : plan->pairs != NULL ? plan->pairs->pixels[vectors]
+                                                                             : kernels->real[plan->real].dense[vectors];
     for (int64_t part = 0, first = 0, count; part < parts; part++, first += count) {
         count = (all - first) / (parts - part);
         microtile->at = task->at + first;
@@ -70,7 +71,7 @@ void tconv_cpu_sum_pixels(const tconv_cpu_correlation_task *task, int64_t group,
             .taps = task->job->terms,
             .tap_count = plan->taps / row,
             .channels = channels,
-            .segment = tconv_cpu_even_segment(plan->taps / row * channels, TCONV_CPU_SEGMENT),
+            .segment = tconv_cpu_even_segment(plan->taps / row * channels, plan->segment),
             .weights = tconv_cpu_real_at(plan->real_size, task->job->weights, weights),
             .levels = task->levels,
             .sums_level = plan->sums_level,

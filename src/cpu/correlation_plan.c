@@ -76,49 +76,6 @@ static tconv_cpu_correlation_axis make_axis(const tconv_axis *axis, const tconv_
     return made;
 }
 
-bool tconv_cpu_next_correlation_tap(const tconv_cpu_correlation_plan *plan, const tconv_layer *layer,
-                                    tconv_cpu_correlation_walk *walk)
-{
-    tconv_cpu_phase *phase = &walk->phase;
-    if (phase->row == NULL) {
-        if (!tconv_cpu_next_phase(layer, phase))
-            return false;
-        walk->next = 0;
-    }
-    while (walk->next == tconv_cpu_phase_taps(phase)) {
-        const tconv_cpu_phase last = *phase;
-        if (!tconv_cpu_next_phase(layer, phase))
-            return false;
-        walk->next = 0;
-        walk->plane += plan->columns_apart ? last.column_taps.count : last.column_taps.count > 0;
-        if (phase->row == last.row)
-            continue;
-        walk->plane = 0;
-        walk->row_taps += last.row_taps.count;
-        if (last.row_taps.count > 0)
-            walk->line += tconv_cpu_run_places(&plan->rows, last.row_taps.count, plan->tile_rows);
-    }
-    const int64_t row = walk->next / phase->column_taps.count, column = walk->next % phase->column_taps.count;
-    const int64_t line = walk->line + row * tconv_cpu_run_step(&plan->rows, plan->tile_rows);
-    const int64_t kernel =
-        phase->column->first_kernel + (phase->column_taps.first + column) * layer->columns.kernel_step;
-    int64_t place = walk->plane * plan->plane_pitch + column * plan->columns.step;
-    if (plan->columns_whole)
-        place = kernel * layer->problem.w.dilation;
-    else if (plan->columns_apart)
-        place = (walk->plane + column) * plan->plane_pitch;
-    walk->tap = (tconv_cpu_correlation_tap){
-        .row_tap = phase->row_taps.first + row,
-        .column_tap = phase->column_taps.first + column,
-        .place = line * plan->row_pitch + place,
-        .weight = tconv_cpu_tap_weight(layer, phase, walk->next),
-        .index = plan->rows_of_taps ? (walk->row_taps + row) * plan->columns.taps + kernel : walk->count,
-    };
-    walk->next++;
-    walk->count++;
-    return true;
-}
-
 /* ---------------------------------------------------------------------------------------------------------- tiles */
 
 int64_t tconv_cpu_correlation_vectors(const tconv_cpu_correlation_plan *plan, int64_t images, int64_t rows,
@@ -410,8 +367,12 @@ static tconv_status plan_memory(tconv_cpu_correlation_plan *plan, tconv_issue *i
     tconv_cpu_align_size(plan->planes, (int64_t)sizeof(tconv_cpu_correlation_run), &plan->runs_bytes);
     tconv_cpu_align_size(plan->planes, (int64_t)sizeof(tconv_cpu_split_run), &plan->splits_bytes);
     tconv_cpu_align_size(plan->rows.taps, (int64_t)sizeof(tconv_cpu_correlation_lines), &plan->lines_bytes);
-    plan->thread_bytes = plan->strip_bytes + plan->sums_bytes + plan->levels_bytes + plan->to_bytes + plan->at_bytes +
-                         plan->runs_bytes + plan->splits_bytes + plan->lines_bytes;
+    tconv_cpu_align_size(plan->stream ? positions_of(plan) + plan->lanes : 0, plan->real_size, &plan->stage_bytes);
+    tconv_cpu_align_size(plan->pixels ? 0 : lines_of(&plan->rows, plan->tile_rows) * plan->images,
+                         (int64_t)sizeof(int64_t), &plan->ahead_bytes);
+    plan->thread_bytes = plan->strip_bytes + plan->sums_bytes + plan->levels_bytes + plan->stage_bytes +
+                         plan->to_bytes + plan->at_bytes + plan->runs_bytes + plan->splits_bytes +
+                         2 * plan->lines_bytes + plan->ahead_bytes;
     const tconv_cpu_filters filters = {.row_taps = plan->rows.taps,
                                        .column_taps = plan->columns.taps,
                                        .groups = plan->all_groups,
@@ -440,7 +401,7 @@ static void plan_vectors(tconv_cpu_correlation_plan *plan, const tconv_layer *la
     const int64_t vectors = tconv_ceil_div(channels, plan->lanes);
     plan->all_groups = problem->groups;
     plan->group_in = plan->padded_in = problem->group_in;
-    plan->group_out = problem->group_out;
+    plan->group_out = tconv_ceil_div(problem->group_out, tconv_cpu_correlation_word(plan));
     const int64_t row_taps = plan->columns.phases == plan->columns.stride ? plan->columns.taps : 1;
     plan->pixels = problem->layout == TCONV_NHWC && (depthwise || problem->group_out * row_taps >= MIN_TERMS) &&
                    (double)channels * 100 >= (double)vectors * (double)plan->lanes * MIN_CHANNELS_PERCENT;
@@ -456,7 +417,17 @@ static void plan_vectors(tconv_cpu_correlation_plan *plan, const tconv_layer *la
     plan->blocks = tconv_ceil_div(plan->group_in, plan->block_width);
 }
 
-static tconv_status make_plan(tconv_cpu_correlation_plan *plan, const tconv_layer *layer, tconv_issue *issue)
+/* Results are streamed where they, or what is read, go past the caches: however many terms they have, as a tile's come all
+ * at once (docs/log/2026-11-26-cpu-gradients.md). */
+static bool plan_stream(const tconv_cpu_correlation_plan *plan, const tconv_layer *layer)
+{
+    const tconv_problem *problem = &layer->problem;
+    return plan->kernels->streams && problem->layout == TCONV_NCHW &&
+           tconv_cpu_leaves_caches(layer, tconv_max(problem->src_extent, problem->dst_extent), plan->threads);
+}
+
+static tconv_status make_plan(tconv_cpu_correlation_plan *plan, const tconv_layer *layer, bool pairs,
+                              tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
     *plan = (tconv_cpu_correlation_plan){.kernels = tconv_cpu_find_kernels(layer->target.cpu_isa),
@@ -467,6 +438,13 @@ static tconv_status make_plan(tconv_cpu_correlation_plan *plan, const tconv_laye
     plan->real = problem->dtype == TCONV_F64;
     plan->real_size = plan->real ? (int64_t)sizeof(double) : (int64_t)sizeof(float);
     plan->lanes = plan->kernels->real[plan->real].lanes;
+    plan->microkernels = plan->kernels->real[plan->real].microkernels;
+    plan->segment = TCONV_CPU_SEGMENT;
+    if (pairs) {
+        plan->pairs = tconv_cpu_find_pair_kernels(layer->target.cpu_isa);
+        plan->microkernels = plan->pairs->microkernels;
+        plan->segment = TCONV_CPU_SEGMENT / 2;
+    }
     if (plan->rows.taps > MAX_TAPS || plan->columns.taps > MAX_TAPS || plan->rows.taps * plan->columns.taps > MAX_TAPS)
         return tconv_decline(issue, "a kernel of more than %d taps", MAX_TAPS);
     plan->taps = plan->rows.taps * plan->columns.taps;
@@ -480,15 +458,24 @@ static tconv_status make_plan(tconv_cpu_correlation_plan *plan, const tconv_laye
     plan_tasks(plan, layer);
     set_pitches(plan);
     set_sums(plan);
+    plan->stream = plan_stream(plan, layer);
     return plan_memory(plan, issue);
 }
 
-tconv_status tconv_cpu_correlation_plan_init(tconv_cpu_correlation_plan *plan, const tconv_layer *layer,
+bool tconv_cpu_has_correlation_pairs(const tconv_cpu_correlation_plan *plan, const tconv_layer *layer)
+{
+    const tconv_problem *problem = &layer->problem;
+    return problem->dtype == TCONV_BF16 && problem->group_out > 1 &&
+           (plan->pixels ? !plan->depthwise && problem->group_out % 2 == 0 : problem->layout == TCONV_NCHW) &&
+           tconv_cpu_find_pair_kernels(layer->target.cpu_isa) != NULL;
+}
+
+tconv_status tconv_cpu_correlation_plan_init(tconv_cpu_correlation_plan *plan, const tconv_layer *layer, bool pairs,
                                              tconv_issue *issue)
 {
     fenv_t caller;
     const bool rounds = tconv_cpu_round_to_nearest(&caller);
-    const tconv_status status = make_plan(plan, layer, issue);
+    const tconv_status status = make_plan(plan, layer, pairs, issue);
     if (rounds)
         fesetenv(&caller);
     return status;

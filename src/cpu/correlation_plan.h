@@ -16,6 +16,7 @@
 
 #include "blocking.h"
 #include "kernels.h"
+#include "pair_kernels.h"
 #include "pixels_kernels.h"
 
 /* One axis: its live taps. */
@@ -30,7 +31,12 @@ typedef struct tconv_cpu_correlation_axis {
 typedef struct tconv_cpu_correlation_plan {
     const tconv_cpu_kernels *kernels;
     const tconv_cpu_pixel_kernels *pixel_kernels;
-    int real; /* index to the kernels' real */
+    /* Of bf16: terms are a tap and two output channels, the numbers of one word, which counts as an output channel
+     * below. NULL: they are not. */
+    const tconv_cpu_pair_kernels *pairs;
+    tconv_cpu_microkernel *const (*microkernels)[TCONV_CPU_MAX_VECTORS + 1]; /* of planes */
+    int64_t segment;                                                         /* terms of one, at most */
+    int real;                                                                /* index to the kernels' real */
     int64_t real_size, lanes;
     tconv_cpu_correlation_axis rows, columns;
     int64_t taps; /* live taps of both axes */
@@ -71,9 +77,12 @@ typedef struct tconv_cpu_correlation_plan {
     int64_t groups, task_blocks;             /* of a task */
     int64_t image_tiles, row_tiles, column_tiles, group_tasks, block_tasks, tasks;
 
-    /* Scratch, in bytes: for each thread strip, sums, levels of a microkernel's cascade, to and at of each position,
-     * runs of a line, twice, and of lines. */
-    int64_t strip_bytes, sums_bytes, levels_bytes, to_bytes, at_bytes, runs_bytes, splits_bytes, lines_bytes;
+    bool stream; /* planes: results are streamed */
+
+    /* Scratch, in bytes: for each thread strip, sums, levels of a microkernel's cascade, stage for results that are
+     * streamed, to and at of each position, runs of a line, twice, and of lines, twice, rows that are prefetched. */
+    int64_t strip_bytes, sums_bytes, levels_bytes, stage_bytes;
+    int64_t to_bytes, at_bytes, runs_bytes, splits_bytes, lines_bytes, ahead_bytes;
     int64_t thread_bytes;
     int threads;
 
@@ -81,9 +90,13 @@ typedef struct tconv_cpu_correlation_plan {
     int64_t terms_bytes, packed_bytes;
 } tconv_cpu_correlation_plan;
 
-/* Makes a plan. Declines layers with too many taps; fails where a size overflows. */
-tconv_status tconv_cpu_correlation_plan_init(tconv_cpu_correlation_plan *plan, const tconv_layer *layer,
+/* Makes a plan, of pairs if asked for: only where tconv_cpu_has_correlation_pairs. Declines layers with too many taps; fails where a size overflows. */
+tconv_status tconv_cpu_correlation_plan_init(tconv_cpu_correlation_plan *plan, const tconv_layer *layer, bool pairs,
                                              tconv_issue *issue);
+
+/* Whether the layer of a plan can be summed by pairs too: of any two channels in planes, and of those that are one word of
+ * memory in pixels. */
+bool tconv_cpu_has_correlation_pairs(const tconv_cpu_correlation_plan *plan, const tconv_layer *layer);
 
 /* --------------------------------------------------------------------------------------------------------- places */
 
@@ -159,6 +172,12 @@ static inline tconv_cpu_correlation_block tconv_cpu_correlation_block_of(const t
     block.width = padded < plan->block_width ? padded : plan->block_width;
     block.weights = (group * plan->padded_in + block.first) * plan->group_out * plan->taps;
     return block;
+}
+
+/* Output channels of an element of the strip. */
+static inline int64_t tconv_cpu_correlation_word(const tconv_cpu_correlation_plan *plan)
+{
+    return plan->pairs != NULL ? 2 : 1;
 }
 
 /* Returns where the weights of a tap and an output channel are among those of a block. Planes have [output

@@ -30,28 +30,33 @@ static void store_block(const tconv_cpu_correlation_task *task, int64_t group, c
     tconv_cpu_correlation_vectors(plan, task->images, task->rows, task->columns, &flat);
     const int64_t pitch = flat ? plan->pitch : tconv_ceil_div(task->columns, plan->lanes) * plan->lanes;
     const int64_t row_pitch = flat ? plan->row_pitch : task->images * pitch;
+    /* Rows that follow one another, among the sums and in memory, are one. */
+    const bool joined = problem->layout == TCONV_NCHW && task->columns == problem->w.in && row_pitch == task->columns;
+    const int64_t rows = joined ? 1 : task->rows, columns = joined ? task->rows * task->columns : task->columns;
+    const bool streamed = plan->stream && columns * (int64_t)problem->element_size >= TCONV_CPU_STREAM_BYTES;
     tconv_cpu_store_function *store = problem->layout == TCONV_NHWC ? kernels->dtype[problem->dtype].store_pixels
                                                                     : kernels->dtype[problem->dtype].store_interleaved;
-    for (int64_t row = 0; row < task->rows; row++)
+    for (int64_t row = 0; row < rows; row++)
         for (int64_t n = 0; n < task->images; n++) {
             const int64_t to = (task->image + n) * problem->src.n + channel * problem->src.c +
                                (task->row + row) * problem->src.h + task->column * problem->src.w;
             store(&(tconv_cpu_store){.sums = tconv_cpu_real_at(plan->real_size, sums, row * row_pitch + n * pitch),
                                      .channel_stride = plan->sums_pitch,
                                      .channels = block->count,
-                                     .count = task->columns,
+                                     .count = columns,
                                      .residues = 1,
                                      .rows = &first,
                                      .bias = no_bias,
                                      .dst = (char *)task->job->src + to * (int64_t)problem->element_size,
                                      .dst_channel = problem->src.c,
                                      .dst_position = problem->src.w,
+                                     .stage = streamed ? task->stage : NULL,
                                      .accumulate = problem->desc.accumulate != 0});
         }
 }
 
 /* Sums all vectors of a task for a block, in parts as even as can be. */
-static void sum_block(const tconv_cpu_correlation_task *task, const tconv_cpu_correlation_block *block, void *sums,
+static void sum_block(tconv_cpu_correlation_task *task, const tconv_cpu_correlation_block *block, void *sums,
                       tconv_cpu_microtile *microtile)
 {
     const tconv_cpu_correlation_plan *plan = task->job->plan;
@@ -63,11 +68,12 @@ static void sum_block(const tconv_cpu_correlation_task *task, const tconv_cpu_co
         count = (all - first) / (parts - part);
         microtile->vectors = task->at + first;
         microtile->sums = tconv_cpu_real_at(plan->real_size, sums, first * plan->lanes);
-        plan->kernels->real[plan->real].microkernels[block->count][count](microtile);
+        plan->microkernels[block->count][count](microtile);
+        tconv_cpu_prefetch_correlation(&task->ahead);
     }
 }
 
-void tconv_cpu_sum_planes(const tconv_cpu_correlation_task *task, int64_t group, int64_t begin, int64_t end)
+void tconv_cpu_sum_planes(tconv_cpu_correlation_task *task, int64_t group, int64_t begin, int64_t end)
 {
     static const char nothing[1] = {0};
     static const int32_t nowhere[TCONV_CPU_SEGMENT] = {0};
@@ -86,7 +92,7 @@ void tconv_cpu_sum_planes(const tconv_cpu_correlation_task *task, int64_t group,
             .terms = (end - begin) * plan->taps,
             .period = period,
             .period_stride = plan->period_channels * plan->channel_pitch,
-            .segment = tconv_cpu_even_segment(period, TCONV_CPU_SEGMENT),
+            .segment = tconv_cpu_even_segment(period, plan->segment),
             .weights = tconv_cpu_real_at(plan->real_size, task->job->weights, weights),
             .levels = task->levels,
             .sums_stride = plan->sums_pitch,

@@ -114,12 +114,9 @@ static int64_t list_runs(const tconv_cpu_correlation_task *task)
     return count;
 }
 
-/* Loads a line, whose runs the task lists; row is -1 outside of the image. */
-typedef void load_line(void *loader, int64_t image, int64_t row, int64_t place);
-
-/* Loads all lines of the strip in the order in which dst has them, so that the hardware sees them coming; where taps are
- * apart, about in that order. */
-static void load_lines(const tconv_cpu_correlation_task *task, load_line *load, void *loader)
+/* In the order in which dst has them, so that the hardware sees them coming; where taps are apart, about in that order. */
+void tconv_cpu_load_correlation_lines(const tconv_cpu_correlation_task *task, tconv_cpu_load_correlation_line *load,
+                                      void *loader)
 {
     const tconv_cpu_correlation_plan *plan = task->job->plan;
     const int64_t stride = task->job->layer->rows.stride;
@@ -143,6 +140,7 @@ static void load_lines(const tconv_cpu_correlation_task *task, load_line *load, 
 struct plane_loader {
     const tconv_cpu_correlation_task *task;
     tconv_cpu_load_function *function; /* NULL: rows are split */
+    tconv_cpu_split_load_function *split;
     tconv_cpu_load load;
     int64_t run_count;
     tconv_cpu_padded_row rows[MAX_ROWS];
@@ -156,18 +154,18 @@ static void flush(struct plane_loader *loader)
     if (loader->function != NULL)
         loader->function(load);
     else
-        job->plan->kernels->dtype[job->layer->problem.dtype].load_split(
-            &(tconv_cpu_split_load){.src = load->src,
-                                    .strip = load->strip,
-                                    .src_channel = load->src_channel,
-                                    .strip_channel = load->strip_channel,
-                                    .channels = load->channels,
-                                    .row_count = load->row_count,
-                                    .run_count = loader->run_count,
-                                    .stride = job->layer->columns.stride,
-                                    .length = job->layer->problem.w.out,
-                                    .rows = load->rows,
-                                    .runs = loader->task->splits});
+        loader->split(&(tconv_cpu_split_load){.src = load->src,
+                                              .strip = load->strip,
+                                              .src_channel = load->src_channel,
+                                              .strip_channel = load->strip_channel,
+                                              .channels = load->channels,
+                                              .row_count = load->row_count,
+                                              .run_count = loader->run_count,
+                                              .stride = job->layer->columns.stride,
+                                              .length = job->layer->problem.w.out,
+                                              .second = load->second,
+                                              .rows = load->rows,
+                                              .runs = loader->task->splits});
     load->row_count = 0;
 }
 
@@ -198,7 +196,9 @@ static void load_plane_line(void *argument, int64_t image, int64_t row, int64_t 
     }
 }
 
-static void load_planes(const tconv_cpu_correlation_task *task, int64_t channel, int64_t channels)
+/* Loads planes of the strip from output channel `channel` on; pairs: `second` is that of a tconv_cpu_load. */
+static void load_planes(const tconv_cpu_correlation_task *task, int64_t channel, int64_t channels, int64_t second,
+                        void *strip)
 {
     const tconv_cpu_correlation_job *job = task->job;
     const tconv_problem *problem = &job->layer->problem;
@@ -206,18 +206,34 @@ static void load_planes(const tconv_cpu_correlation_task *task, int64_t channel,
     struct plane_loader loader = {
         .task = task,
         .load = {.src = (const char *)job->dst + channel * problem->dst.c * (int64_t)problem->element_size,
-                 .strip = task->strip,
-                 .src_channel = problem->dst.c,
+                 .strip = strip,
+                 .src_channel = problem->dst.c * tconv_cpu_correlation_word(job->plan),
+                 .second = second,
                  .strip_channel = job->plan->channel_pitch,
                  .src_pixel = problem->dst.w * job->layer->columns.stride,
                  .channels = channels},
+        .split = job->plan->pairs != NULL ? kernels->split_pairs : kernels->dtype[problem->dtype].load_split,
         .run_count = list_runs(task)};
     if (problem->layout == TCONV_NHWC)
         loader.function = kernels->dtype[problem->dtype].load_pixels;
+    else if (job->layer->columns.stride == 1 && job->plan->pairs != NULL)
+        loader.function = kernels->load_pairs;
     else if (job->layer->columns.stride == 1)
         loader.function = kernels->dtype[problem->dtype].load_planes;
-    load_lines(task, load_plane_line, &loader);
+    tconv_cpu_load_correlation_lines(task, load_plane_line, &loader);
     flush(&loader);
+}
+
+/* Loads words of two output channels. The last one of a group with an odd number of channels is loaded by itself. */
+static void load_pairs(const tconv_cpu_correlation_task *task, int64_t group, int64_t begin, int64_t words)
+{
+    const tconv_problem *problem = &task->job->layer->problem;
+    const int64_t channel = group * problem->group_out + 2 * begin,
+                  whole = tconv_min(words, problem->group_out / 2 - begin);
+    load_planes(task, channel, whole, problem->dst.c, task->strip);
+    if (whole < words)
+        load_planes(task, channel + 2 * whole, 1, 0,
+                    tconv_cpu_real_at(task->job->plan->real_size, task->strip, whole * task->job->plan->channel_pitch));
 }
 
 /* --------------------------------------------------------------------------------------------------------- pixels */
@@ -225,14 +241,22 @@ static void load_planes(const tconv_cpu_correlation_task *task, int64_t channel,
 /* Bytes of a cache line. */
 enum { LINE = 64 };
 
+/* Copies words of two output channels, which lie in memory as in the strip. */
+static void copy_words(const tconv_cpu_pixel_load *load)
+{
+    for (int64_t p = 0; p < load->rows; p++)
+        memcpy((float *)load->strip + p * load->strip_pitch, (const uint16_t *)load->src + p * load->src_pitch,
+               (size_t)load->count * sizeof(float));
+}
+
 /* Prefetches the same pixels of the next row of dst: they lie too far apart, and there are too few of them, for the
  * hardware to see a pattern. */
-static void prefetch_next(const tconv_problem *problem, const tconv_cpu_pixel_load *load)
+static void prefetch_next(const tconv_problem *problem, const tconv_cpu_pixel_load *load, int64_t word)
 {
-    const int64_t size = (int64_t)problem->element_size;
+    const int64_t size = (int64_t)problem->element_size, bytes = load->count * word * size;
     const char *from = (const char *)load->src + problem->dst.h * size;
     for (int64_t p = 0; p < load->rows; p++, from += load->src_pitch * size)
-        for (int64_t byte = 0; byte < load->count * size; byte += LINE)
+        for (int64_t byte = 0; byte < bytes; byte += LINE)
             __builtin_prefetch(from + byte, 0, 2);
 }
 
@@ -248,7 +272,7 @@ static void load_pixel_run(const struct pixel_loader *loader, const tconv_cpu_co
     const tconv_cpu_correlation_job *job = loader->task->job;
     const tconv_cpu_correlation_plan *plan = job->plan;
     const tconv_problem *problem = &job->layer->problem;
-    const int64_t pitch = plan->place_pitch * plan->real_size;
+    const int64_t pitch = plan->place_pitch * plan->real_size, word = tconv_cpu_correlation_word(plan);
     char *to = (char *)loader->task->strip + place * pitch;
     if (row < 0 || run->count == 0) {
         memset(to, 0, (size_t)((run->left + run->count + run->right) * pitch));
@@ -261,15 +285,18 @@ static void load_pixel_run(const struct pixel_loader *loader, const tconv_cpu_co
                                  .count = loader->channels,
                                  .src_pitch = problem->dst.w * (plan->columns_whole ? 1 : job->layer->columns.stride),
                                  .strip_pitch = plan->place_pitch};
-    if (load.src_pitch == load.count && load.strip_pitch == load.count) { /* pixels without a gap */
+    if (load.src_pitch == load.count * word && load.strip_pitch == load.count) { /* pixels without a gap */
         load.count *= load.rows;
         load.rows = 1;
     }
     memset(to, 0, (size_t)(run->left * pitch));
     memset(to + (run->left + run->count) * pitch, 0, (size_t)(run->right * pitch));
     if (plan->rows.phases == job->layer->rows.stride && row + 1 < problem->h.out)
-        prefetch_next(problem, &load);
-    plan->pixel_kernels->dtype[problem->dtype].load(&load);
+        prefetch_next(problem, &load, word);
+    if (plan->pairs != NULL)
+        copy_words(&load);
+    else
+        plan->pixel_kernels->dtype[problem->dtype].load(&load);
 }
 
 static void load_pixel_line(void *argument, int64_t image, int64_t row, int64_t place)
@@ -284,15 +311,20 @@ static void load_pixel_line(void *argument, int64_t image, int64_t row, int64_t 
 void tconv_cpu_load_correlation(const tconv_cpu_correlation_task *task, int64_t group, int64_t begin, int64_t channels)
 {
     const tconv_cpu_correlation_plan *plan = task->job->plan;
-    if (!plan->pixels) {
-        load_planes(task, group * plan->group_out + begin, channels);
+    if (plan->pairs != NULL && !plan->pixels) {
+        load_pairs(task, group, begin, channels);
         return;
     }
-    struct pixel_loader loader = {task, group * plan->group_out + begin, channels, list_runs(task)};
+    if (!plan->pixels) {
+        load_planes(task, group * plan->group_out + begin, channels, 0, task->strip);
+        return;
+    }
+    struct pixel_loader loader = {task, (group * plan->group_out + begin) * tconv_cpu_correlation_word(plan), channels,
+                                  list_runs(task)};
     if (plan->depthwise) {
         const tconv_cpu_correlation_channels written = tconv_cpu_correlation_task_channels(task);
         loader.channel = written.first;
         loader.channels = written.count;
     }
-    load_lines(task, load_pixel_line, &loader);
+    tconv_cpu_load_correlation_lines(task, load_pixel_line, &loader);
 }

@@ -16,17 +16,39 @@ typedef struct tconv_cpu_correlation_job {
     const void *weights; /* Real: see tconv_cpu_correlation_weight */
 } tconv_cpu_correlation_job;
 
+/* What the next strip reads of dst, rows of each of its channels, and which row is the next to be prefetched. */
+typedef struct tconv_cpu_correlation_ahead {
+    const char *first;     /* of the first channel */
+    int64_t *rows;         /* where each begins, in bytes */
+    int64_t count, all;    /* rows of a channel, and of all channels */
+    int64_t bytes, pitch;  /* bytes of a row, and from channel to channel */
+    int64_t next, at_once; /* at_once: rows of a part */
+} tconv_cpu_correlation_ahead;
+
 /* A task and its thread's scratch. Positions and images count from the layer's first. */
 typedef struct tconv_cpu_correlation_task {
     const tconv_cpu_correlation_job *job;
     int64_t image, images, row, rows, column, columns, group, groups, block, blocks;
-    void *strip, *sums, *levels;
+    void *strip, *sums, *levels, *stage;
     int64_t *to;                     /* pixels: where each position begins in src, from the task's first */
     int32_t *at;                     /* where each position (planes: each vector) begins in the strip */
     tconv_cpu_correlation_run *runs; /* of a line of the strip */
     tconv_cpu_split_run *splits;     /* the same, for rows that are split */
     tconv_cpu_correlation_lines *lines;
+    tconv_cpu_correlation_lines *lines_ahead;
+    tconv_cpu_correlation_ahead ahead;
 } tconv_cpu_correlation_task;
+
+/* The header of weights that are packed as pairs: their range, if they are all finite. */
+typedef struct tconv_cpu_correlation_pair_header {
+    tconv_cpu_packed_header header;
+    tconv_cpu_pair_range range;
+} tconv_cpu_correlation_pair_header;
+
+/* Tells whether pairs have all products of a gradient of dst with weights of a range. It is the same for all tasks, so that
+ * results do not depend on how many there are. */
+bool tconv_cpu_are_in_range(const tconv_layer *layer, const tconv_cpu_correlation_plan *plan, const void *dst,
+                            const tconv_cpu_pair_range *weights, char *scratch);
 
 /* Input channels of a group that the task writes: [first, first + count). */
 typedef struct tconv_cpu_correlation_channels {
@@ -47,11 +69,26 @@ tconv_status tconv_cpu_pack_correlation(const tconv_layer *layer, const void *ma
 /* Loads the strip of a task: output channels [begin, begin + channels) of a group. */
 void tconv_cpu_load_correlation(const tconv_cpu_correlation_task *task, int64_t group, int64_t begin, int64_t channels);
 
+/* Loads a line of dst, whose runs the task lists; row is -1 outside of the image. */
+typedef void tconv_cpu_load_correlation_line(void *loader, int64_t image, int64_t row, int64_t place);
+
+/* Loads all lines of the strip of a task. */
+void tconv_cpu_load_correlation_lines(const tconv_cpu_correlation_task *task, tconv_cpu_load_correlation_line *load,
+                                      void *loader);
+
+/* Lists what a strip of planes reads, output channels [begin, ...) of a group for the task `following`, to be prefetched
+ * while the task is summed; nothing where that is NULL. */
+void tconv_cpu_look_ahead_correlation(tconv_cpu_correlation_task *task, const tconv_cpu_correlation_task *following,
+                                      int64_t group, int64_t begin);
+
+/* Prefetches the next part. */
+void tconv_cpu_prefetch_correlation(tconv_cpu_correlation_ahead *ahead);
+
 /* List where the task's positions begin; then sum output channels [begin, end) of a group, which the strip holds, and
  * store the sums where these are the last ones. */
 void tconv_cpu_list_planes(tconv_cpu_correlation_task *task);
 void tconv_cpu_list_pixels(tconv_cpu_correlation_task *task);
-void tconv_cpu_sum_planes(const tconv_cpu_correlation_task *task, int64_t group, int64_t begin, int64_t end);
+void tconv_cpu_sum_planes(tconv_cpu_correlation_task *task, int64_t group, int64_t begin, int64_t end);
 void tconv_cpu_sum_pixels(const tconv_cpu_correlation_task *task, int64_t group, int64_t begin, int64_t end);
 
 /* Computes again those positions of a task of which some tap lies outside of dst; where the layer accumulates, which can

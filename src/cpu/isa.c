@@ -6,6 +6,7 @@
 #define _GNU_SOURCE /* syscall */
 #include "kernels.h"
 #include "matrix_kernels.h"
+#include "pair_kernels.h"
 #include "pixels_kernels.h"
 
 #include "../core/status.h"
@@ -79,35 +80,42 @@ static bool has_amx(void)
 }
 #endif
 
+#if defined(TCONV_CPU_HAVE_AVX512_BF16)
+#define PAIR_KERNELS &tconv_cpu_pair_kernels_avx512_bf16
+#else
+#define PAIR_KERNELS NULL
+#endif
+
 static const struct level {
     tconv_cpu_isa isa;
     bool (*has)(void);
     const tconv_cpu_kernels *kernels;
     const tconv_cpu_pixel_kernels *pixel_kernels;
     const tconv_cpu_matrix_kernels *matrix_kernels;
+    const tconv_cpu_pair_kernels *pair_kernels; /* NULL: none */
 } levels[] = {
 #if defined(TCONV_CPU_HAVE_AMX)
     {TCONV_CPU_ISA_AMX, has_amx, &tconv_cpu_kernels_avx512, &tconv_cpu_pixel_kernels_avx512,
-     &tconv_cpu_matrix_kernels_amx},
+     &tconv_cpu_matrix_kernels_amx, PAIR_KERNELS},
 #endif
 #if defined(TCONV_CPU_HAVE_AVX512_BF16)
     {TCONV_CPU_ISA_AVX512_BF16, has_avx512_bf16, &tconv_cpu_kernels_avx512, &tconv_cpu_pixel_kernels_avx512,
-     &tconv_cpu_matrix_kernels_avx512_bf16},
+     &tconv_cpu_matrix_kernels_avx512_bf16, PAIR_KERNELS},
 #endif
 #if defined(TCONV_CPU_HAVE_AVX512)
     {TCONV_CPU_ISA_AVX512, has_avx512, &tconv_cpu_kernels_avx512, &tconv_cpu_pixel_kernels_avx512,
-     &tconv_cpu_matrix_kernels_generic},
+     &tconv_cpu_matrix_kernels_generic, NULL},
 #endif
 #if defined(TCONV_CPU_HAVE_AVX2)
     {TCONV_CPU_ISA_AVX2, has_avx2, &tconv_cpu_kernels_avx2, &tconv_cpu_pixel_kernels_avx2,
-     &tconv_cpu_matrix_kernels_generic},
+     &tconv_cpu_matrix_kernels_generic, NULL},
 #endif
 #if defined(TCONV_CPU_HAVE_NEON) /* every AArch64 has it */
     {TCONV_CPU_ISA_NEON, has_generic, &tconv_cpu_kernels_neon, &tconv_cpu_pixel_kernels_neon,
-     &tconv_cpu_matrix_kernels_generic},
+     &tconv_cpu_matrix_kernels_generic, NULL},
 #endif
     {TCONV_CPU_ISA_GENERIC, has_generic, &tconv_cpu_kernels_generic, &tconv_cpu_pixel_kernels_generic,
-     &tconv_cpu_matrix_kernels_generic},
+     &tconv_cpu_matrix_kernels_generic, NULL},
 };
 
 enum { LEVELS = sizeof levels / sizeof levels[0] };
@@ -181,6 +189,11 @@ const tconv_cpu_pixel_kernels *tconv_cpu_find_pixel_kernels(tconv_cpu_isa isa)
 const tconv_cpu_matrix_kernels *tconv_cpu_find_matrix_kernels(tconv_cpu_isa isa)
 {
     return find_level(isa)->matrix_kernels;
+}
+
+const tconv_cpu_pair_kernels *tconv_cpu_find_pair_kernels(tconv_cpu_isa isa)
+{
+    return find_level(isa)->pair_kernels;
 }
 
 /* Bytes of the first-level data cache where the machine does not tell: the smallest of server and desktop processors

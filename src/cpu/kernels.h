@@ -86,6 +86,7 @@ typedef struct tconv_cpu_load {
     void *strip;
     int64_t src_channel, strip_channel; /* from channel to channel */
     int64_t src_pixel;                  /* from pixel to pixel */
+    int64_t second;                     /* load_pairs: from the first number of a word to the second; 0: that is zero */
     int64_t channels, row_count;
     const tconv_cpu_padded_row *rows;
 } tconv_cpu_load;
@@ -106,6 +107,7 @@ typedef struct tconv_cpu_split_load {
     int64_t src_channel, strip_channel; /* from channel to channel */
     int64_t channels, row_count, run_count;
     int64_t stride, length;           /* length: elements of a row */
+    int64_t second;                   /* split_pairs: see tconv_cpu_load */
     const tconv_cpu_padded_row *rows; /* count: not 0, or all are zeros */
     const tconv_cpu_split_run *runs;
 } tconv_cpu_split_load;
@@ -178,6 +180,9 @@ typedef struct tconv_cpu_kernels {
     bool streams;                  /* whether the level has streaming stores */
     tconv_cpu_fill_function *fill; /* serves every dtype */
     void (*finish)(void);          /* orders streamed stores before the thread's next ones */
+    /* NCHW: loads of bf16 by words of two channels, the first in the lower half, which count as channels; NULL: none */
+    tconv_cpu_load_function *load_pairs;
+    tconv_cpu_split_load_function *split_pairs;
     /* By the type of the sums: [0] float, [1] double. */
     struct {
         int lanes;

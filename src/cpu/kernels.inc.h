@@ -24,43 +24,7 @@
 #include <arm_neon.h>
 #endif
 
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
-
-/* UNROLL is for loops of constant bounds; UNROLL_IF_CONSTANT for loops whose bounds are constant in some instances
- * only. */
-#if defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#define UNROLL_IF_CONSTANT
-#else
-#define UNROLL             _Pragma("GCC unroll 16")
-#define UNROLL_IF_CONSTANT UNROLL
-#endif
-
-/* Keeps a vector that is used more than once in a register: gcc loads it anew where an instruction can do so. */
-#if defined(__x86_64__)
-#define IN_REGISTER(vector) __asm__("" : "+v"(vector))
-#elif defined(__aarch64__)
-#define IN_REGISTER(vector) __asm__("" : "+w"(vector))
-#else
-#define IN_REGISTER(vector) (void)0
-#endif
-
-#if defined(__has_builtin)
-#if __has_builtin(__builtin_shufflevector) /* clang, gcc 12 */
-#define HAVE_SHUFFLE 1
-#endif
-#endif
-
-#define JOIN_(a, b) a##_##b
-#define JOIN(a, b)  JOIN_(a, b)
-
-/* MICROTILES is written with these: micro-tiles of so many channels with 1 to n vectors. */
-#define UP_TO_2(microtile, channels) microtile(channels, 1) microtile(channels, 2)
-#define UP_TO_3(microtile, channels) UP_TO_2(microtile, channels) microtile(channels, 3)
-#define UP_TO_4(microtile, channels) UP_TO_3(microtile, channels) microtile(channels, 4)
-#define UP_TO_5(microtile, channels) UP_TO_4(microtile, channels) microtile(channels, 5)
-#define UP_TO_6(microtile, channels) UP_TO_5(microtile, channels) microtile(channels, 6)
-#define UP_TO_8(microtile, channels) UP_TO_6(microtile, channels) microtile(channels, 7) microtile(channels, 8)
+#include "kernels_macros.inc.h"
 
 /* Contiguous outputs up to which whole vectors are not worth it. It is chosen, not measured. */
 enum { SHORT_RUN = 8 };
@@ -398,6 +362,9 @@ ALWAYS_INLINE void find_columns(const tconv_cpu_split_load *load, const int64_t 
 #undef NAME
 #undef CONVERT_IN
 #undef CONVERT_OUT
+#if VECTOR_BYTES == 64
+#include "pairs.inc.h"
+#endif
 #undef REAL
 #undef SUMS
 #undef LANES
@@ -433,6 +400,10 @@ const tconv_cpu_kernels JOIN(tconv_cpu_kernels, LEVEL) = {
     .streams = VECTOR_BYTES > 16,
     .fill = fill,
     .finish = finish,
+#if VECTOR_BYTES == 64
+    .load_pairs = load_pairs,
+    .split_pairs = load_split_pairs,
+#endif
     .real = {{VECTOR_BYTES / 4, MAX_VECTORS, {MICROTILES(MICROKERNEL_FLOAT)}},
              {VECTOR_BYTES / 8, MAX_VECTORS, {MICROTILES(MICROKERNEL_DOUBLE)}}},
     .dtype = {[TCONV_F32] = ROWS(f32), [TCONV_F64] = ROWS(f64), [TCONV_F16] = ROWS(f16), [TCONV_BF16] = ROWS(bf16)},

@@ -182,7 +182,7 @@ static bool is_streamed(const tconv_cpu_matrix_plan *plan, const tconv_layer *la
 {
     const tconv_problem *problem = &layer->problem;
     const int64_t size = (int64_t)problem->element_size;
-    if (!tconv_cpu_leaves_caches(layer, plan->threads))
+    if (!tconv_cpu_leaves_caches(layer, layer->problem.dst_extent, plan->threads))
         return false;
     if (problem->layout == TCONV_NHWC)
         return plan->pixels->streams && problem->group_out * size % TCONV_ALIGNMENT == 0 &&

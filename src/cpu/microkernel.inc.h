@@ -4,12 +4,20 @@
  *     REAL, NAME(name)    the type, and a name with the type's suffix
  *     LANES               the lanes of a vector register
  *     MICROTILES(define)  define(channels, vectors) for each micro-tile that the registers can hold
+ *     REPEAT(weight), ADD_PRODUCT(sum, weight, values)
+ *                         a weight in all lanes; adds a product, of a weight or of one in all lanes; if not defined, those
+ *                         of REAL
  *
  * A micro-tile is channels x vectors of positions. Its sums stay in registers; for each term, every vector of the strip
  * is loaded once and multiplied by each channel's weight, which is broadcast from memory: an outer product, as in a
  * matrix product's microkernel. The loops over the micro-tile have constant bounds and are unrolled. Numeric order: see
  * tconv_cpu_microtile; every lane does the same, whatever the micro-tile.
  */
+
+#if !defined(ADD_PRODUCT)
+#define REPEAT(weight)                   ((weight) - (NAME(vector)){0})
+#define ADD_PRODUCT(sum, weight, values) ((sum) += (weight) * (values))
+#endif
 
 typedef REAL NAME(vector) __attribute__((vector_size(LANES * sizeof(REAL))));
 /* A vector at any address. */
@@ -50,7 +58,7 @@ ALWAYS_INLINE void NAME(add_term)(NAME(registers) sums, const REAL *const *strip
     if (channels < vectors) {
         UNROLL
         for (int m = 0; m < channels; m++)
-            held[m] = weights[m] - (NAME(vector)){0};
+            held[m] = REPEAT(weights[m]);
         UNROLL
         for (int v = 0; v < vectors; v++) {
             NAME(vector) values = *(const NAME(loose_vector) *)(strip[v] + offset);
@@ -58,7 +66,7 @@ ALWAYS_INLINE void NAME(add_term)(NAME(registers) sums, const REAL *const *strip
                 IN_REGISTER(values);
             UNROLL
             for (int m = 0; m < channels; m++)
-                sums[m][v] += held[m] * values;
+                ADD_PRODUCT(sums[m][v], held[m], values);
         }
         return;
     }
@@ -69,7 +77,7 @@ ALWAYS_INLINE void NAME(add_term)(NAME(registers) sums, const REAL *const *strip
     for (int m = 0; m < channels; m++)
         UNROLL
     for (int v = 0; v < vectors; v++)
-        sums[m][v] += weights[m] * held[v];
+        ADD_PRODUCT(sums[m][v], weights[m], held[v]);
 }
 
 ALWAYS_INLINE void NAME(sum_microtile)(const tconv_cpu_microtile *microtile, const int channels, const int vectors)

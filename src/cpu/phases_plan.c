@@ -381,7 +381,8 @@ static bool plan_stream(const tconv_cpu_plan *plan, const tconv_layer *layer)
     const tconv_problem *problem = &layer->problem;
     const tconv_cpu_traits *traits = tconv_cpu_find_traits(layer->target.tuning);
     int64_t phases = tconv_max(1, layer->rows.count * layer->columns.count);
-    return plan->kernels->streams && plan->interleave && tconv_cpu_leaves_caches(layer, plan->threads) &&
+    return plan->kernels->streams && plan->interleave &&
+           tconv_cpu_leaves_caches(layer, layer->problem.dst_extent, plan->threads) &&
            plan->rows.taps * plan->columns.taps / phases * problem->group_in < traits->stream_terms &&
            plan->tile_columns * residues(plan, layer) * (int64_t)problem->element_size >= TCONV_CPU_STREAM_BYTES;
 }

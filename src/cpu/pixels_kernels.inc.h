@@ -8,9 +8,6 @@
 #include "../core/alloc.h"
 #include "pixels_kernels.h"
 
-#define UP_TO_12(microtile, first)                                                                                     \
-    UP_TO_8(microtile, first) microtile(first, 9) microtile(first, 10) microtile(first, 11) microtile(first, 12)
-
 /* Streaming stores, to an address that is a multiple of their size: of a vector, and of a vector or half a vector of
  * bytes in memory. Streaming vectors of 32 bytes, two to a cache line, takes twice as long as plain stores (Zen 4), so
  * those levels do not. */

@@ -5,6 +5,9 @@
  *     LANES                     the lanes of a vector register
  *     PIXEL_MICROTILES(define)  define(vectors, pixels) for each micro-tile that the registers can hold
  *     STREAM(to, values)        writes a vector by a streaming store
+ *     WITHOUT_DEPTHWISE         if it is defined, there are no depthwise microkernels
+ *
+ * and what microkernel.inc.h was included with, its types among them.
  *
  * A micro-tile is pixels x vectors of output channels. Its sums stay in registers; for each term, the vectors of
  * weights are loaded once and multiplied by each pixel's input, which is broadcast from memory (depthwise: a vector of
@@ -32,7 +35,7 @@ ALWAYS_INLINE void NAME(add_pixel_term)(NAME(registers) sums, const REAL *const 
         if (depthwise)
             sums[p][v] += *(const NAME(vector) *)(strip[p] + at + v * LANES) * loaded[v];
         else
-            sums[p][v] += strip[p][at] * loaded[v];
+            ADD_PRODUCT(sums[p][v], strip[p][at], loaded[v]);
 }
 
 /* Adds terms [begin, end) of one tap; depthwise there is one. */
@@ -120,16 +123,22 @@ ALWAYS_INLINE void NAME(sum_pixels)(const tconv_cpu_pixel_microtile *microtile, 
         NAME(store_sums)(out, sums, width, pixels, vectors);
 }
 
-#define DEFINE_PIXEL_MICROKERNELS(vectors, pixels)                                                                     \
+#define DEFINE_PIXEL_MICROKERNEL(vectors, pixels)                                                                      \
     static void NAME(dense_##vectors##x##pixels)(const tconv_cpu_pixel_microtile *microtile)                           \
     {                                                                                                                  \
         NAME(sum_pixels)(microtile, false, vectors, pixels);                                                           \
-    }                                                                                                                  \
+    }
+PIXEL_MICROTILES(DEFINE_PIXEL_MICROKERNEL)
+#undef DEFINE_PIXEL_MICROKERNEL
+
+#if !defined(WITHOUT_DEPTHWISE)
+#define DEFINE_PIXEL_MICROKERNEL(vectors, pixels)                                                                      \
     static void NAME(depthwise_##vectors##x##pixels)(const tconv_cpu_pixel_microtile *microtile)                       \
     {                                                                                                                  \
         NAME(sum_pixels)(microtile, true, vectors, pixels);                                                            \
     }
-PIXEL_MICROTILES(DEFINE_PIXEL_MICROKERNELS)
-#undef DEFINE_PIXEL_MICROKERNELS
+PIXEL_MICROTILES(DEFINE_PIXEL_MICROKERNEL)
+#undef DEFINE_PIXEL_MICROKERNEL
+#endif
 #undef STORE_PIXELS
 #undef STORE_LOOSE

@@ -120,7 +120,9 @@ ALWAYS_INLINE void NAME(load_apart)(REAL *to, const ELEMENT *row, const tconv_cp
     }
 }
 
+#define LOAD_LANES(load, lanes, from) NAME(load_lanes)(lanes, from)
 #include "split.inc.h"
+#undef LOAD_LANES
 
 /* Loads a block of pixels x channels, at most LANES each, transposed. What lies AHEAD_BLOCKS further is prefetched: the
  * rows are often planes apart, too far for the processor to foresee, and all of one set of the first-level cache, so that

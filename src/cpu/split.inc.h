@@ -1,6 +1,6 @@
 /*
  * Splits rows into runs of every stride-th element; text that is included once for each dtype by rows.inc.h, with the same
- * macros. Where loads can be masked, a row is read by whole vectors whatever lies outside of it; elsewhere by whole
+ * macros, and LOAD_LANES(load, lanes, from), which converts elements as load_lanes_<dtype> does. Where loads can be masked, a row is read by whole vectors whatever lies outside of it; elsewhere by whole
  * vectors inside of it, and one by one at its ends.
  */
 #if VECTOR_BYTES == 64
@@ -13,8 +13,8 @@ ALWAYS_INLINE void NAME(split_columns)(const tconv_cpu_split_load *load, REAL *s
     const bool inside = first >= 0 && first + stride * LANES <= load->length;
     UNROLL_IF_CONSTANT
     for (int64_t i = 0; i < stride; i++)
-        row_of[i] = NAME(load_lanes)(SUMS(lanes)(inside ? 0 : first + i * LANES, inside ? LANES : load->length),
-                                     row + first + i * LANES);
+        row_of[i] = LOAD_LANES(load, SUMS(lanes)(inside ? 0 : first + i * LANES, inside ? LANES : load->length),
+                               row + first + i * LANES);
     for (const tconv_cpu_split_run *run = load->runs; run < load->runs + load->run_count; run++) {
         const int64_t at = column - run->first;
         if (at <= -LANES || at >= run->count)
