@@ -23,7 +23,7 @@ constexpr double WHOLE_ENTRIES =
     0.5; /* of an entry's instructions, where it is all of its schedule: no window, no next */
 constexpr double CONFLICT_TIMES = 0.6; /* that a step's loads take longer for each way of a bank conflict */
 constexpr double WEIGHTS_TIMES = 0.3;  /* of a tile's time, that loading weights that stay takes */
-constexpr int LOAD_BYTES = 128;        /* of a load of the one warp that reads what TMA cannot, for weights that stay */
+constexpr int LOAD_BYTES = 128;        /* of a load of the one warp that reads what TMA cannot, in forward */
 constexpr double LOAD_COPIES = 400; /* that take as long where they do not: three warps copy words or pairs of them */
 constexpr int CONSUMER_WARPS = 8;   /* that store */
 constexpr int PAIR_WARPS = 4;       /* of a pair of warpgroups that store while the others multiply */
@@ -106,7 +106,8 @@ void count_main_loop(const tconv_layer *layer, const layer_plan *plan, int N, tc
     const bool by_tma = !of->copied && (model::reads_vectors(layer) ||
                                         (of->in_rows == 1 && layer->problem.src.c % COLUMN_ALIGNMENT == 0 &&
                                          layer->problem.src.n % COLUMN_ALIGNMENT == 0));
-    if (!by_tma && of->stationary) {
+    if (!by_tma &&
+        (of->stationary || !layer->phases_of_src)) { /* copies of forward's were not timed: these are single loads */
         work->chain_loads = (double)of->pixel_stage_bytes / LOAD_BYTES;
     } else if (!by_tma) {
         work->chain_loads = copies_of(layer, of) / LOAD_COPIES;

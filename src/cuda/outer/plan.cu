@@ -218,7 +218,7 @@ bool choose_stages(const tconv_layer *layer, planned_layer *plan)
 bool can_share(const planned_layer *plan)
 {
     const parameters *p = &plan->parameters;
-    return plan->kernel.by_warpgroups && plan->mode != MODE_STRICT && p->box_bytes > 0 &&
+    return plan->kernel.by_warpgroups && plan->mode == MODE_TF32 && p->box_bytes > 0 &&
            p->tiles.m_tiles % MOST_SHARERS == 0 && p->stages >= SHARERS_STAGES && plan->reading == LINES &&
            p->lines.src_box_pixels > 0;
 }

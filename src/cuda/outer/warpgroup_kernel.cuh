@@ -213,10 +213,11 @@ __device__ __forceinline__ void store_pairs(const float (&sums)[N / 2], float *t
     }
 }
 
-/* Tells for the warp that it has read a stage, in all blocks whose producers write it. */
-__device__ __forceinline__ void signal_sharers(const parameters &p, uint32_t empty, int lane)
+/* Tells for the warp that it has read a stage, in all blocks whose producers write it. Blocks do not share where factors are 16
+ * bits: a loop would have ptxas wait for each product there. */
+template <bool half> __device__ __forceinline__ void signal_sharers(const parameters &p, uint32_t empty, int lane)
 {
-    if (p.sharers == 1)
+    if (half || p.sharers == 1)
         signal_for_warp(empty, lane);
     else if (arrives_for_warp(lane))
         for (int rank = 0; rank < p.sharers; rank++)
@@ -320,7 +321,7 @@ __device__ __forceinline__ void consume(const parameters &p, const block_tile &b
                     wgmma_wait<1>();
                     keep_until_here(a[(s * GROUPS + first / GROUP + 1) % 2], never);
                     if (s == 0 && first == 0 && release != 0) {
-                        signal_sharers(p, release, lane);
+                        signal_sharers<HALF>(p, release, lane);
                         release = 0;
                     }
                 }
