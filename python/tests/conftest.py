@@ -40,6 +40,12 @@ def same_numbers_in_strict_math():
 
 
 @pytest.fixture
+def compiled_anew():
+    """Without what torch.compile has kept of earlier tests."""
+    pytest.importorskip("torch")._dynamo.reset()
+
+
+@pytest.fixture
 def deterministic():
     """So that gradients are tconv's on CUDA, too."""
     torch = pytest.importorskip("torch")

@@ -9,6 +9,7 @@ import threading
 
 import numpy as np
 import pytest
+from random_arrays import Other
 
 import tconv
 from tconv import _cuda, _dlpack, _host, _layer, _library, _plan
@@ -293,19 +294,6 @@ def test_import_needs_no_torch():
 
 def test_info_and_version():
     assert tconv.info()["version"] == tconv.__version__
-
-
-class Other:
-    """An array that speaks DLPack alone."""
-
-    def __init__(self, array):
-        self.array = array
-
-    def __dlpack__(self, **options):
-        return self.array.__dlpack__(**options)
-
-    def __dlpack_device__(self):
-        return self.array.__dlpack_device__()
 
 
 def test_dlpack_into_out():

@@ -29,19 +29,7 @@ import tconv.torch as tt  # noqa: E402
 from tconv._plan import forget_plans  # noqa: E402
 from tconv.torch import _compute, _gradients  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def compiled_anew():
-    torch._dynamo.reset()
-
-
-@pytest.fixture(autouse=True)
-def gradients_are_ours():
-    """Also on CUDA."""
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    yield
-    torch.use_deterministic_algorithms(before)
+pytestmark = pytest.mark.usefixtures("compiled_anew", "deterministic")
 
 
 # ------------------------------------------------------------------------------------------------------------- values

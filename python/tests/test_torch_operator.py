@@ -79,9 +79,7 @@ def counted(function):
     return function(), tt.counters().taken - before
 
 
-@pytest.fixture(autouse=True)
-def compiled_anew():
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("compiled_anew")
 
 
 # --------------------------------------------------------------------------------------------------------- derivatives

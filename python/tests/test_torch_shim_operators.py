@@ -16,7 +16,10 @@ import tconv.torch as tt  # noqa: E402
 from tconv._plan import forget_plans  # noqa: E402
 from tconv.torch import _gradient_operators, _gradients, _native, _operator  # noqa: E402
 
-pytestmark = pytest.mark.skipif(not _native.is_installed(), reason="libtconv_torch.so is not beside the library")
+pytestmark = [
+    pytest.mark.usefixtures("compiled_anew"),
+    pytest.mark.skipif(not _native.is_installed(), reason="libtconv_torch.so is not beside the library"),
+]
 
 PYTORCHS = {spatial: pytorchs for spatial, (_, pytorchs) in FUNCTIONS.items()}
 FORWARD = _operator.OPERATORS
@@ -42,11 +45,6 @@ def no_python(monkeypatch):
             monkeypatch.setattr(_gradients, name, wanted)
 
     return forbid
-
-
-@pytest.fixture(autouse=True)
-def compiled_anew():
-    torch._dynamo.reset()
 
 
 MODES = {"no_grad": torch.no_grad, "inference_mode": torch.inference_mode}

@@ -30,7 +30,7 @@ struct part {
     int64_t count, width, channels, taps;
     int64_t input_stride, output_stride; /* of the weights */
     int64_t channel_pitch;               /* of what is packed, from output channel to output channel */
-    bool lone;                           /* pairs: the last channel of the group has no second one */
+    bool odd;                            /* pairs: the last channel of the group has no second one */
     bool dense;                          /* all of it follows on each other in what is packed */
     int64_t from[PACK_TAPS], to[PACK_TAPS];
 };
@@ -62,14 +62,14 @@ struct part {
         return nonfinite == 0;                                                                                         \
     }
 
-/* The same for words of two output channels; `lone`: the last word has one. */
+/* The same for words of two output channels; `odd`: the last word has one. */
 static bool pack_pairs(const struct part *part)
 {
     const int64_t taps = part->taps, width = part->width;
     for (int64_t o = 0; o < part->channels; o++)
         for (int64_t t = 0; t < taps; t++) {
             uint32_t *to = (uint32_t *)part->packed + o * part->channel_pitch + part->to[t];
-            const bool both = o + 1 < part->channels || !part->lone;
+            const bool both = o + 1 < part->channels || !part->odd;
             for (int64_t m = 0; m < width; m++) {
                 const uint16_t *filter = (const uint16_t *)part->weights + m * part->input_stride +
                                          2 * o * part->output_stride + part->from[t];
@@ -178,7 +178,7 @@ static void pack_share(void *argument, int index)
                             .output_stride = strides->out,
                             .channel_pitch = plan->pixels ? block.width : block.width * plan->taps,
                             .dense = !plan->pixels && plan->taps < PACK_TAPS};
-        part.lone = channel + part.channels == plan->group_out && problem->group_out % 2 != 0;
+        part.odd = channel + part.channels == plan->group_out && problem->group_out % 2 != 0;
         if (!pack_taps(shared->layer, plan, &block, channel, &part))
             atomic_store_explicit(&shared->has_nonfinite, true, memory_order_relaxed);
     }
