@@ -4,6 +4,7 @@
 
 #include "../model/planned.h"
 #include "plan.h"
+#include "vectors.h"
 
 namespace tconv::outer
 {
@@ -17,9 +18,7 @@ inline int vector_length(const tconv_problem *problem)
 /* Whether a pixel's channels are vectors of 16 bytes, where the first one's address is aligned. */
 inline bool has_vectors(const tconv_problem *problem, const tconv_strides *strides, int64_t group_channels)
 {
-    const int64_t vector = vector_length(problem);
-    return problem->layout == TCONV_NHWC && strides->c == 1 && group_channels % vector == 0 &&
-           model::begins_at_multiples(problem, strides, vector);
+    return tconv_cuda_has_vectors(problem, strides, group_channels);
 }
 
 /* Cycles of a K-tile of all blocks of a multiprocessor; slots: those of a block. */

@@ -7,28 +7,29 @@
 #ifndef TCONV_CUDA_OUTER_FOLD_H
 #define TCONV_CUDA_OUTER_FOLD_H
 
-#include "../../core/impl.h"
+#include "../../core/problem.h"
 
-namespace tconv::outer
-{
+#ifdef __cplusplus
+extern "C" {
+#endif
 
-constexpr int MOST_FOLDED = 2;
+enum { TCONV_CUDA_MOST_FOLDED = 2 };
 
 /* Some of a layer's taps as a layer, or as several that are alike. */
-struct folded {
+typedef struct tconv_cuda_folded {
     tconv_problem problem;
     int64_t dst, weights;           /* elements from the first of the layer's tensors to the first of these */
     int64_t count;                  /* of layers that are alike */
     int64_t dst_step, weights_step; /* elements from one of them to the next */
-};
+} tconv_cuda_folded;
 
-/* Folds the axes of a layer that have one input, too many taps for tables, or channels that are no vectors but together
- * are. Returns of how many folded ones the layer is made then, at most MOST_FOLDED; 0 where none of its axes is folded. */
-int fold(const tconv_problem *problem, folded (&made)[MOST_FOLDED]);
+/* Folds the axes of a layer that have one input, more taps than most_taps, or channels that are no vectors but together are.
+ * Returns of how many folded ones the layer is made then, at most TCONV_CUDA_MOST_FOLDED; 0 where none of its axes is
+ * folded. */
+int tconv_cuda_fold(const tconv_problem *problem, int64_t most_taps, tconv_cuda_folded made[TCONV_CUDA_MOST_FOLDED]);
 
-/* The layer of a folded problem, on the device of another. */
-tconv_layer layer_of(const tconv_layer *of, const tconv_problem *problem);
-
-} // namespace tconv::outer
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -29,12 +29,12 @@ namespace
 
 /* A plan: of the layer as it is, or of its folded ones. */
 struct part {
-    folded of;
+    tconv_cuda_folded of;
     planned_layer made;
 };
 struct parts {
     int count;
-    part at[MOST_FOLDED];
+    part at[TCONV_CUDA_MOST_FOLDED];
 };
 
 /* Bytes of the slices in the workspace, behind which copies lie. */
@@ -47,12 +47,24 @@ size_t slices_bytes(const planned_layer *made)
     return (size_t)tconv_round_up(bytes, COPY_ALIGNMENT);
 }
 
+/* A folded layer, on the device of the layer. */
+tconv_layer layer_of(const tconv_layer *layer, const tconv_problem *problem)
+{
+    tconv_layer made = *layer;
+    made.problem = *problem;
+    made.rows = {};
+    made.columns = {};
+    made.rows.kernel_step = problem->h.stride / tconv_gcd(problem->h.stride, problem->h.dilation);
+    made.columns.kernel_step = problem->w.stride / tconv_gcd(problem->w.stride, problem->w.dilation);
+    return made;
+}
+
 /* Plans the layer as its folded ones, or as it is; false where there is no plan. */
 bool choose_parts(const tconv_layer *layer, parts *made)
 {
-    folded of[MOST_FOLDED];
+    tconv_cuda_folded of[TCONV_CUDA_MOST_FOLDED];
     bool planned = true;
-    made->count = fold(&layer->problem, of);
+    made->count = tconv_cuda_fold(&layer->problem, MAX_TAPS, of);
     for (int i = 0; i < made->count; i++) {
         const tconv_layer part = layer_of(layer, &of[i].problem);
         made->at[i].of = of[i];
@@ -175,7 +187,7 @@ void describe(const tconv_layer *layer, const void *from, char *text, size_t cap
 {
     static const char *const readings[READINGS] = {"elements", "lines", "channels", "src_channels", "boxes"};
     const parts *plans = (const parts *)from;
-    const folded *of = &plans->at[0].of;
+    const tconv_cuda_folded *of = &plans->at[0].of;
     const planned_layer *made = &plans->at[0].made;
     const parameters *p = &made->parameters;
     const long long layers = of->count + plans->count - 1;
