@@ -175,10 +175,22 @@ static void run_tile(tconv_cpu_outer_task *task, int64_t index, int64_t next)
         tconv_cpu_multiply_depthwise(task);
         return;
     }
+    if (plan->planes) {
+        tconv_cpu_multiply_planes(task);
+        return;
+    }
     tconv_cpu_load_outer_src(task);
     tconv_cpu_load_outer_dst(task);
     tconv_cpu_look_ahead_outer(task, next, calls);
     multiply_tile(task);
+}
+
+/* Stores all sums of a block. */
+static void store_block(const tconv_cpu_outer_job *job, const tconv_cpu_outer_block *block, double *sums)
+{
+    if (job->plan->planes)
+        tconv_cpu_add_outer_lanes(job->plan, sums);
+    tconv_cpu_store_outer(job, block, sums, 0, block->ins);
 }
 
 /* Task: a part of a block. */
@@ -200,7 +212,7 @@ static void run_task(tconv_cpu_outer_task *task, int64_t index)
         run_tile(task, tile, tile + 1 < tiles.end ? tile + 1 : -1);
     }
     if (plan->parts == 1)
-        tconv_cpu_store_outer(job, &block, task->sums, 0, block.ins);
+        store_block(job, &block, task->sums);
 }
 
 static void run_share(void *argument, int index)
@@ -221,6 +233,8 @@ static void run_share(void *argument, int index)
     for (int64_t o = 0; o < plan->block_out; o++)
         for (int64_t t = 0; t < plan->taps; t++)
             task.at[o * plan->taps + t] = (int32_t)(o * plan->channel_pitch) + job->taps[t].at;
+    if (plan->planes)
+        tconv_cpu_clear_outer_dst(&task);
     for (int64_t taken; (taken = tconv_cpu_take_task(&shared->tasks, &index)) < shared->tasks.count;)
         run_task(&task, taken);
 }
@@ -228,21 +242,28 @@ static void run_share(void *argument, int index)
 /* Slices of a block's input channels, each of which a task adds up. It is chosen, not measured. */
 enum { SLICES = 8 };
 
+/* Lanes are added up by one task. */
+static int64_t count_slices(const tconv_cpu_outer_plan *plan)
+{
+    return plan->planes ? 1 : SLICES;
+}
+
 /* Task: a slice of a block, whose parts it adds up, in the place of the first one, and stores. */
 static void add_parts(void *argument, int index)
 {
     tconv_cpu_shared *shared = argument;
     const tconv_cpu_outer_job *job = shared->job;
     const tconv_cpu_outer_plan *plan = job->plan;
-    const int64_t size = plan->sums * (plan->keeps_rest ? 2 : 1);
+    const int64_t size = plan->sums * (plan->keeps_rest ? 2 : 1), slices = count_slices(plan);
     for (int64_t taken; (taken = tconv_cpu_take_task(&shared->tasks, &index)) < shared->tasks.count;) {
-        const tconv_cpu_outer_block block = find_block(job, taken / SLICES);
+        const tconv_cpu_outer_block block = find_block(job, taken / slices);
+        const int64_t ins = plan->planes ? plan->width : block.ins; /* or lanes */
         const tconv_cpu_range share =
-            tconv_cpu_share_of(tconv_ceil_div(block.ins, TCONV_CPU_OUTER_STORED), (int)(taken % SLICES), SLICES);
+            tconv_cpu_share_of(tconv_ceil_div(ins, TCONV_CPU_OUTER_STORED), (int)(taken % slices), (int)slices);
         const tconv_cpu_range channels = {share.begin * TCONV_CPU_OUTER_STORED,
-                                          tconv_min(block.ins, share.end * TCONV_CPU_OUTER_STORED)};
+                                          tconv_min(ins, share.end * TCONV_CPU_OUTER_STORED)};
         const int64_t count = tconv_max(0, channels.end - channels.begin);
-        double *sums = job->parts + taken / SLICES * size;
+        double *sums = job->parts + taken / slices * size;
         for (int64_t part = 1; part < plan->parts; part++)
             for (int64_t row = 0; row < block.outs * plan->taps; row++) {
                 double *to = sums + row * plan->block_in + channels.begin;
@@ -255,7 +276,10 @@ static void add_parts(void *argument, int index)
                 for (int64_t i = 0; i < count; i++)
                     to[i] += from[i];
             }
-        tconv_cpu_store_outer(job, &block, sums, channels.begin, count);
+        if (plan->planes)
+            store_block(job, &block, sums);
+        else
+            tconv_cpu_store_outer(job, &block, sums, channels.begin, count);
     }
 }
 
@@ -354,7 +378,8 @@ static tconv_status execute(const tconv_layer *layer, const void *made, const tc
             memset(job.weights, 0, (size_t)seen->problem.weight_extent * seen->problem.element_size);
         tconv_cpu_run_tasks(&layer->target, plan->threads, plan->parts * plan->blocks, &job, scratch, run_share);
         if (plan->parts > 1)
-            tconv_cpu_run_tasks(&layer->target, plan->threads, plan->blocks * SLICES, &job, scratch, add_parts);
+            tconv_cpu_run_tasks(&layer->target, plan->threads, plan->blocks * count_slices(plan), &job, scratch,
+                                add_parts);
     }
     job.layer = layer; /* an output channel of the view is one output of the caller's */
     if (job.bias != NULL)

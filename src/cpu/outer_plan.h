@@ -32,6 +32,7 @@ typedef struct tconv_cpu_outer_plan {
     bool has_dead_taps; /* some taps reach no output */
     bool transposes;    /* weights are stored by vectors of taps and output channels */
     bool keeps_rest;    /* sums keep what rounding loses */
+    bool planes;        /* the vector runs along columns (outer_planes.c) */
     bool depthwise;     /* a block is groups side by side (outer_depthwise.c): [row][column][lane] in both strips */
     int64_t images, tile_rows, tile_columns, image_tiles, row_tiles, column_tiles, tiles;
     int64_t pitch, image_pitch, plane, channel_pitch; /* of the dst strip, in elements: from row to row and so on */

@@ -94,6 +94,15 @@ void tconv_cpu_load_outer_dst(const tconv_cpu_outer_task *task);
 /* Adds the products of the tile to the block's sums, where the plan is depthwise; loads the strips itself. */
 void tconv_cpu_multiply_depthwise(tconv_cpu_outer_task *task);
 
+/* The same where the plan has planes; what the dst strip holds beyond the planes must be zeros. */
+void tconv_cpu_multiply_planes(tconv_cpu_outer_task *task);
+
+/* Clears the dst strip. */
+void tconv_cpu_clear_outer_dst(const tconv_cpu_outer_task *task);
+
+/* Adds up the lanes of each sum of a block, in the place of the first. */
+void tconv_cpu_add_outer_lanes(const tconv_cpu_outer_plan *plan, double *sums);
+
 /* Adds a micro-tile's sums, rows of `width` lanes, to the block's: to rows from `row` on, and input channels from
  * `channel` on. */
 void tconv_cpu_add_outer_tile(const tconv_cpu_outer_task *task, int64_t row, int64_t rows, int64_t channel,
