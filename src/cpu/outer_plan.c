@@ -124,6 +124,22 @@ static bool fits(const tconv_cpu_outer_plan *plan, int64_t room)
 /* Columns of a tile with planes. It is chosen, not measured. */
 enum { PLANES_COLUMNS = 64 };
 
+/* Percent of what columns fill of their vectors that groups, or the one input channel, may fill of theirs, for planes to
+ * be worth it: transposing 16 groups takes no longer than splitting as many planes, whose vectors are then read across
+ * cache lines. 16 and more channels took .8 to 1.0 of the time of planes, 3 and 21 channels 4.8 and 1.6 times as long
+ * (docs/log/2026-11-26-cpu-gradients.md). */
+enum { FULLER_PERCENT = 75 };
+
+/* Whether the vectors of a layer of one input channel a group shall run along columns. */
+static bool are_columns_fuller(const tconv_cpu_outer_plan *plan, const tconv_problem *problem)
+{
+    const int64_t lanes = plan->lanes, groups = problem->group_out == 1 ? problem->groups : 1;
+    const int64_t columns_percent = 100 * problem->w.in / tconv_round_up(problem->w.in, lanes);
+    const int64_t groups_percent = 100 * groups / tconv_round_up(groups, lanes);
+    return problem->group_in == 1 && problem->layout == TCONV_NCHW &&
+           100 * groups_percent < FULLER_PERCENT * columns_percent;
+}
+
 /* Sets tile and block of a plan with planes; false where the strips do not fit. */
 static bool set_planes(tconv_cpu_outer_plan *plan, const tconv_layer *layer, int64_t room_bytes)
 {
@@ -299,8 +315,7 @@ static const char *make_plan(tconv_cpu_outer_plan *plan, const tconv_layer *laye
                        (problem->w.kernel == 1 || problem->weight.w == 1) &&
                        (problem->h.kernel == 1 || problem->weight.h == problem->w.kernel) &&
                        (problem->group_out == 1 || problem->weight.out == plan->taps);
-    plan->planes = problem->group_in == 1 && problem->layout == TCONV_NCHW && 2 * problem->w.in > plan->lanes &&
-                   set_planes(plan, layer, room);
+    plan->planes = are_columns_fuller(plan, problem) && set_planes(plan, layer, room);
     if (plan->planes)
         return finish_plan(plan, layer);
     plan->width = plan->lanes * (problem->group_in > plan->lanes ? TCONV_CPU_MAX_PIXEL_VECTORS : 1);
