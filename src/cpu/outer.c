@@ -29,12 +29,22 @@ void tconv_cpu_add_outer_tile(const tconv_cpu_outer_task *task, int64_t row, int
                               int64_t width)
 {
     const tconv_cpu_outer_plan *plan = task->job->plan;
-    double *high = task->sums + row * plan->block_in + channel, *low = high + (plan->keeps_rest ? plan->sums : 0);
+    if (plan->narrow && task->wide == NULL) {
+        for (int64_t r = 0; r < rows; r++)
+            memcpy(task->narrow + (row + r) * plan->block_in + channel, (const float *)task->tile + r * width,
+                   (size_t)width * sizeof(float));
+        return;
+    }
+    double *high = task->wide != NULL ? task->wide : task->sums + row * plan->block_in + channel;
+    double *low = high + (plan->keeps_rest ? plan->sums : 0);
     if (task->begins)
         plan->pixels->real[plan->real].begin(high, low, plan->block_in, task->tile, rows, width);
     else
         plan->pixels->real[plan->real].accumulate(high, low, plan->block_in, task->tile, rows, width);
 }
+
+/* The most floats of a vector. */
+enum { MOST_LANES = 16 };
 
 /* A panel of the src strip. */
 struct panel {
@@ -75,7 +85,7 @@ int64_t tconv_cpu_outer_inputs(const tconv_cpu_outer_phase *phase, int64_t shift
 
 /* The same as multiply_panel without what lies outside the image, row by row of it: zeros would not silence what is not
  * finite. */
-static void multiply_cut(const tconv_cpu_outer_task *task, const struct panel *panel, int64_t out, int64_t tap_index)
+static void multiply_cut(tconv_cpu_outer_task *task, const struct panel *panel, int64_t out, int64_t tap_index)
 {
     const tconv_cpu_outer_plan *plan = task->job->plan;
     const tconv_cpu_outer_tap *tap = &task->job->taps[tap_index];
@@ -104,6 +114,19 @@ static void multiply_cut(const tconv_cpu_outer_task *task, const struct panel *p
         }
 }
 
+/* The same where sums are narrow: a row of them is added up in double. */
+static void multiply_cut_narrow(tconv_cpu_outer_task *task, const struct panel *panel, int64_t out, int64_t tap)
+{
+    const tconv_cpu_outer_plan *plan = task->job->plan;
+    double row[TCONV_CPU_MAX_PIXEL_VECTORS * MOST_LANES] = {0};
+    float *to = task->narrow + (out * plan->taps + tap) * plan->block_in + panel->channel;
+    task->wide = row;
+    multiply_cut(task, panel, out, tap);
+    task->wide = NULL;
+    for (int64_t i = 0; i < panel->width; i++)
+        to[i] = (float)row[i];
+}
+
 /* Clears the sums of a panel. */
 static void clear_panel(const tconv_cpu_outer_task *task, const struct panel *panel)
 {
@@ -128,7 +151,7 @@ static void multiply_tile(tconv_cpu_outer_task *task)
     for (; panel.channel < task->ins; panel.channel += panel.width) {
         panel.width = tconv_round_up(tconv_min(plan->width, task->ins - panel.channel), plan->lanes);
         const bool finite = plan->pixels->real[plan->real].are_finite(panel.src, panel.pixels * panel.width);
-        if (begins && !finite)
+        if (begins && !finite && !plan->narrow)
             clear_panel(task, &panel);
         task->begins = begins && finite;
         if (finite)
@@ -136,7 +159,7 @@ static void multiply_tile(tconv_cpu_outer_task *task)
         else
             for (int64_t out = 0; out < task->outs; out++)
                 for (int64_t tap = 0; tap < plan->taps; tap++)
-                    multiply_cut(task, &panel, out, tap);
+                    (plan->narrow ? multiply_cut_narrow : multiply_cut)(task, &panel, out, tap);
         panel.src = tconv_cpu_real_at(plan->real_size, panel.src, panel.pixels * panel.width);
     }
 }
@@ -224,6 +247,7 @@ static void run_share(void *argument, int index)
     tconv_cpu_outer_task task = {.job = job, .src = scratch};
     task.dst = scratch += plan->src_bytes;
     task.sums = (double *)(void *)(scratch += plan->dst_bytes);
+    task.narrow = (float *)(void *)scratch;
     task.levels = scratch += plan->sums_bytes;
     task.tile = scratch += plan->levels_bytes;
     task.at = (int32_t *)(void *)(scratch += plan->tile_bytes);

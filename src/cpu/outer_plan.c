@@ -237,6 +237,7 @@ static bool set_parts(tconv_cpu_outer_plan *plan, const tconv_layer *layer)
     const int64_t most = PARTS_BYTES / tconv_max(1, sums_bytes) / plan->blocks;
     const int64_t worth = count_parts(plan, few ? PART_PIXELS / 2 : PART_PIXELS);
     plan->parts = tconv_max(1, tconv_min(tconv_min(worth, tconv_ceil_div(TASKS, plan->blocks)), most));
+    plan->narrow = plan->tiles == 1 && plan->transposes && !plan->depthwise && !plan->planes;
     plan->parts_bytes = plan->parts > 1 ? plan->parts * plan->blocks * sums_bytes : 0;
     plan->bias_parts = tconv_max(1, tconv_min(problem->batch, BIAS_PARTS));
     return true;
@@ -263,7 +264,7 @@ static const char *set_scratch(tconv_cpu_outer_plan *plan, const tconv_layer *la
     } sizes[] = {
         {plan->block_in * pixels, size, &plan->src_bytes},
         {plan->block_out * plan->channel_pitch + (plan->planes ? plan->lanes : 0), size, &plan->dst_bytes},
-        {plan->sums * (plan->keeps_rest ? 2 : 1), (int64_t)sizeof(double), &plan->sums_bytes},
+        {plan->sums * (plan->keeps_rest ? 2 : 1), plan->narrow ? size : (int64_t)sizeof(double), &plan->sums_bytes},
         {levels * sums, size, &plan->levels_bytes},
         {sums, size, &plan->tile_bytes},
         {plan->block_out * plan->taps, (int64_t)sizeof(int32_t), &plan->at_bytes},

@@ -30,6 +30,7 @@ typedef struct tconv_cpu_outer_plan {
     tconv_cpu_outer_axis rows, columns;
     int64_t taps;       /* live, of both axes */
     bool has_dead_taps; /* some taps reach no output */
+    bool narrow;        /* sums are those of the one tile, in float: nothing is added to them */
     bool transposes;    /* weights are stored by vectors of taps and output channels */
     bool keeps_rest;    /* sums keep what rounding loses */
     bool planes;        /* the vector runs along columns (outer_planes.c) */

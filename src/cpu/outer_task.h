@@ -49,9 +49,11 @@ typedef struct tconv_cpu_outer_task {
     int64_t image, images, row, rows, column, columns; /* the tile */
     void *src, *dst;                                   /* strips */
     double *sums;                                      /* [high, low][output channel][tap][input channel] */
-    bool begins;                                       /* the tile is the first of the sums, which hold nothing */
-    void *levels, *tile;                               /* of a microkernel's call */
-    int32_t *at;                /* where each output channel with each tap begins in the dst strip */
+    double *wide;        /* a row of a panel, where the plan's sums are narrow and some terms are left out; else NULL */
+    float *narrow;       /* the narrow sums */
+    bool begins;         /* the tile is the first of the sums, which hold nothing */
+    void *levels, *tile; /* of a microkernel's call */
+    int32_t *at;         /* where each output channel with each tap begins in the dst strip */
     tconv_cpu_pixel_tap *terms; /* rows of the tile */
     tconv_cpu_padded_row *padded;
     tconv_cpu_split_run *runs; /* of a row of dst */
@@ -66,7 +68,8 @@ typedef struct tconv_cpu_outer_block {
 /* Input channels that are stored at a time: a cache line of sums. */
 enum { TCONV_CPU_OUTER_STORED = 8 };
 
-/* Stores the sums of some input channels of a block; first is a multiple of TCONV_CPU_OUTER_STORED. */
+/* Stores the sums of some input channels of a block, narrow ones of all of them; first is a multiple of
+ * TCONV_CPU_OUTER_STORED. */
 void tconv_cpu_store_outer(const tconv_cpu_outer_job *job, const tconv_cpu_outer_block *block, const double *sums,
                            int64_t first, int64_t count);
 
