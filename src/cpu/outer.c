@@ -29,12 +29,22 @@ void tconv_cpu_add_outer_tile(const tconv_cpu_outer_task *task, int64_t row, int
                               int64_t width)
 {
     const tconv_cpu_outer_plan *plan = task->job->plan;
-    double *high = task->sums + row * plan->block_in + channel, *low = high + (plan->keeps_rest ? plan->sums : 0);
+    if (plan->narrow && task->wide == NULL) {
+        for (int64_t r = 0; r < rows; r++)
+            memcpy(task->narrow + (row + r) * plan->block_in + channel, (const float *)task->tile + r * width,
+                   (size_t)width * sizeof(float));
+        return;
+    }
+    double *high = task->wide != NULL ? task->wide : task->sums + row * plan->block_in + channel;
+    double *low = high + (plan->keeps_rest ? plan->sums : 0);
     if (task->begins)
         plan->pixels->real[plan->real].begin(high, low, plan->block_in, task->tile, rows, width);
     else
         plan->pixels->real[plan->real].accumulate(high, low, plan->block_in, task->tile, rows, width);
 }
+
+/* The most floats of a vector. */
+enum { MOST_LANES = 16 };
 
 /* A panel of the src strip. */
 struct panel {
@@ -75,7 +85,7 @@ int64_t tconv_cpu_outer_inputs(const tconv_cpu_outer_phase *phase, int64_t shift
 
 /* The same as multiply_panel without what lies outside the image, row by row of it: zeros would not silence what is not
  * finite. */
-static void multiply_cut(const tconv_cpu_outer_task *task, const struct panel *panel, int64_t out, int64_t tap_index)
+static void multiply_cut(tconv_cpu_outer_task *task, const struct panel *panel, int64_t out, int64_t tap_index)
 {
     const tconv_cpu_outer_plan *plan = task->job->plan;
     const tconv_cpu_outer_tap *tap = &task->job->taps[tap_index];
@@ -104,6 +114,19 @@ static void multiply_cut(const tconv_cpu_outer_task *task, const struct panel *p
         }
 }
 
+/* The same where sums are narrow: a row of them is added up in double. */
+static void multiply_cut_narrow(tconv_cpu_outer_task *task, const struct panel *panel, int64_t out, int64_t tap)
+{
+    const tconv_cpu_outer_plan *plan = task->job->plan;
+    double row[TCONV_CPU_MAX_PIXEL_VECTORS * MOST_LANES] = {0};
+    float *to = task->narrow + (out * plan->taps + tap) * plan->block_in + panel->channel;
+    task->wide = row;
+    multiply_cut(task, panel, out, tap);
+    task->wide = NULL;
+    for (int64_t i = 0; i < panel->width; i++)
+        to[i] = (float)row[i];
+}
+
 /* Clears the sums of a panel. */
 static void clear_panel(const tconv_cpu_outer_task *task, const struct panel *panel)
 {
@@ -128,7 +151,7 @@ static void multiply_tile(tconv_cpu_outer_task *task)
     for (; panel.channel < task->ins; panel.channel += panel.width) {
         panel.width = tconv_round_up(tconv_min(plan->width, task->ins - panel.channel), plan->lanes);
         const bool finite = plan->pixels->real[plan->real].are_finite(panel.src, panel.pixels * panel.width);
-        if (begins && !finite)
+        if (begins && !finite && !plan->narrow)
             clear_panel(task, &panel);
         task->begins = begins && finite;
         if (finite)
@@ -136,7 +159,7 @@ static void multiply_tile(tconv_cpu_outer_task *task)
         else
             for (int64_t out = 0; out < task->outs; out++)
                 for (int64_t tap = 0; tap < plan->taps; tap++)
-                    multiply_cut(task, &panel, out, tap);
+                    (plan->narrow ? multiply_cut_narrow : multiply_cut)(task, &panel, out, tap);
         panel.src = tconv_cpu_real_at(plan->real_size, panel.src, panel.pixels * panel.width);
     }
 }
@@ -175,10 +198,22 @@ static void run_tile(tconv_cpu_outer_task *task, int64_t index, int64_t next)
         tconv_cpu_multiply_depthwise(task);
         return;
     }
+    if (plan->planes) {
+        tconv_cpu_multiply_planes(task);
+        return;
+    }
     tconv_cpu_load_outer_src(task);
     tconv_cpu_load_outer_dst(task);
     tconv_cpu_look_ahead_outer(task, next, calls);
     multiply_tile(task);
+}
+
+/* Stores all sums of a block. */
+static void store_block(const tconv_cpu_outer_job *job, const tconv_cpu_outer_block *block, double *sums)
+{
+    if (job->plan->planes)
+        tconv_cpu_add_outer_lanes(job->plan, sums);
+    tconv_cpu_store_outer(job, block, sums, 0, block->ins);
 }
 
 /* Task: a part of a block. */
@@ -200,7 +235,7 @@ static void run_task(tconv_cpu_outer_task *task, int64_t index)
         run_tile(task, tile, tile + 1 < tiles.end ? tile + 1 : -1);
     }
     if (plan->parts == 1)
-        tconv_cpu_store_outer(job, &block, task->sums, 0, block.ins);
+        store_block(job, &block, task->sums);
 }
 
 static void run_share(void *argument, int index)
@@ -212,6 +247,7 @@ static void run_share(void *argument, int index)
     tconv_cpu_outer_task task = {.job = job, .src = scratch};
     task.dst = scratch += plan->src_bytes;
     task.sums = (double *)(void *)(scratch += plan->dst_bytes);
+    task.narrow = (float *)(void *)scratch;
     task.levels = scratch += plan->sums_bytes;
     task.tile = scratch += plan->levels_bytes;
     task.at = (int32_t *)(void *)(scratch += plan->tile_bytes);
@@ -221,6 +257,8 @@ static void run_share(void *argument, int index)
     for (int64_t o = 0; o < plan->block_out; o++)
         for (int64_t t = 0; t < plan->taps; t++)
             task.at[o * plan->taps + t] = (int32_t)(o * plan->channel_pitch) + job->taps[t].at;
+    if (plan->planes)
+        tconv_cpu_clear_outer_dst(&task);
     for (int64_t taken; (taken = tconv_cpu_take_task(&shared->tasks, &index)) < shared->tasks.count;)
         run_task(&task, taken);
 }
@@ -228,21 +266,28 @@ static void run_share(void *argument, int index)
 /* Slices of a block's input channels, each of which a task adds up. It is chosen, not measured. */
 enum { SLICES = 8 };
 
+/* Lanes are added up by one task. */
+static int64_t count_slices(const tconv_cpu_outer_plan *plan)
+{
+    return plan->planes ? 1 : SLICES;
+}
+
 /* Task: a slice of a block, whose parts it adds up, in the place of the first one, and stores. */
 static void add_parts(void *argument, int index)
 {
     tconv_cpu_shared *shared = argument;
     const tconv_cpu_outer_job *job = shared->job;
     const tconv_cpu_outer_plan *plan = job->plan;
-    const int64_t size = plan->sums * (plan->keeps_rest ? 2 : 1);
+    const int64_t size = plan->sums * (plan->keeps_rest ? 2 : 1), slices = count_slices(plan);
     for (int64_t taken; (taken = tconv_cpu_take_task(&shared->tasks, &index)) < shared->tasks.count;) {
-        const tconv_cpu_outer_block block = find_block(job, taken / SLICES);
+        const tconv_cpu_outer_block block = find_block(job, taken / slices);
+        const int64_t ins = plan->planes ? plan->width : block.ins; /* or lanes */
         const tconv_cpu_range share =
-            tconv_cpu_share_of(tconv_ceil_div(block.ins, TCONV_CPU_OUTER_STORED), (int)(taken % SLICES), SLICES);
+            tconv_cpu_share_of(tconv_ceil_div(ins, TCONV_CPU_OUTER_STORED), (int)(taken % slices), (int)slices);
         const tconv_cpu_range channels = {share.begin * TCONV_CPU_OUTER_STORED,
-                                          tconv_min(block.ins, share.end * TCONV_CPU_OUTER_STORED)};
+                                          tconv_min(ins, share.end * TCONV_CPU_OUTER_STORED)};
         const int64_t count = tconv_max(0, channels.end - channels.begin);
-        double *sums = job->parts + taken / SLICES * size;
+        double *sums = job->parts + taken / slices * size;
         for (int64_t part = 1; part < plan->parts; part++)
             for (int64_t row = 0; row < block.outs * plan->taps; row++) {
                 double *to = sums + row * plan->block_in + channels.begin;
@@ -255,7 +300,10 @@ static void add_parts(void *argument, int index)
                 for (int64_t i = 0; i < count; i++)
                     to[i] += from[i];
             }
-        tconv_cpu_store_outer(job, &block, sums, channels.begin, count);
+        if (plan->planes)
+            store_block(job, &block, sums);
+        else
+            tconv_cpu_store_outer(job, &block, sums, channels.begin, count);
     }
 }
 
@@ -354,7 +402,8 @@ static tconv_status execute(const tconv_layer *layer, const void *made, const tc
             memset(job.weights, 0, (size_t)seen->problem.weight_extent * seen->problem.element_size);
         tconv_cpu_run_tasks(&layer->target, plan->threads, plan->parts * plan->blocks, &job, scratch, run_share);
         if (plan->parts > 1)
-            tconv_cpu_run_tasks(&layer->target, plan->threads, plan->blocks * SLICES, &job, scratch, add_parts);
+            tconv_cpu_run_tasks(&layer->target, plan->threads, plan->blocks * count_slices(plan), &job, scratch,
+                                add_parts);
     }
     job.layer = layer; /* an output channel of the view is one output of the caller's */
     if (job.bias != NULL)

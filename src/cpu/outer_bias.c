@@ -1,58 +1,63 @@
 /*
- * The gradient of the bias, of each output channel by itself: its outputs in segments, in Real, then in double, with what
- * rounding loses. A part of the images is summed by itself.
+ * The gradient of the bias, of each output channel by itself: the outputs of an image in double, those of a few channels
+ * by as many sums side by side as SIDE_BY_SIDE has room for (of f64 with what rounding loses), then these sums, and the
+ * images, with what rounding loses. A part of the images is summed by itself.
  */
 #include <string.h>
 
 #include "../core/checked.h"
 #include "outer_task.h"
 
-/* Outputs that are converted at a time, and those of a segment. They are chosen, not measured. */
-enum { PIECE = 512, SEGMENT = 32 };
-
-/* Adds numbers that lie `step` apart, segment by segment. */
-#define DEFINE_ADD_RUN(real_type)                                                                                      \
-    static void add_run_##real_type(const void *numbers, int64_t step, int64_t count, tconv_cpu_reference_sum *to)     \
-    {                                                                                                                  \
-        const real_type *from = numbers;                                                                               \
-        for (int64_t begin = 0; begin < count; begin += SEGMENT) {                                                     \
-            double sum = 0;                                                                                            \
-            for (int64_t i = begin; i < tconv_min(count, begin + SEGMENT); i++)                                        \
-                sum += (double)from[i * step];                                                                         \
-            tconv_cpu_reference_add(to, sum);                                                                          \
-        }                                                                                                              \
-    }
-
-DEFINE_ADD_RUN(float)
-DEFINE_ADD_RUN(double)
-
-/* Adds rows of outputs, `count` channels each `step` apart where they are pixels, else of one channel. */
-static void add_piece(const tconv_cpu_outer_job *job, const char *from, int64_t count, int64_t channels,
-                      tconv_cpu_reference_sum *sums)
-{
-    const tconv_cpu_outer_plan *plan = job->plan;
-    const tconv_dtype dtype = job->layer->problem.dtype;
-    double real[PIECE];
-    const tconv_cpu_pixel_load load = {.src = from, .strip = real, .rows = 1, .count = count * channels};
-    plan->pixels->dtype[dtype].load(&load);
-    for (int64_t c = 0; c < channels; c++)
-        (plan->real ? add_run_double : add_run_float)(tconv_cpu_real_at(plan->real_size, real, c), channels, count,
-                                                      &sums[c]);
-}
+/* Outputs that are converted at a time, a vector of any level, and sums of a few channels that are added to side by
+ * side. They are chosen, not measured. */
+enum { PIECE = 512, VECTOR = 16, SIDE_BY_SIDE = 32 };
 
 /* NCHW: adds the plane of a channel; NHWC: the pixels' channels [channel, channel + channels). */
 static void add_image(const tconv_cpu_outer_job *job, int64_t image, int64_t channel, int64_t channels,
                       tconv_cpu_reference_sum *sums)
 {
+    const tconv_cpu_outer_plan *plan = job->plan;
     const tconv_problem *problem = &job->layer->problem;
-    const int64_t size = (int64_t)problem->element_size;
+    const int64_t step = problem->layout == TCONV_NHWC ? problem->dst.w : 1, size = (int64_t)problem->element_size;
     const char *from = job->dst + (image * problem->dst.n + channel * problem->dst.c) * size;
-    const bool pixels = problem->layout == TCONV_NHWC;
-    const bool dense = pixels && problem->dst.w == channels;
-    const int64_t all = problem->h.out * problem->w.out, most = pixels && !dense ? 1 : PIECE / channels;
-    for (int64_t done = 0, count; done < all; done += count) {
-        count = tconv_min(most, all - done);
-        add_piece(job, from + done * (pixels ? problem->dst.w : 1) * size, count, channels, sums);
+    const int64_t all = problem->h.out * problem->w.out;
+    const int64_t outputs = step == channels ? tconv_max(1, SIDE_BY_SIDE / channels) : 1; /* of a row of numbers */
+    const int64_t width = outputs * channels, pitch = tconv_round_up(width, VECTOR);
+    double real[PIECE], high[PIECE], low[PIECE];
+    memset(high, 0, (size_t)pitch * sizeof *high);
+    memset(low, 0, (size_t)pitch * sizeof *low);
+    if (pitch > width)
+        memset(real, 0, sizeof real);
+    for (int64_t done = 0, taken; done < all; done += taken) {
+        int64_t rows = tconv_min(PIECE / pitch, (all - done) / outputs);
+        tconv_cpu_pixel_load load = {.src = from + done * step * size,
+                                     .strip = real,
+                                     .rows = rows,
+                                     .count = width,
+                                     .src_pitch = outputs * step,
+                                     .strip_pitch = pitch};
+        taken = rows * outputs;
+        if (rows == 0) { /* the last outputs are less than a row */
+            memset(real, 0, (size_t)pitch * sizeof *real);
+            taken = all - done;
+            load.rows = rows = 1;
+            load.count = taken * channels;
+        }
+        plan->pixels->dtype[problem->dtype].load(&load);
+        plan->pixels->real[plan->real].accumulate(high, low, 0, real, rows, pitch);
+    }
+    for (int64_t c = 0; c < channels; c++) {
+        tconv_cpu_reference_sum sum = {high[c], low[c]};
+        for (int64_t i = c + channels; i < width; i += channels) {
+            if (!plan->keeps_rest) { /* a double has bits to spare */
+                sum.high += high[i];
+                continue;
+            }
+            tconv_cpu_reference_add(&sum, high[i]);
+            sum.low += low[i];
+        }
+        tconv_cpu_reference_add(&sums[c], sum.high);
+        sums[c].low += sum.low;
     }
 }
 

@@ -45,7 +45,7 @@ ALWAYS_INLINE NAME(vector) NAME(round_lanes)(const double *sums, const bool half
 }
 
 /* Rounds sums of some rows and columns, and stores them transposed. */
-static void NAME(round_columns)(const tconv_cpu_round *round)
+ALWAYS_INLINE void NAME(round_blocks)(const tconv_cpu_round *round, const bool narrow)
 {
     NAME(vector) block[LANES];
     for (int64_t c0 = 0; c0 < round->columns; c0 += LANES)
@@ -54,8 +54,11 @@ static void NAME(round_columns)(const tconv_cpu_round *round)
             const int64_t columns = round->columns - c0 < LANES ? round->columns - c0 : LANES;
             REAL *to = (REAL *)round->to + c0 * round->to_pitch + r0;
             for (int64_t r = 0; r < rows; r++) {
-                const double *sums = round->sums + round->row[r0 + r] * round->pitch + c0;
-                block[r] = NAME(round_lanes)(sums, columns <= LANES / 2);
+                const int64_t at = round->row[r0 + r] * round->pitch + c0;
+                if (narrow)
+                    block[r] = *(const NAME(vector) *)((const REAL *)round->sums + at);
+                else
+                    block[r] = NAME(round_lanes)((const double *)round->sums + at, columns <= LANES / 2);
             }
             for (int64_t r = rows; r < LANES; r++)
                 block[r] = (NAME(vector)){0};
@@ -63,6 +66,14 @@ static void NAME(round_columns)(const tconv_cpu_round *round)
             for (int64_t c = 0; c < columns; c++)
                 NAME(copy_lanes)(to + c * round->to_pitch, (const REAL *)&block[c], rows);
         }
+}
+
+static void NAME(round_columns)(const tconv_cpu_round *round)
+{
+    if (round->narrow)
+        NAME(round_blocks)(round, true);
+    else
+        NAME(round_blocks)(round, false);
 }
 
 /* Whether all numbers are finite; count is a multiple of LANES. */

@@ -50,6 +50,15 @@ static tconv_cpu_outer_axis init_axis(const tconv_axis *axis, const tconv_phase_
     return made;
 }
 
+/* Sets what follows from the extents of a tile. */
+static void set_pitches(tconv_cpu_outer_plan *plan)
+{
+    plan->pitch = plan->tile_columns + plan->columns.halo;
+    plan->image_pitch = plan->pitch * (plan->tile_rows + plan->rows.halo);
+    plan->plane = plan->images * plan->image_pitch;
+    plan->channel_pitch = plan->plane * plan->rows.phases * plan->columns.phases;
+}
+
 /* Sets the extents of a tile of at most so many pixels. */
 static void set_tile(tconv_cpu_outer_plan *plan, const tconv_layer *layer, int64_t pixels)
 {
@@ -60,10 +69,7 @@ static void set_tile(tconv_cpu_outer_plan *plan, const tconv_layer *layer, int64
         problem->w.in, plan->rows.halo > 0 && problem->h.in > 1 ? tconv_min(pixels, HALO_COLUMNS) : pixels);
     plan->tile_rows = tconv_cpu_even_part(problem->h.in, pixels / plan->tile_columns);
     plan->images = image <= pixels ? tconv_cpu_even_part(tconv_max(1, problem->batch), pixels / image) : 1;
-    plan->pitch = plan->tile_columns + plan->columns.halo;
-    plan->image_pitch = plan->pitch * (plan->tile_rows + plan->rows.halo);
-    plan->plane = plan->images * plan->image_pitch;
-    plan->channel_pitch = plan->plane * plan->rows.phases * plan->columns.phases;
+    set_pitches(plan);
 }
 
 /* Returns the pixels of a whole tile. */
@@ -113,6 +119,58 @@ static void set_block(tconv_cpu_outer_plan *plan, const tconv_layer *layer, int6
 static bool fits(const tconv_cpu_outer_plan *plan, int64_t room)
 {
     return (plan->width * pixels_of(plan) + plan->channel_pitch) * plan->real_size <= room;
+}
+
+/* Columns of a tile with planes. It is chosen, not measured. */
+enum { PLANES_COLUMNS = 64 };
+
+/* Percent of what columns fill of their vectors that groups, or the one input channel, may fill of theirs, for planes to
+ * be worth it: transposing 16 groups takes no longer than splitting as many planes, whose vectors are then read across
+ * cache lines. 16 and more channels took .8 to 1.0 of the time of planes, 3 and 21 channels 4.8 and 1.6 times as long
+ * (docs/log/2026-11-26-cpu-gradients.md). */
+enum { FULLER_PERCENT = 75 };
+
+/* Whether the vectors of a layer of one input channel a group shall run along columns. */
+static bool are_columns_fuller(const tconv_cpu_outer_plan *plan, const tconv_problem *problem)
+{
+    const int64_t lanes = plan->lanes, groups = problem->group_out == 1 ? problem->groups : 1;
+    const int64_t columns_percent = 100 * problem->w.in / tconv_round_up(problem->w.in, lanes);
+    const int64_t groups_percent = 100 * groups / tconv_round_up(groups, lanes);
+    return problem->group_in == 1 && problem->layout == TCONV_NCHW &&
+           100 * groups_percent < FULLER_PERCENT * columns_percent;
+}
+
+/* Sets tile and block of a plan with planes; false where the strips do not fit. */
+static bool set_planes(tconv_cpu_outer_plan *plan, const tconv_layer *layer, int64_t room_bytes)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t room = room_bytes / plan->real_size;
+    int64_t src;
+    plan->width = plan->lanes;
+    plan->tile_columns =
+        tconv_min(problem->w.in, tconv_round_up(tconv_cpu_even_part(problem->w.in, PLANES_COLUMNS), plan->lanes));
+    const int64_t width = tconv_round_up(plan->tile_columns, plan->lanes);
+    plan->tile_rows = tconv_min(problem->h.in, room);
+    plan->images = tconv_max(1, tconv_min(problem->batch, room));
+    for (;;) {
+        set_pitches(plan);
+        src = plan->images * plan->tile_rows * width;
+        if (src + plan->channel_pitch <= room)
+            break;
+        if (plan->images > 1)
+            plan->images = tconv_ceil_div(plan->images, 2);
+        else if (plan->tile_rows > 1)
+            plan->tile_rows = tconv_ceil_div(plan->tile_rows, 2);
+        else
+            return false;
+    }
+    plan->block_in = plan->width;
+    plan->block_out = tconv_min(problem->group_out, tconv_max(1, (room - src) / plan->channel_pitch));
+    plan->block_out = tconv_cpu_even_part(problem->group_out, plan->block_out);
+    plan->in_blocks = 1;
+    plan->out_blocks = tconv_ceil_div(problem->group_out, plan->block_out);
+    plan->sums = plan->block_in * plan->block_out * plan->taps;
+    return true;
 }
 
 /* Columns of a depthwise tile, and rows that are too few unless it is narrow. They are chosen, not measured. */
@@ -179,6 +237,7 @@ static bool set_parts(tconv_cpu_outer_plan *plan, const tconv_layer *layer)
     const int64_t most = PARTS_BYTES / tconv_max(1, sums_bytes) / plan->blocks;
     const int64_t worth = count_parts(plan, few ? PART_PIXELS / 2 : PART_PIXELS);
     plan->parts = tconv_max(1, tconv_min(tconv_min(worth, tconv_ceil_div(TASKS, plan->blocks)), most));
+    plan->narrow = plan->tiles == 1 && plan->transposes && !plan->depthwise && !plan->planes;
     plan->parts_bytes = plan->parts > 1 ? plan->parts * plan->blocks * sums_bytes : 0;
     plan->bias_parts = tconv_max(1, tconv_min(problem->batch, BIAS_PARTS));
     return true;
@@ -187,8 +246,10 @@ static bool set_parts(tconv_cpu_outer_plan *plan, const tconv_layer *layer)
 static const char *set_scratch(tconv_cpu_outer_plan *plan, const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
-    const int64_t size = plan->real_size, pixels = pixels_of(plan);
-    const int64_t terms = plan->depthwise ? pixels : plan->images * plan->tile_rows;
+    const int64_t size = plan->real_size, rows = plan->images * plan->tile_rows;
+    const int64_t vectors = rows * tconv_ceil_div(plan->tile_columns, plan->lanes);
+    const int64_t pixels = plan->planes ? vectors : rows * plan->tile_columns; /* as terms of a sum */
+    const int64_t terms = plan->depthwise || plan->planes ? pixels : rows;
     const int64_t levels =
         1 + tconv_cpu_cascade_levels(tconv_ceil_div(pixels, tconv_cpu_even_segment(pixels, TCONV_CPU_SEGMENT)));
     const int64_t sums = TCONV_CPU_MAX_PIXELS * plan->width;
@@ -202,13 +263,13 @@ static const char *set_scratch(tconv_cpu_outer_plan *plan, const tconv_layer *la
         int64_t count, size, *bytes;
     } sizes[] = {
         {plan->block_in * pixels, size, &plan->src_bytes},
-        {plan->block_out * plan->channel_pitch, size, &plan->dst_bytes},
-        {plan->sums * (plan->keeps_rest ? 2 : 1), (int64_t)sizeof(double), &plan->sums_bytes},
+        {plan->block_out * plan->channel_pitch + (plan->planes ? plan->lanes : 0), size, &plan->dst_bytes},
+        {plan->sums * (plan->keeps_rest ? 2 : 1), plan->narrow ? size : (int64_t)sizeof(double), &plan->sums_bytes},
         {levels * sums, size, &plan->levels_bytes},
         {sums, size, &plan->tile_bytes},
         {plan->block_out * plan->taps, (int64_t)sizeof(int32_t), &plan->at_bytes},
         {terms, (int64_t)sizeof(tconv_cpu_pixel_tap), &plan->terms_bytes},
-        {tconv_max(plan->tile_rows + plan->rows.halo, plan->tile_rows), (int64_t)sizeof(tconv_cpu_padded_row),
+        {tconv_max(1, plan->rows.phases) * (plan->tile_rows + plan->rows.halo), (int64_t)sizeof(tconv_cpu_padded_row),
          &plan->padded_bytes},
         {plan->columns.phases, (int64_t)sizeof(tconv_cpu_split_run), &plan->runs_bytes},
     };
@@ -241,7 +302,6 @@ static const char *make_plan(tconv_cpu_outer_plan *plan, const tconv_layer *laye
     plan->keeps_rest = plan->real != 0;
     plan->real_size = plan->real ? (int64_t)sizeof(double) : (int64_t)sizeof(float);
     plan->lanes = plan->pixels->real[plan->real].lanes;
-    plan->width = plan->lanes * (problem->group_in > plan->lanes ? TCONV_CPU_MAX_PIXEL_VECTORS : 1);
     plan->rows = init_axis(&problem->h, &layer->rows);
     plan->columns = init_axis(&problem->w, &layer->columns);
     if (plan->rows.taps > MAX_TAPS || plan->columns.taps > MAX_TAPS ||
@@ -256,6 +316,10 @@ static const char *make_plan(tconv_cpu_outer_plan *plan, const tconv_layer *laye
                        (problem->w.kernel == 1 || problem->weight.w == 1) &&
                        (problem->h.kernel == 1 || problem->weight.h == problem->w.kernel) &&
                        (problem->group_out == 1 || problem->weight.out == plan->taps);
+    plan->planes = are_columns_fuller(plan, problem) && set_planes(plan, layer, room);
+    if (plan->planes)
+        return finish_plan(plan, layer);
+    plan->width = plan->lanes * (problem->group_in > plan->lanes ? TCONV_CPU_MAX_PIXEL_VECTORS : 1);
     plan->depthwise = problem->group_in == 1 && problem->group_out == 1 && problem->groups > 1;
     if (plan->depthwise)
         return set_depthwise(plan, layer, room) ? finish_plan(plan, layer) : "no strip of outputs fits the cache";

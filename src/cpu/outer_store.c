@@ -70,7 +70,8 @@ static void store_transposed(const tconv_cpu_outer_job *job, const tconv_cpu_out
         const int64_t some = tconv_min(ROUNDED, rows - begin);
         for (int64_t i = 0; i < some; i++)
             row[i] = (int32_t)((begin + i) / plan->taps * plan->taps) + job->taps[(begin + i) % plan->taps].at_place;
-        plan->pixels->real[0].round(&(tconv_cpu_round){.sums = sums + first,
+        plan->pixels->real[0].round(&(tconv_cpu_round){.sums = plan->narrow ? (const void *)sums : sums + first,
+                                                       .narrow = plan->narrow,
                                                        .row = row,
                                                        .rows = some,
                                                        .columns = count,

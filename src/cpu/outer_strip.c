@@ -112,40 +112,44 @@ static void load_planes(const tconv_cpu_outer_task *task, int64_t image, const t
         plan->kernels->dtype[problem->dtype].load_planes(&load);
 }
 
-/* Loads the planes of a row phase and all column phases, of an image and all output channels of the block in NCHW. */
-static void split_planes(const tconv_cpu_outer_task *task, int64_t image, const tconv_cpu_outer_phase *row_phase)
+/* Loads all planes of an image and all output channels of the block in NCHW: the rows of all phases in turn, as they
+ * follow one another in memory. */
+static void split_planes(const tconv_cpu_outer_task *task, int64_t image)
 {
     const tconv_cpu_outer_job *job = task->job;
     const tconv_cpu_outer_plan *plan = job->plan;
     const tconv_problem *problem = &job->layer->problem;
-    const int64_t rows = task->rows + plan->rows.halo, place = (row_phase - job->rows) * plan->columns.phases;
+    const int64_t rows = task->rows + plan->rows.halo, phases = plan->rows.phases;
     const int64_t first =
         (task->image + image) * problem->dst.n + (task->group * problem->group_out + task->out) * problem->dst.c;
-    const struct run inside = cut_run(row_phase, task->row, rows);
-    for (int64_t row = 0; row < rows; row++) {
-        const bool is_inside = row >= inside.left && row < inside.left + inside.count;
-        const int64_t y = (inside.begin + row - inside.left) * problem->h.stride + row_phase->residue;
-        task->padded[row] = (tconv_cpu_padded_row){.src = is_inside ? y * problem->dst.h : 0,
-                                                   .strip = row * plan->pitch,
-                                                   .count = is_inside ? problem->w.out : 0};
+    for (int64_t phase = 0; phase < phases; phase++) {
+        const struct run inside = cut_run(&job->rows[phase], task->row, rows);
+        for (int64_t row = 0; row < rows; row++) {
+            const bool is_inside = row >= inside.left && row < inside.left + inside.count;
+            const int64_t y = (inside.begin + row - inside.left) * problem->h.stride + job->rows[phase].residue;
+            task->padded[row * phases + phase] =
+                (tconv_cpu_padded_row){.src = is_inside ? y * problem->dst.h : 0,
+                                       .strip = phase * plan->columns.phases * plan->plane + row * plan->pitch,
+                                       .count = is_inside ? problem->w.out : 0};
+        }
     }
     for (int64_t i = 0; i < plan->columns.phases; i++)
         task->runs[i] = (tconv_cpu_split_run){.residue = job->columns[i].residue,
                                               .first = task->column + job->columns[i].base,
                                               .count = task->columns + plan->columns.halo,
                                               .strip = i * plan->plane};
-    plan->kernels->dtype[problem->dtype].load_split(&(tconv_cpu_split_load){
-        .src = job->dst + first * (int64_t)problem->element_size,
-        .strip = tconv_cpu_real_at(plan->real_size, task->dst, place * plan->plane + image * plan->image_pitch),
-        .src_channel = problem->dst.c,
-        .strip_channel = plan->channel_pitch,
-        .channels = task->outs,
-        .row_count = rows,
-        .run_count = plan->columns.phases,
-        .stride = problem->w.stride,
-        .length = problem->w.out,
-        .rows = task->padded,
-        .runs = task->runs});
+    plan->kernels->dtype[problem->dtype].load_split(
+        &(tconv_cpu_split_load){.src = job->dst + first * (int64_t)problem->element_size,
+                                .strip = tconv_cpu_real_at(plan->real_size, task->dst, image * plan->image_pitch),
+                                .src_channel = problem->dst.c,
+                                .strip_channel = plan->channel_pitch,
+                                .channels = task->outs,
+                                .row_count = rows * phases,
+                                .run_count = plan->columns.phases,
+                                .stride = problem->w.stride,
+                                .length = problem->w.out,
+                                .rows = task->padded,
+                                .runs = task->runs});
 }
 
 void tconv_cpu_load_outer_dst(const tconv_cpu_outer_task *task)
@@ -153,11 +157,13 @@ void tconv_cpu_load_outer_dst(const tconv_cpu_outer_task *task)
     const tconv_cpu_outer_job *job = task->job;
     const tconv_problem *problem = &job->layer->problem;
     const bool split = problem->layout == TCONV_NCHW && problem->w.stride > 1;
-    for (int64_t image = 0; image < task->images; image++)
-        for (int64_t row = 0; row < job->plan->rows.phases; row++) {
-            if (split)
-                split_planes(task, image, &job->rows[row]);
-            for (int64_t column = 0; !split && column < job->plan->columns.phases; column++)
-                load_planes(task, image, &job->rows[row], &job->columns[column]);
+    for (int64_t image = 0; image < task->images; image++) {
+        if (split) {
+            split_planes(task, image);
+            continue;
         }
+        for (int64_t row = 0; row < job->plan->rows.phases; row++)
+            for (int64_t column = 0; column < job->plan->columns.phases; column++)
+                load_planes(task, image, &job->rows[row], &job->columns[column]);
+    }
 }

@@ -49,9 +49,11 @@ typedef struct tconv_cpu_outer_task {
     int64_t image, images, row, rows, column, columns; /* the tile */
     void *src, *dst;                                   /* strips */
     double *sums;                                      /* [high, low][output channel][tap][input channel] */
-    bool begins;                                       /* the tile is the first of the sums, which hold nothing */
-    void *levels, *tile;                               /* of a microkernel's call */
-    int32_t *at;                /* where each output channel with each tap begins in the dst strip */
+    double *wide;        /* a row of a panel, where the plan's sums are narrow and some terms are left out; else NULL */
+    float *narrow;       /* the narrow sums */
+    bool begins;         /* the tile is the first of the sums, which hold nothing */
+    void *levels, *tile; /* of a microkernel's call */
+    int32_t *at;         /* where each output channel with each tap begins in the dst strip */
     tconv_cpu_pixel_tap *terms; /* rows of the tile */
     tconv_cpu_padded_row *padded;
     tconv_cpu_split_run *runs; /* of a row of dst */
@@ -66,7 +68,8 @@ typedef struct tconv_cpu_outer_block {
 /* Input channels that are stored at a time: a cache line of sums. */
 enum { TCONV_CPU_OUTER_STORED = 8 };
 
-/* Stores the sums of some input channels of a block; first is a multiple of TCONV_CPU_OUTER_STORED. */
+/* Stores the sums of some input channels of a block, narrow ones of all of them; first is a multiple of
+ * TCONV_CPU_OUTER_STORED. */
 void tconv_cpu_store_outer(const tconv_cpu_outer_job *job, const tconv_cpu_outer_block *block, const double *sums,
                            int64_t first, int64_t count);
 
@@ -93,6 +96,15 @@ void tconv_cpu_load_outer_dst(const tconv_cpu_outer_task *task);
 
 /* Adds the products of the tile to the block's sums, where the plan is depthwise; loads the strips itself. */
 void tconv_cpu_multiply_depthwise(tconv_cpu_outer_task *task);
+
+/* The same where the plan has planes; what the dst strip holds beyond the planes must be zeros. */
+void tconv_cpu_multiply_planes(tconv_cpu_outer_task *task);
+
+/* Clears the dst strip. */
+void tconv_cpu_clear_outer_dst(const tconv_cpu_outer_task *task);
+
+/* Adds up the lanes of each sum of a block, in the place of the first. */
+void tconv_cpu_add_outer_lanes(const tconv_cpu_outer_plan *plan, double *sums);
 
 /* Adds a micro-tile's sums, rows of `width` lanes, to the block's: to rows from `row` on, and input channels from
  * `channel` on. */

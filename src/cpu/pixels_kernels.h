@@ -99,10 +99,11 @@ typedef struct tconv_cpu_sweep {
 
 typedef void tconv_cpu_sweep_function(const tconv_cpu_sweep *sweep);
 
-/* Rounds sums of double and stores them transposed: to[c * to_pitch + r] = sums[row[r] * pitch + c]. Columns are read by
- * halves of vectors: those of a row go on so far. */
+/* Rounds sums of double, or takes those of Real, and stores them transposed: to[c * to_pitch + r] = sums[row[r] * pitch + c]. Columns are read by
+ * halves of vectors, those of Real by whole ones: a row goes on so far. */
 typedef struct tconv_cpu_round {
-    const double *sums;
+    const void *sums;
+    bool narrow; /* sums are Real */
     const int32_t *row;
     int64_t rows, columns, pitch;
     void *to;

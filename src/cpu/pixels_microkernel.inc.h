@@ -33,7 +33,7 @@ ALWAYS_INLINE void NAME(add_pixel_term)(NAME(registers) sums, const REAL *const 
         UNROLL
     for (int v = 0; v < vectors; v++)
         if (depthwise)
-            sums[p][v] += *(const NAME(vector) *)(strip[p] + at + v * LANES) * loaded[v];
+            sums[p][v] += *(const NAME(loose_vector) *)(strip[p] + at + v * LANES) * loaded[v];
         else
             ADD_PRODUCT(sums[p][v], strip[p][at], loaded[v]);
 }
