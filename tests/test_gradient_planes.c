@@ -43,12 +43,16 @@ static const struct {
     {"n=9 ci=40 h=1 w=1 co=256 k=4", " parts=16", TCONV_NHWC},
     {"n=3 ci=33 h=5 w=7 co=512 k=4 s=2 p=1", " parts=16", TCONV_NCHW},
     {"n=3 ci=33 h=5 w=7 co=512 k=4 s=2 p=1", " parts=16", TCONV_NHWC},
-    {"n=5 ci=8 h=40 w=41 co=256 k=4 s=2 p=1", "chunks=2x1x1 parts=16", TCONV_NCHW},
+    {"n=5 ci=8 h=5 w=41 co=256 k=17x2 s=17x2", "chunks=2x1x1 parts=16", TCONV_NCHW},
     {"n=9 ci=6 h=64 w=65 co=62 k=4 s=2 p=1", "chunks=2x1x1", TCONV_NHWC},
     {"ci=8 h=301 w=201 co=44 k=2x3 s=9x3", "chunks=1x3x1", TCONV_NCHW},
     {"ci=8 h=301 w=200 co=46 k=3 s=2", "chunks=1x2x1", TCONV_NHWC},
     {"ci=4 h=1 w=50001 co=64 k=1x8 s=1x4 p=0x2", "chunks=1x1x2", TCONV_NCHW},
     {"ci=4 h=1 w=50001 co=62 k=1x8 s=1x4 p=0x2", "chunks=1x1x2", TCONV_NHWC},
+    /* Many planes of few channels, whose words lanes share. */
+    {"n=3 ci=24 h=21 w=30 co=3 k=9x7 s=9x7 p=4x1", "src=planes planes=9x7", TCONV_NHWC},
+    {"n=2 ci=24 h=7 w=9 co=6 k=8x9 s=8x9 p=3x1 g=2", "src=planes planes=8x9", TCONV_NHWC},
+    {"n=2 ci=33 h=1 w=30 co=1 k=1x450 s=1x150 p=0x40", "src=planes planes=1x150", TCONV_NHWC},
 };
 
 Test(gradients, layers_reach_every_way_of_planes)
@@ -87,14 +91,14 @@ static const struct {
     const char *problem, *words;
 } halves[] = {
     {"n=6 ci=64 h=45 w=56 co=64 k=4x2 s=3x2 p=1x0", " straddle=0 "},
-    {"n=6 ci=130 h=41 w=57 co=64 k=3x4 s=2x2 p=2x2", " straddle=0 "},
+    {"n=6 ci=130 h=41 w=57 co=128 k=3x4 s=2x2 p=2x2", " straddle=0 "},
     {"n=16 ci=128 h=56 w=56 co=64 k=3 s=2 p=1 op=1", " straddle=0 "},
     {"n=4 ci=130 h=29 w=124 co=33 k=1x6 s=2x4 p=0x1", " straddle=1 "},
     {"n=6 ci=64 h=49 w=101 co=32 k=3x2 s=2x2 p=0x1", " straddle=1 "},
     {"n=512 ci=64 h=14 w=14 co=64 k=2 s=2", " straddle=0 "}, /* rows that TMA does not take */
     /* Those whose pairs of columns cuda_igemm gathers. */
     {"n=8 ci=64 h=60 w=124 co=64 k=3", "src=gathered_in_pairs"},
-    {"n=8 ci=64 h=60 w=125 co=64 k=3x2 p=1x0", "src=gathered_in_pairs"},
+    {"n=8 ci=128 h=60 w=125 co=64 k=3x2 p=1x0", "src=gathered_in_pairs"},
 };
 
 Test(gradients, layers_of_16_bits_reach_words_of_columns)

@@ -18,6 +18,8 @@ namespace
 constexpr double ISSUE_CYCLES = 482;   /* of a warpgroup, for an entry: waits, the window's branch, the next entry */
 constexpr double STRICT_CYCLES = 1410; /* the same in strict f32, with what splits operands and adds partial sums */
 constexpr double TILE_CYCLES = 757;    /* until a tile's sums may be stored */
+/* The same where phases are those of src, of which short tiles took longer and long ones less (measured). */
+constexpr double OF_SRC_ISSUE_CYCLES = 400, OF_SRC_TILE_CYCLES = 4000;
 
 constexpr double WHOLE_ENTRIES =
     0.5; /* of an entry's instructions, where it is all of its schedule: no window, no next */
@@ -84,15 +86,16 @@ void count_main_loop(const tconv_layer *layer, const layer_plan *plan, int N, tc
         *count /= of->row_phases; /* a stage is counted as a K-block */
     const double weights = counts.b_rows * of->b_row_bytes;
     /* Where phases are those of src, conflicts took no time beside products (measured). */
-    const double conflict_times = layer->phases_of_src ? 0 : CONFLICT_TIMES;
+    const bool of_src = layer->phases_of_src;
+    const double conflict_times = of_src ? 0 : CONFLICT_TIMES;
     work->k_blocks = (double)of->k_blocks * of->row_phases;
     work->wgmma_chain = (plan->strict ? 3 : 1) * of->mma_steps * counts.window_n / 8;
     work->wgmma = CONSUMER_WARPGROUPS * work->wgmma_chain;
     work->issues = plan->strict ? 0 : counts.entries * (counts.whole ? WHOLE_ENTRIES : 1);
-    work->issue_cycles = ISSUE_CYCLES;
+    work->issue_cycles = of_src ? OF_SRC_ISSUE_CYCLES : ISSUE_CYCLES;
     work->slow_issues = plan->strict ? counts.entries : 0;
     work->slow_issue_cycles = STRICT_CYCLES;
-    work->tile_cycles = TILE_CYCLES;
+    work->tile_cycles = of_src && !plan->strict ? OF_SRC_TILE_CYCLES : TILE_CYCLES;
     work->fragments = !plan->strict && !of->stationary
                           ? counts.entries * of->mma_steps * (1 + conflict_times * (plan->bank_cycles - 1))
                           : 0;

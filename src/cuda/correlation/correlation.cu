@@ -133,8 +133,9 @@ tconv_status add_sums(const tconv_layer *layer, const plan *made, void *dst, con
     sum_shape shape = made->sums;
     shape.from = reinterpret_cast<float *>(static_cast<char *>(arguments->scratch) + made->depth_bytes);
     shape.to = dst;
+    const bool overlaps = layer->target.compute_capability >= DEPENDENT_LAUNCH_CAPABILITY;
     return on_device(layer->target.device, issue,
-                     [&] { return add_parts(&layer->problem, &shape, arguments->stream, issue); });
+                     [&] { return add_parts(&layer->problem, &shape, overlaps, arguments->stream, issue); });
 }
 
 /* weights: to be packed after the chunk's planes were made; NULL where they are packed. */

@@ -57,7 +57,8 @@ struct sum_shape {
 tconv_status split_planes(const tconv_problem *problem, const depth_shape *shape, void *stream, tconv_issue *issue);
 tconv_status derive_weights(const tconv_problem *problem, const weight_shape *shape, bool overlaps, void *stream,
                             tconv_issue *issue);
-tconv_status add_parts(const tconv_problem *problem, const sum_shape *shape, void *stream, tconv_issue *issue);
+tconv_status add_parts(const tconv_problem *problem, const sum_shape *shape, bool overlaps, void *stream,
+                       tconv_issue *issue);
 
 } // namespace tconv::correlation
 

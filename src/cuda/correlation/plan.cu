@@ -22,8 +22,9 @@ constexpr int64_t MAX_COUNT = INT32_MAX;           /* of channels */
 /* Terms of a sum in TF32 and 16-bit dtypes, of which tensor cores lose 7e-9 for each: longer ones are cuda_general's. */
 constexpr double MAX_TENSOR_TERMS = 16384;
 constexpr double TRANSPOSE_TIMES =
-    1.3;                           /* that transposing chunks takes longer than a pass that moves vectors (measured) */
-constexpr int64_t MORE_CHUNKS = 4; /* than are needed are considered: tiles of smaller ones may fill whole waves */
+    1.3; /* that transposing chunks takes longer than a pass that moves vectors (measured) */
+constexpr double WINDOW_TIMES = 1.8; /* likewise transposing windows, whose rows hardly ever begin at vectors */
+constexpr int64_t MORE_CHUNKS = 4;   /* than are needed are considered: tiles of smaller ones may fill whole waves */
 
 /* The ways in which a layer may be planned. The planes of an axis have the taps of a phase each, or one. */
 struct way {
@@ -42,7 +43,9 @@ constexpr way WAYS[] = {{IN_PLACE, false, false, true},
                         {SPLIT, true, false},
                         {SPLIT, false, true}};
 
-constexpr double PARTS_TIMES = 1.08; /* that a plan of parts is taken to need longer than predicted (dcgan_1) */
+constexpr double PARTS_TIMES = 1.12; /* that a plan of parts is taken to need longer than predicted (measured) */
+constexpr double SPLIT_TIMES = 1.15; /* likewise where planes are made */
+constexpr double ROWS_TIMES = 1.6;   /* likewise by cuda_rows, whose other layers have fewer input channels */
 constexpr int64_t PARTS[] = {1, 2, 3, 4, 8, 16}; /* of the channels that are summed */
 
 /* Whether an axis may be read as it lies: it has one plane, and forward's paddings are not negative. An axis of one
@@ -189,6 +192,23 @@ bool may_compute(const tconv_implementation *by, const plan *made, bool is_long)
            !(made->source == TRANSPOSED && by != &tconv_cuda_igemm);
 }
 
+/* How much longer than predicted an implementation takes, or a plan by it is taken to. */
+double times_by(const tconv_implementation *by)
+{
+    return by == &tconv_cuda_rows ? ROWS_TIMES : 1;
+}
+double times_of(const plan *made)
+{
+    return times_by(made->by) * (made->parts > 1 ? PARTS_TIMES : 1) * (made->source == SPLIT ? SPLIT_TIMES : 1);
+}
+
+/* What transposing takes in place, beside what the implementation counts for it. */
+double seconds_of_transposing(const plan *made, const tconv_cuda_machine *machine, const tconv_cuda_work *work)
+{
+    const double moved = machine->pass * machine->multiprocessors * machine->hz;
+    return is_in_place(made) ? (TRANSPOSE_TIMES - 1) * work->pass_bytes / moved : 0;
+}
+
 /* Finds the implementation that is predicted to be fastest with the derived layer; NULL where none takes less than a
  * limit, 0 for none. In 16 bits, parts are cuda_igemm's that has sums in f32 for outputs. */
 const tconv_implementation *choose_inner(double limit, plan *made)
@@ -208,7 +228,9 @@ const tconv_implementation *choose_inner(double limit, plan *made)
                 continue;
             by = &igemm::sums;
         }
-        const double seconds = plan_inner(by, limit, made, NULL).prediction.seconds;
+        tconv_cuda_work work = {};
+        const double planned = plan_inner(by, limit, made, &work).prediction.seconds;
+        const double seconds = planned > 0 ? planned * times_by(by) + seconds_of_transposing(made, &machine, &work) : 0;
         if (seconds > 0 && (limit <= 0 || seconds < limit)) {
             best = by;
             limit = seconds;
@@ -231,14 +253,16 @@ double read_bytes(const tconv_problem *problem, const plan *made)
 }
 
 /* How much longer making planes takes than a pass that moves vectors (measured): in NHWC for words of the channels of a
- * pixel, in NCHW for single columns. */
+ * pixel, or for sectors of which those are a part, in NCHW for single columns. */
 double split_times(const tconv_problem *problem)
 {
     constexpr int64_t FULL = 8; /* bytes: such words are as good as vectors */
     const int64_t element = (int64_t)problem->element_size;
     if (problem->layout == TCONV_NCHW)
         return element == 2 ? 1.7 : 1.4;
-    return (double)FULL / (double)tconv_gcd(problem->group_out * element, FULL);
+    const int64_t bytes = problem->group_out * element, sector = model::SECTOR_BYTES;
+    return fmax((double)FULL / (double)tconv_gcd(bytes, FULL),
+                (double)(bytes + sector - tconv_gcd(bytes, sector)) / (double)bytes);
 }
 
 /* Makes the work of all chunks of that of one. Making its planes is a pass, and so is adding its parts. */
@@ -254,7 +278,7 @@ void count_passes(const tconv_problem *problem, const plan *made, tconv_cuda_wor
     if (splits)
         work->pass_bytes += chunks * ((double)made->depth_bytes + read_bytes(problem, made)) * split_times(problem);
     if (transposes)
-        work->pass_bytes += chunks * 2 * (double)made->depth_bytes * TRANSPOSE_TIMES;
+        work->pass_bytes += chunks * 2 * (double)made->depth_bytes * WINDOW_TIMES;
     work->pass_bytes += chunks * (double)made->sums_bytes;
 }
 
@@ -367,9 +391,9 @@ const char *make_plan(const tconv_layer *layer, double limit, plan *made, tconv_
                 continue;
             const double most = least + model::packing_seconds(layer); /* that may be saved */
             const char *refusal = plan_way(layer, way, parts, least < DBL_MAX ? most : 0, made, work);
-            const double seconds = refusal == NULL ? model::seconds_of(&machine, work) * (parts > 1 ? PARTS_TIMES : 1) +
-                                                         seconds_of_weights(layer, made)
-                                                   : DBL_MAX;
+            const double seconds =
+                refusal == NULL ? model::seconds_of(&machine, work) * times_of(made) + seconds_of_weights(layer, made)
+                                : DBL_MAX;
             why = parts == 1 ? refusal : why;
             is_best = seconds < least;
             if (is_best) {

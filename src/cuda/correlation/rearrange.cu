@@ -19,14 +19,16 @@ namespace
 constexpr int THREADS = 256;
 constexpr int VECTOR = 8;                        /* elements, the most of 16 bytes */
 constexpr int AT_ONCE = 4;                       /* loads of a lane */
+constexpr int64_t NARROW = 64;                   /* bytes of a group's channels, below which lanes may share planes */
 constexpr int64_t MAX_BLOCKS = (int64_t)1 << 20; /* more lines are taken by the same blocks */
+constexpr int MOST_LANES_LOG2 = 5;               /* of a line: a warp */
 constexpr int64_t LANES = (int64_t)1 << 18;      /* that a large GPU has at once: fewer lines are cut in pieces */
 
 /* Lanes that share a line of so many words: a power of two. */
 int lanes_log2_of(int64_t words)
 {
     int log2 = 0;
-    while (log2 < 5 && (int64_t)1 << log2 < words)
+    while (log2 < MOST_LANES_LOG2 && (int64_t)1 << log2 < words)
         log2++;
     return log2;
 }
@@ -175,6 +177,53 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
+/* The words of a group, and the column planes, by which an item of a line is found. */
+struct narrow_line {
+    fast_divisor words, column_planes;
+};
+
+/* The same where a group has few channels and many planes: lanes take all planes' words as they follow one another, so
+ * that stores are of neighbours, and few pixels are many loads. With fewer planes than fill all lanes' loads it took up to
+ * 1.9 times as long. */
+template <class Word, class Index>
+__global__ void __launch_bounds__(THREADS)
+    split_narrow_pixels(const __grid_constant__ depth_shape of, const plane_axis<Index> rows,
+                        const plane_axis<Index> columns, int64_t lines, int lanes_log2,
+                        const __grid_constant__ narrow_line by)
+{
+    launch_dependents();
+    const int lanes = 1 << lanes_log2, lane = (int)threadIdx.x & (lanes - 1);
+    const int items = rows.count * columns.count * of.group_out;
+    const int64_t at_once = THREADS >> lanes_log2;
+    for (int64_t line = blockIdx.x * at_once + (threadIdx.x >> lanes_log2); line < lines; line += gridDim.x * at_once) {
+        const quotient pixel = divide((int)line, of.groups), row = divide(pixel.whole, of.column_positions);
+        const quotient image = divide(row.whole, of.row_positions);
+        const Word *from =
+            static_cast<const Word *>(of.from) + image.whole * of.from_strides.n + (int64_t)pixel.rest * of.group_out;
+        Word *to = static_cast<Word *>(of.to) + image.whole * of.to_image + image.rest * of.to_row +
+                   row.rest * of.to_pixel + (int64_t)pixel.rest * items;
+        for (int left = items - lane; left > 0; left -= AT_ONCE * lanes) {
+            const int first = items - left;
+            Word values[AT_ONCE];
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++) {
+                const bool exists = i * lanes < left;
+                const quotient plane = divide(exists ? first + i * lanes : 0, by.words);
+                const quotient row_plane = divide(plane.whole, by.column_planes);
+                const Index y = output_of(rows, row_plane.whole, image.rest);
+                const Index x = output_of(columns, row_plane.rest, row.rest);
+                values[i] = Word();
+                if (exists && is_below(y, rows.out) && is_below(x, columns.out))
+                    values[i] = __ldg(from + y * of.from_strides.h + x * of.from_strides.w + plane.rest);
+            }
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++)
+                if (i * lanes < left)
+                    to[first + i * lanes] = values[i];
+        }
+    }
+}
+
 /* Lines of neighbouring derived weights: column planes fastest, then row planes, column and row taps, groups, and the
  * channel of a group that the line has. */
 template <class Element>
@@ -208,10 +257,11 @@ __global__ void __launch_bounds__(THREADS) derive(const __grid_constant__ weight
     wait_for_weights(); /* here for planes, which the kernel after this one reads */
 }
 
-/* Adds partial sums in double, neighbours as they lie. */
+/* Adds partial sums in double, neighbours as they lie. Blocks begin while those of the kernel before are at work. */
 template <class Element, bool channels_last>
 __global__ void __launch_bounds__(THREADS) add(const __grid_constant__ sum_shape of)
 {
+    wait_for_weights(); /* here for partial sums */
     for (int64_t i = blockIdx.x * (int64_t)THREADS + threadIdx.x; i < of.count; i += gridDim.x * (int64_t)THREADS) {
         const quotient first = divide((int)i, channels_last ? of.channels : of.columns);
         const quotient second = divide(first.whole, channels_last ? of.columns : of.rows);
@@ -255,18 +305,18 @@ template <class Index> plane_axis<Index> axis_of(const tconv_cuda_planes *of)
     return {(Index)of->stride, (Index)of->dilation, (Index)of->pad, (Index)of->out, (int)of->count, (int)of->positions};
 }
 
-/* Launches a kernel, 32 bits or 64 of which go by the coordinates. pieces: of rows' lines, or NULL. */
+/* Launches a kernel, 32 bits or 64 of which go by the coordinates. line: what it is told of lines beside, or NULL. */
 tconv_status launch_split(const void *kernel32, const void *kernel64, const depth_shape *shape, int64_t lines,
-                          int lanes_log2, line_pieces *pieces, void *stream, tconv_issue *issue)
+                          int lanes_log2, void *line, void *stream, tconv_issue *issue)
 {
     depth_shape of = *shape;
     if (fits(&of.rows) && fits(&of.columns)) {
         plane_axis<int> rows = axis_of<int>(&of.rows), columns = axis_of<int>(&of.columns);
-        void *arguments[] = {&of, &rows, &columns, &lines, &lanes_log2, pieces};
+        void *arguments[] = {&of, &rows, &columns, &lines, &lanes_log2, line};
         return launch_lines(kernel32, lines, lanes_log2, false, arguments, stream, issue);
     }
     plane_axis<int64_t> rows = axis_of<int64_t>(&of.rows), columns = axis_of<int64_t>(&of.columns);
-    void *arguments[] = {&of, &rows, &columns, &lines, &lanes_log2, pieces};
+    void *arguments[] = {&of, &rows, &columns, &lines, &lanes_log2, line};
     return launch_lines(kernel64, lines, lanes_log2, false, arguments, stream, issue);
 }
 
@@ -306,6 +356,13 @@ tconv_status split_pixels_of(const depth_shape *shape, int64_t elements, void *s
     of.to_pixel /= elements;
     of.group_out /= (int)elements;
     const int64_t lines = (int64_t)of.images * of.rows.positions * of.columns.positions * of.groups.divisor;
+    const int64_t items = of.rows.count * of.columns.count * of.group_out;
+    if (of.group_out * (int64_t)sizeof(Word) < NARROW && items >= AT_ONCE << MOST_LANES_LOG2) {
+        narrow_line by = {divisor_of(of.group_out), divisor_of((int)of.columns.count)};
+        return launch_split((const void *)split_narrow_pixels<Word, int>,
+                            (const void *)split_narrow_pixels<Word, int64_t>, &of, lines, lanes_log2_of(items), &by,
+                            stream, issue);
+    }
     return launch_split((const void *)split_pixels<Word, int>, (const void *)split_pixels<Word, int64_t>, &of, lines,
                         lanes_log2_of(of.group_out), NULL, stream, issue);
 }
@@ -366,7 +423,8 @@ tconv_status derive_weights(const tconv_problem *problem, const weight_shape *sh
     return launch_lines(kernel, of.lines, lanes_log2, overlaps, arguments, stream, issue);
 }
 
-tconv_status add_parts(const tconv_problem *problem, const sum_shape *shape, void *stream, tconv_issue *issue)
+tconv_status add_parts(const tconv_problem *problem, const sum_shape *shape, bool overlaps, void *stream,
+                       tconv_issue *issue)
 {
     sum_shape of = *shape;
     void *arguments[] = {&of};
@@ -374,7 +432,7 @@ tconv_status add_parts(const tconv_problem *problem, const sum_shape *shape, voi
     const void *const kernel = problem->dtype == TCONV_F16    ? add_of<__half>(channels_last)
                                : problem->dtype == TCONV_BF16 ? add_of<__nv_bfloat16>(channels_last)
                                                               : add_of<float>(channels_last);
-    return launch_lines(kernel, of.count, 0, false, arguments, stream, issue);
+    return launch_lines(kernel, of.count, 0, overlaps, arguments, stream, issue);
 }
 
 } // namespace tconv::correlation

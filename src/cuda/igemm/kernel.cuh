@@ -103,6 +103,7 @@ __global__ void TCONV_HOPPER_BOUNDS(THREADS)
     const shared_layout shared = lay_out_shared_memory(
         layer, barriers, records, CONSUMER_WARPS * WARP_STAGING_BYTES<typename Mode::Output, N>, buffers);
     const int warp = warp_of_block(), lane = (int)threadIdx.x % WARP;
+    launch_dependents(); /* what adds partial sums */
     if (threadIdx.x == 0)
         init_barriers(shared,
                       layer.by_tma && layer.src_channels_last && !Mode::SPLITS ? 1 : LOADER_WARPS * WARP_ARRIVALS,

@@ -19,9 +19,20 @@ constexpr double M_TILE_CYCLES = 289; /* the same for each M tile */
 constexpr double RUN_STORES =
     1.5; /* as long a store of a run takes as another: it is put together of single elements */
 constexpr double COMPENSATED_ADDS = 17; /* instructions of an addition with compensation, to one of a plain addition */
-constexpr double PAIRS_TIMES = 0.7;     /* as long gathering takes where pairs of columns are loaded */
-constexpr int EPILOGUE_WARPS = 4;       /* that store while others multiply */
+/* As long gathering takes where pairs of columns are loaded, of long rows; of short ones, by their sectors. */
+constexpr double PAIRS_TIMES = 0.7, SHORT_TIMES = 0.6;
+constexpr int TRANSPOSED_BYTES = 128; /* of a pixel's channels in a tile that is transposed (transpose.cuh) */
+constexpr double READ_STAGES = 0.6; /* that are read beside the one that is multiplied: 3 took 1.1 times as long as 4 */
+constexpr int EPILOGUE_WARPS = 4;   /* that store while others multiply */
 constexpr int CONSUMER_WARPS = WARPGROUPS * WARPGROUP_WARPS;
+
+/* The bytes that gathering a stage moves. Pairs come by whole sectors of a row, of which one more than it fills. */
+double gathered_bytes(const layer_plan *plan, double pixels_bytes)
+{
+    const parameters *of = &plan->parameters;
+    const double row = (double)of->pitch * (double)of->pixel_bytes / of->k_block_channels;
+    return pixels_bytes * (of->gathers_pairs ? fmax(PAIRS_TIMES, SHORT_TIMES * (row + model::SECTOR_BYTES) / row) : 1);
+}
 
 void count_main_loop(const layer_plan *plan, tconv_cuda_work *work)
 {
@@ -43,7 +54,7 @@ void count_main_loop(const layer_plan *plan, tconv_cuda_work *work)
     work->tile_cycles = TILE_CYCLES + of->m_tiles * M_TILE_CYCLES;
     work->transpose_bytes = transposes ? pixels_bytes : 0;
     work->split_bytes = strict && !transposes ? pixels_bytes : 0;
-    work->gather_bytes = gathers ? pixels_bytes * (of->gathers_pairs ? PAIRS_TIMES : 1) : 0;
+    work->gather_bytes = gathers ? gathered_bytes(plan, pixels_bytes) : 0;
     work->box_bytes = gathers ? 0 : of->src_channels_last ? pixels_bytes : of->raw_stage_bytes / taps;
     work->weight_bytes = of->a_tile_bytes;
 }
@@ -178,13 +189,21 @@ tconv_cuda_work tile_work_of(const search *in, const layer_plan *plan)
     const parameters *of = &plan->parameters;
     tconv_cuda_work work = in->begun;
     count_main_loop(plan, &work);
+    /* Pixels of less than a sector come one by one (measured where phases are those of src: twice as long). */
+    const int64_t pixel = in->seen->problem.in_channels * (int64_t)in->seen->problem.element_size;
+    if (in->seen->phases_of_src && of->by_tma && pixel < model::SECTOR_BYTES)
+        work.box_rows = of->stage_pixels / (of->per_tap ? 1 : plan->mean_taps);
     count_stores(in, of, &work);
     work.rounds = tconv_cuda_rounds(of->tiles, multiprocessors);
     if (of->src_transposed) {
         const tconv_problem *problem = &in->layer->problem;
         const double src = (double)(problem->batch * problem->in_channels) * (double)(problem->h.in * problem->w.in);
         work.passes += 1;
-        work.pass_bytes += (double)transposed_bytes(problem) + src * (double)problem->element_size;
+        /* A tile of few channels takes as long as a full one, which tells for the larger planes of gradients of src. */
+        const int64_t tile = TRANSPOSED_BYTES / (int64_t)problem->element_size;
+        const int64_t channels = tconv_round_up(problem->in_channels, tile);
+        const double full = in->seen->phases_of_src ? (double)channels / (double)problem->in_channels : 1;
+        work.pass_bytes += ((double)transposed_bytes(problem) + src * (double)problem->element_size) * full;
     }
     return work;
 }
@@ -195,7 +214,9 @@ void count_stages(const layer_plan *plan, tconv_cuda_work *work)
     const double taps = plan->mean_taps, a_stage_taps = taps / ceil(taps / of->a_stage_taps);
     work->issues = plan->mode == MODE_STRICT ? 1 : 1 / a_stage_taps;
     work->stage_k_blocks = of->per_tap ? 1 : taps;
-    work->stages = of->b_stages * work->stage_k_blocks;
+    /* Of stages of one tap, those of phases of src wait for one that is still read. */
+    const double held = of->src_phases > 1 && work->stage_k_blocks == 1 ? READ_STAGES : 0;
+    work->stages = (of->b_stages - held) * work->stage_k_blocks;
     work->weight_stages = of->a_stages;
     work->weight_waits = 1 / a_stage_taps;
     work->store_warps = of->epilogue_warps ? EPILOGUE_WARPS : CONSUMER_WARPS;

@@ -9,10 +9,21 @@
 namespace tconv::model
 {
 
+/* The inputs of an axis that are read: where phases are those of src, those of each phase, but not what lies between. */
+static double inputs_read(const tconv_layer *layer, const tconv_axis *axis, const tconv_phase_table *phases)
+{
+    const int64_t of_phase = axis->out + (phases->max_taps - 1) * phases->shift_step;
+    return (double)(layer->phases_of_src ? tconv_min(axis->in, phases->count * of_phase) : axis->in);
+}
+
 tconv_cuda_work begin_work(const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
-    const double src = (double)problem->in_channels * (double)(problem->h.in * problem->w.in);
+    const double rows = inputs_read(layer, &problem->h, &layer->rows);
+    /* Columns come by whole sectors. */
+    const double columns =
+        problem->layout == TCONV_NHWC ? inputs_read(layer, &problem->w, &layer->columns) : (double)problem->w.in;
+    const double src = (double)problem->in_channels * rows * columns;
     const double dst = (double)problem->out_channels * (double)(problem->h.out * problem->w.out);
     const double weights =
         (double)(problem->in_channels * problem->group_out) * (double)(problem->h.kernel * problem->w.kernel);

@@ -17,6 +17,8 @@ constexpr double ISSUE_CYCLES = 317;  /* of a warpgroup, for each commit group t
 constexpr double STRICT_CYCLES = 657; /* the same in strict f32, with what clears and adds partial sums */
 constexpr double TILE_CYCLES = 2720;  /* until a tile's sums are staged for those that store them */
 
+constexpr double GATHERED_CORES = 4; /* whose elements are loaded together, whether a K-block has as many or not */
+
 constexpr double TIGHT_TIMES = 1.55; /* that transposing takes longer into a patch whose pitch is not the box's */
 
 void count_main_loop(const search *in, const plan *made, tconv_cuda_work *work)
@@ -48,7 +50,7 @@ void count_main_loop(const search *in, const plan *made, tconv_cuda_work *work)
     work->tile_cycles = TILE_CYCLES;
     work->conversions = direct ? 0 : 1;
     work->convert_bytes = transposed;
-    work->gather_bytes = gathers ? transposed : 0;
+    work->gather_bytes = gathers ? transposed * fmax(1, GATHERED_CORES / (2 * params->k_steps)) : 0;
     work->box_bytes = params->raw_stage_bytes;
     work->box_rows =
         direct ? 0 : (double)params->k_block_channels * made->patch_rows * (double)tconv_max(params->box_parts, 1);
