@@ -29,8 +29,8 @@ namespace
 {
 
 constexpr int THREADS = 128;
-constexpr int LANES = 32;             /* channels of a block in NHWC */
-constexpr int64_t LEAST_CHANNELS = 8; /* of a layer in NHWC, for blocks of so many */
+constexpr int LANES = 32, WARPS = THREADS / LANES;
+constexpr int64_t LEAST_CHANNELS = 8; /* for which threads of a warp have a channel each, where these are neighbours */
 constexpr int PAIRS = 16;             /* of a block */
 constexpr int SEGMENT = 16;           /* terms: n round to within n / 2 units of the sum of their magnitudes */
 constexpr int64_t MOST_OUT = 4;       /* output channels of a group: tensor cores do more better */
@@ -81,13 +81,30 @@ struct pair {
 /* Blocks of a multiprocessor that registers are for. */
 template <class Element> constexpr int RESIDENT = sizeof(Element) == sizeof(double) ? 2 : 3;
 
+/* Adds the sums of a warp's lanes for so many pairs: those of a pair are neighbouring lanes' in the end. A lane
+ * sends the half of its pairs that the other one keeps. */
+template <int pairs, int half> __device__ __forceinline__ void add_lanes(double (&sums)[PAIRS], int lane)
+{
+    if constexpr (half > 0) {
+        const bool upper = (lane & half) != 0;
+        constexpr int kept = pairs > 1 ? pairs / 2 : 1;
+#pragma unroll
+        for (int j = 0; j < kept; j++) {
+            const double other = pairs > 1 ? sums[j + pairs / 2] : sums[j];
+            sums[j] = (upper ? other : sums[j]) + __shfl_xor_sync(0xffffffff, upper ? sums[j] : other, half);
+        }
+        add_lanes<kept, half / 2>(sums, lane);
+    }
+}
+
 template <class Element, bool by_lanes>
 __global__ void __launch_bounds__(THREADS, RESIDENT<Element>) sum_pixels(const __grid_constant__ parameters p)
 {
     using Compute = compute_type<Element>;
     constexpr int CHANNELS = by_lanes ? LANES : 1;
     __shared__ pair table[PAIRS];
-    __shared__ double shared[THREADS];
+    __shared__ double shared[PAIRS][WARPS][CHANNELS];
+    const int lane = (int)threadIdx.x % LANES, warp = (int)threadIdx.x / LANES;
     const Element *src = (const Element *)p.src, *diff_dst = (const Element *)p.diff_dst;
     for (int64_t block = blockIdx.x; block < p.parts * p.channel_blocks * p.pair_blocks; block += gridDim.x) {
         const int64_t first_pair = block % p.pair_blocks * PAIRS, rest = block / p.pair_blocks;
@@ -142,21 +159,33 @@ __global__ void __launch_bounds__(THREADS, RESIDENT<Element>) sum_pixels(const _
                 }
             }
         }
-        double *slice = p.slices + (part * p.groups + channel) * p.pairs + first_pair;
+        double all[PAIRS];
 #pragma unroll
         for (int j = 0; j < PAIRS; j++) {
             sums[j].add((double)segment[j]);
-            double sum = sums[j].whole();
-            for (int half = THREADS / 2; half >= CHANNELS; half /= 2) {
-                shared[threadIdx.x] = sum;
-                __syncthreads();
-                if ((int)threadIdx.x < half)
-                    sum += shared[threadIdx.x + half];
-                __syncthreads();
-            }
-            if ((int)threadIdx.x < CHANNELS && channel < p.groups && j < pairs)
-                slice[j] = sum;
+            all[j] = sums[j].whole();
         }
+        if constexpr (by_lanes) {
+#pragma unroll
+            for (int j = 0; j < PAIRS; j++)
+                shared[j][warp][lane] = all[j];
+        } else {
+            add_lanes<PAIRS, LANES / 2>(all, lane);
+            if (lane % (LANES / PAIRS) == 0)
+                shared[lane / (LANES / PAIRS)][warp][0] = all[0];
+        }
+        __syncthreads();
+        for (int i = (int)threadIdx.x; i < pairs * CHANNELS; i += THREADS) {
+            const int j = i / CHANNELS, of = i % CHANNELS;
+            const int64_t at = rest % p.channel_blocks * CHANNELS + of;
+            double sum = shared[j][0][of];
+#pragma unroll
+            for (int other = 1; other < WARPS; other++)
+                sum += shared[j][other][of];
+            if (at < p.groups)
+                p.slices[(part * p.groups + at) * p.pairs + first_pair + j] = sum;
+        }
+        __syncthreads();
     }
 }
 

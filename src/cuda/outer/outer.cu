@@ -59,23 +59,12 @@ tconv_layer layer_of(const tconv_layer *layer, const tconv_problem *problem)
     return made;
 }
 
-/* Whether a layer is one folded one whose weights lie beside each other, row by row of taps: sums.cu goes by that. */
-bool is_whole(const tconv_cuda_folded *of, int count)
-{
-    const tconv_problem *problem = &of->problem;
-    return count == 1 && of->count == 1 &&
-           (problem->h.kernel == 1 || problem->w.kernel == 1 ||
-            problem->weight.h == problem->w.kernel * problem->weight.w);
-}
-
 /* Plans the layer as its folded ones, or as it is; false where there is no plan. */
 bool choose_parts(const tconv_layer *layer, parts *made)
 {
     tconv_cuda_folded of[TCONV_CUDA_MOST_FOLDED];
     bool planned = true;
     made->count = tconv_cuda_fold(&layer->problem, MAX_TAPS, of);
-    if (made->count > 0 && !is_whole(of, made->count))
-        made->count = 0;
     for (int i = 0; i < made->count; i++) {
         const tconv_layer part = layer_of(layer, &of[i].problem);
         made->at[i].of = of[i];
@@ -161,6 +150,8 @@ tconv_status execute_part(const tconv_layer *layer, const planned_layer *made, c
     p.slices = (float *)arguments->scratch;
     if (made->writes_weights)
         p.weights.at = arguments->weights;
+    if ((uintptr_t)arguments->weights % (WEIGHT_VECTOR * layer->problem.element_size) != 0)
+        p.weights.vectors = false;
     if (p.k_tiles > 0)
         status = made->copies.images > 0
                      ? launch_copied(layer, made, &p, arguments, issue)
