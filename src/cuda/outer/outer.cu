@@ -6,7 +6,8 @@
  *
  * an implicit GEMM of input channels by pairs of a tap and an output channel, whose terms are pixels (kernel.cuh). A block has
  * a tile of it and a part of the pixels, and writes its sums to a slice of the workspace; a second kernel adds the slices in
- * order (sums.cu). On Hopper a block whose part is all pixels may write the weights itself. The gradient of the bias has kernels of its own (bias.cu).
+ * order (sums.cu). On Hopper a block whose part is all pixels may write the weights itself. The gradient of the
+ * bias has kernels of its own (bias.cu), or the blocks sum it of the outputs that they read (slot_bias.cuh).
  *
  * Numeric order, by layer and number of multiprocessors alone: pixels of a part by steps of MMAs, in f32, up to
  * FLUSH_TERMS; in 3xTF32 STRICT_STEPS of them, which join a compensated sum; parts in double, one rounding.
@@ -36,14 +37,26 @@ size_t slices_bytes(const planned_layer *made)
     return (size_t)tconv_round_up(bytes, COPY_ALIGNMENT);
 }
 
+/* Where parts of the bias lie in the workspace. */
+size_t bias_parts_at(const planned_layer *made)
+{
+    return slices_bytes(made) + (size_t)copied_bytes(made->copies);
+}
+
+/* Launches of the kernel, each of which writes parts of the bias of its own. */
+int64_t launches(const planned_layer *made)
+{
+    return made->copies.images > 0 ? parts_of(made->copies) : 1;
+}
+
 tconv_status plan(const tconv_layer *layer, void *to, tconv_planned *planned, tconv_issue *issue)
 {
     planned_layer *made = (planned_layer *)to;
     if (!choose(layer, made))
         return tconv_decline(issue, "needs compute capability 8.0, at most %d taps along an axis and smaller extents",
                              MAX_TAPS);
-    planned->sizes.scratch =
-        tconv_max((int64_t)slices_bytes(made) + copied_bytes(made->copies), (int64_t)bias_scratch(layer));
+    planned->sizes.scratch = tconv_max(bias_parts_at(made) + bias_parts_bytes(layer, made->bias_parts * launches(made)),
+                                       bias_scratch(layer));
     return TCONV_SUCCESS;
 }
 
@@ -60,12 +73,15 @@ tconv_status launch_products(const tconv_layer *layer, const planned_layer *made
     tensor_maps maps = {};
     tensor_map_recipe dst = made->dst, of_src = made->src;
     dst.data = diff_dst;
+    dst.rounds = dst.rounds && made->bias_parts == 0; /* those that multiply round as well; the bias is of all bits */
     of_src.data = src;
     dst.extents[3] = of_src.extents[3] = (cuuint64_t)p->images;
     if (reading == ELEMENTS || p->box_bytes == 0 || !encode_tensor_map(&dst, &maps.dst))
         p->box_bytes = 0;
     if (reading == BOXES && (p->box_bytes == 0 || !encode_tensor_map(&of_src, &maps.src)))
         reading = ELEMENTS;
+    if (reading == ELEMENTS)
+        p->bias_parts = NULL;
     if ((uintptr_t)diff_dst % LINE_BYTES != 0)
         p->lines.unit = 1;
     p->src_unit = src_aligned ? p->src_unit : 1;
@@ -82,7 +98,7 @@ tconv_status launch_products(const tconv_layer *layer, const planned_layer *made
 }
 
 /* The same by copies, part after part. */
-tconv_status launch_copied(const tconv_layer *layer, const planned_layer *made, const parameters *of_all,
+tconv_status launch_copied(const tconv_layer *layer, const planned_layer *made, parameters *of_all,
                            const tconv_arguments *arguments, tconv_issue *issue)
 {
     const copies &copies = made->copies;
@@ -95,6 +111,8 @@ tconv_status launch_copied(const tconv_layer *layer, const planned_layer *made, 
         status = make_copies(layer, copies, part, arguments->src, arguments->dst, src, arguments->stream, issue);
         if (status == TCONV_SUCCESS)
             status = launch_products(layer, made, &p, src, src + copies.src_bytes, arguments->stream, issue);
+        of_all->bias_parts =
+            p.bias_parts != NULL ? p.bias_parts + made->bias_parts * layer->problem.out_channels : NULL;
     }
     return status;
 }
@@ -109,11 +127,19 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
             p.slices = (float *)arguments->scratch;
             if (made->writes_weights)
                 p.weights.at = arguments->weights;
+            char *const bias = (char *)arguments->scratch + bias_parts_at(made);
+            if (arguments->bias != NULL && made->bias_parts > 0)
+                p.bias_parts = (double2 *)bias;
             *of = {p.tiles, p.k_tiles > 0 ? p.splits : 0, false, p.k_tiles > 0 && made->writes_weights};
-            return p.k_tiles == 0 ? TCONV_SUCCESS
-                   : made->copies.images > 0
-                       ? launch_copied(layer, made, &p, arguments, issue)
-                       : launch_products(layer, made, &p, arguments->src, arguments->dst, arguments->stream, issue);
+            if (p.k_tiles == 0)
+                return TCONV_SUCCESS;
+            const tconv_status status =
+                made->copies.images > 0
+                    ? launch_copied(layer, made, &p, arguments, issue)
+                    : launch_products(layer, made, &p, arguments->src, arguments->dst, arguments->stream, issue);
+            of->bias = bias;
+            of->bias_parts = p.bias_parts != NULL ? made->bias_parts * launches(made) : 0;
+            return status;
         },
         issue);
 }
@@ -125,7 +151,7 @@ void describe(const tconv_layer *, const void *from, char *text, size_t capacity
     const parameters *p = &made->parameters;
     snprintf(text, capacity,
              "by=%s reads=%s block_tile=%dx%lld tile=%dx%d taps=%dx%d chunk=%lld k_tile=%dx%dx%d k_tiles=%d stages=%d "
-             "stage_bytes=%d splits=%d blocks=%lld sharers=%d resident=%d parts=%lld writes=%s cycles=%.0f",
+             "stage_bytes=%d splits=%d blocks=%lld sharers=%d resident=%d parts=%lld writes=%s bias=%s cycles=%.0f",
              made->kernel.by_boxes        ? "boxes"
              : made->kernel.by_warpgroups ? "wgmma"
                                           : "mma",
@@ -133,7 +159,8 @@ void describe(const tconv_layer *, const void *from, char *text, size_t capacity
              made->kernel.pairs, p->tiles.rows.group_taps, p->tiles.columns.group_taps, (long long)p->tiles.chunk,
              1 << p->images_log2, 1 << p->rows.tile_log2, 1 << p->columns.tile_log2, p->k_tiles, p->stages,
              p->stage_bytes, p->splits, (long long)made->blocks, p->sharers, made->resident,
-             (long long)parts_of(made->copies), made->writes_weights ? "weights" : "slices", made->cycles);
+             (long long)parts_of(made->copies), made->writes_weights ? "weights" : "slices",
+             made->bias_parts > 0 ? "products" : "pass", made->cycles);
 }
 
 } // namespace
