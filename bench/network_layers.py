@@ -12,8 +12,10 @@ and of the input where it wants one. PyTorch and tconv.torch take turns.
 
 called: as it is called from Python, by events around each call: what the host takes counts where the GPU waits for it.
 The precision is set around all calls, as a network's step sets it once for all of its layers.
-graph: the same as a CUDA graph. forward, input, weight: those parts, each as a graph of its own. Times are medians, and
-sums over the layers of a network; a speed-up is PyTorch's sum over tconv's.
+together: called, too, but all layers in one: forward by each, then one torch.autograd.grad for all, as a training step
+starts autograd's engine once and not for each layer.
+graph: called as a CUDA graph. forward, input, weight: those parts, each as a graph of its own. Times are medians, and
+but for together sums over the layers of a network; a speed-up is PyTorch's time over tconv's.
 
 Whose the gradients are in tconv.torch is its rule (FAST_ON_CUDA in _reasons.py); --every-gradient makes all tconv's,
 which is how the rule is judged. Gradients are right where they are off from PyTorch's, in relative L2, by no more than
@@ -46,7 +48,8 @@ FUNCTIONS = {
     "before": {1: F.conv_transpose1d, 2: F.conv_transpose2d},
     "after": {1: tconv.torch.conv_transpose1d, 2: tconv.torch.conv_transpose2d},
 }
-WAYS = ("called", "graph", "forward", "input", "weight")
+WAYS = ("called", "together", "graph", "forward", "input", "weight")
+WHOLE = WAYS[:3]
 # In relative L2, of one layer: rounding in both.
 TOLERANCE = {"strict": 1e-4, "tf32": 5e-3, "bf16": 2e-2}
 
@@ -113,8 +116,12 @@ class Calls:
         with torch.no_grad():
             return self.forward()
 
+    @property
+    def leaves(self):
+        return [*self.inputs, *self.parameters]
+
     def step(self):
-        return torch.autograd.grad(self.forward(), [*self.inputs, *self.parameters], self.cotangent)
+        return torch.autograd.grad(self.forward(), self.leaves, self.cotangent)
 
     def gradients(self, of):
         return torch.autograd.grad(self.y, of, self.cotangent, retain_graph=True)
@@ -124,6 +131,13 @@ class Calls:
         if self.inputs:
             found["input"] = lambda: self.gradients(self.inputs)
         return {**found, "weight": lambda: self.gradients(self.parameters)}
+
+
+def step_of(calls):
+    """A step of all layers: what torch.autograd.grad has for the calls of one library."""
+    leaves = [leaf for call in calls for leaf in call.leaves]
+    cotangents = [call.cotangent for call in calls]
+    return lambda: torch.autograd.grad([call.forward() for call in calls], leaves, cotangents)
 
 
 def graph_of(run):
@@ -137,9 +151,9 @@ def graph_of(run):
     return graph.replay
 
 
-def compare_layer(layer, x, wants, options):
+def compare_layer(calls, options):
     """The milliseconds of each way, before and after, and how far the gradients are apart."""
-    calls = {which: Calls(which, layer, x, wants) for which in FUNCTIONS}
+    layer, x = calls["before"].layer, calls["before"].x
     ways = {which: calls[which].ways() for which in calls}
     gradients = [call.step() for call in calls.values()]
     off = max(eager_timing.difference(theirs[None], ours[None])[1] for ours, theirs in zip(*gradients, strict=True))
@@ -161,17 +175,17 @@ def compare_layer(layer, x, wants, options):
 
 def compare(setting, options):
     dtype = torch.bfloat16 if setting.precision == "bf16" else torch.float32
-    layers = []
-    for layer, x, wants in layers_of(setting, options):
-        with eager_timing.precision(setting.precision, options.device, casts_once=False):
-            layers.append(compare_layer(layer, x.to(dtype), wants, options))
+    found = [(layer, x.to(dtype), wants) for layer, x, wants in layers_of(setting, options)]
+    with eager_timing.precision(setting.precision, options.device, casts_once=False):
+        calls = [{which: Calls(which, *of) for which in FUNCTIONS} for of in found]
+        layers = [compare_layer(of, options) for of in calls]
+        steps = {which: step_of([of[which] for of in calls]) for which in FUNCTIONS}
+        together = eager_timing.in_turn(steps, options.device, options.rounds)
     sums = {
-        way: {
-            which: sum(layer["ms"][way][which] for layer in layers if way in layer["ms"])
-            for which in ("before", "after")
-        }
+        way: {which: sum(layer["ms"][way][which] for layer in layers if way in layer["ms"]) for which in FUNCTIONS}
         for way in WAYS
     }
+    sums["together"] = together
     off = max(layer["off"] for layer in layers)
     right = bool(layers) and off <= TOLERANCE[setting.precision]
     return {**dataclasses.asdict(setting), "sums_ms": sums, "off": off, "right": right, "layers": layers}
@@ -212,17 +226,17 @@ def measure(benchmark, options, seconds):
 
 def row(result):
     cells = [result[key] for key in ("network", "precision", "layout", "benchmark")] + [str(len(result["layers"]))]
-    for way in ("called", "graph"):
+    for way in WHOLE:
         times = result["sums_ms"][way]
         cells += [f"{times['before']:.3f}", f"{times['after']:.3f}", f"{speedup(times):.2f}x"]
-    cells += [f"{speedup(result['sums_ms'][way]):.2f}x" for way in WAYS[2:]]
+    cells += [f"{speedup(result['sums_ms'][way]):.2f}x" for way in WAYS[len(WHOLE) :]]
     return f"| {' | '.join(cells)} | {result['off']:.1e}{'' if result['right'] else ' WRONG'} |"
 
 
 def markdown(run):
     columns = ["network", "precision", "layout", "cudnn.benchmark", "layers"]
-    columns += [f"{way} {which}" for way in ("called", "graph") for which in ("before", "after", "speed-up")]
-    columns += [*WAYS[2:], "difference"]
+    columns += [f"{way} {which}" for way in WHOLE for which in ("before", "after", "speed-up")]
+    columns += [*WAYS[len(WHOLE) :], "difference"]
     lines = ["# Transposed convolutions of networks: forward and both gradients", ""]
     lines += [f"- {text}" for text in run["heading"]]
     lines.append("- " + ("all gradients by tconv" if run["every_gradient"] else "gradients by the rule of tconv.torch"))
@@ -234,7 +248,7 @@ def markdown(run):
     lines.append("")
     for precision in dict.fromkeys(result["precision"] for result in run["results"]):
         found = [result for result in run["results"] if result["precision"] == precision]
-        for way in ("called", "graph"):
+        for way in WHOLE:
             ratios = [speedup(result["sums_ms"][way]) for result in found]
             mean = report.geometric_mean(ratios)
             reached = sum(ratio >= BAR for ratio in ratios)

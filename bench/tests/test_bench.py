@@ -168,6 +168,8 @@ def test_network_layers_run_on_the_cpu_and_gradients_are_right(tmp_path, every):
         assert ["input" in layer["ms"] for layer in layers] == [
             i > 0 or result["network"] == "hifigan" for i in range(len(layers))
         ]
+        together = sums.pop("together")
+        assert together.keys() == {"before", "after"} and min(together.values()) > 0
         for way, times in sums.items():
             parts = [layer["ms"][way] for layer in layers if way in layer["ms"]]
             assert parts and times == {which: sum(part[which] for part in parts) for which in ("before", "after")}

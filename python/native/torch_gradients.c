@@ -40,7 +40,8 @@ bool has_tangent(torch_tensor *tensor)
 {
     torch_tensor *handle = NULL;
     bool defined = true;
-    if (tensor == NULL)
+    /* without a level there is no tangent, which is the answer of nearly all calls */
+    if (tensor == NULL || (torch.has_any_level != NULL && !torch.has_any_level()))
         return false;
     if (torch.aoti_torch_new_tensor_handle(tensor, &handle) != 0)
         return true;

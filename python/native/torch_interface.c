@@ -28,6 +28,10 @@ bool look_up_functions(void)
     LOOK_UP_IF_THERE(torch_new_stable_ivalue, library, "torch_new_stable_ivalue");
     LOOK_UP_IF_THERE(operator_new, library, "_Znwm");
     LOOK_UP_IF_THERE(torch_exception_get_what_without_backtrace, library, "torch_exception_get_what_without_backtrace");
+    LOOK_UP_IF_THERE(has_any_level, library, "_ZN5torch8autograd14ForwardADLevel13has_any_levelEv");
+    LOOK_UP_IF_THERE(global_context, library, "_ZN2at13globalContextEv");
+    LOOK_UP_IF_THERE(user_enabled_cudnn, library, "_ZNK2at7Context16userEnabledCuDNNEv");
+    LOOK_UP_IF_THERE(deterministic_algorithms, library, "_ZNK2at7Context23deterministicAlgorithmsEv");
     if (cuda != NULL)
         LOOK_UP_IF_THERE(aoti_torch_get_current_cuda_stream, cuda, "aoti_torch_get_current_cuda_stream");
     return (torch.torch_delete_stable_ivalue != NULL || torch.operator_delete != NULL) &&

@@ -38,6 +38,7 @@ typedef void torch_kernel(stable_value *stack, uint64_t arguments, uint64_t resu
     X(int, aoti_torch_copy_, (torch_tensor *, torch_tensor *, int32_t))                                                \
     X(int, aoti_torch_delete_tensor_object, (torch_tensor *))                                                          \
     X(bool, aoti_torch_grad_mode_is_enabled, (void))                                                                   \
+    X(int32_t, aoti_torch_dtype_float32, (void))                                                                       \
     X(int32_t, aoti_torch_layout_strided, (void))                                                                      \
     X(int32_t, aoti_torch_device_type_cuda, (void))                                                                    \
     X(int, torch_get_num_threads, (uint32_t *))                                                                        \
@@ -63,6 +64,11 @@ extern struct torch_functions {
     void *(*operator_new)(size_t);
     const char *(*torch_exception_get_what_without_backtrace)(void);
     int (*aoti_torch_get_current_cuda_stream)(int32_t, void **);
+    /* Of PyTorch's C++: ForwardADLevel::has_any_level, globalContext, and two methods of Context. */
+    bool (*has_any_level)(void);
+    const void *(*global_context)(void);
+    bool (*user_enabled_cudnn)(const void *context);
+    bool (*deterministic_algorithms)(const void *context);
 } torch;
 #undef MEMBER
 

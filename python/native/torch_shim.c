@@ -97,7 +97,15 @@ static const layer_arguments of_convolution = {STRIDE, PADDING, DILATION, OUTPUT
 
 int64_t settings_for(const tensor_key *like)
 {
-    return like->device_type == torch.aoti_torch_device_type_cuda() ? get_settings() : 0;
+    if (like->device_type != torch.aoti_torch_device_type_cuda())
+        return 0;
+    /* TF32 is f32's alone, and the one setting that takes Python, whose lock the engine's thread waits for. */
+    if (like->dtype == torch.aoti_torch_dtype_float32() || torch.global_context == NULL ||
+        torch.user_enabled_cudnn == NULL || torch.deterministic_algorithms == NULL)
+        return get_settings();
+    const void *context = torch.global_context();
+    return (torch.user_enabled_cudnn(context) ? TCONV_TORCH_CUDNN : 0) |
+           (torch.deterministic_algorithms(context) ? TCONV_TORCH_DETERMINISTIC : 0);
 }
 
 bool read_layer(const stable_value *stack, const layer_arguments *at, layer_call *made)

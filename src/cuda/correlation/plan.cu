@@ -19,7 +19,8 @@ namespace
 constexpr int64_t MAX_SCRATCH = (int64_t)48 << 20; /* bytes, of all that a chunk needs */
 constexpr int64_t MAX_DEPTH = (int64_t)32 << 20;   /* bytes of a chunk's planes: they stay in the L2 of an H200 */
 constexpr int64_t MAX_COUNT = INT32_MAX;           /* of channels */
-/* Terms of a sum in TF32 and 16-bit dtypes, of which tensor cores lose 7e-9 for each: longer ones are cuda_general's. */
+/* Terms of a sum in TF32 and 16-bit dtypes, of which tensor cores lose 7e-9 for each: longer ones come in parts, or are
+ * cuda_general's. */
 constexpr double MAX_TENSOR_TERMS = 16384;
 constexpr double TRANSPOSE_TIMES =
     1.3;                           /* that transposing chunks takes longer than a pass that moves vectors (measured) */
@@ -311,8 +312,7 @@ bool may_have_parts(const tconv_layer *layer, int64_t channels, int64_t parts, c
     const double elements =
         (double)made->images * (double)problem->in_channels * (double)made->chunk_rows * (double)made->chunk_columns;
     const int64_t k_block = 128 / (int64_t)problem->element_size;
-    return parts == 1 || ((problem->dtype == TCONV_F32 || (problem->element_size == 2 && is_in_place(made))) &&
-                          problem->groups == 1 && channels % (parts * k_block) == 0 &&
+    return parts == 1 || (problem->dtype != TCONV_F64 && problem->groups == 1 && channels % (parts * k_block) == 0 &&
                           elements < 64.0 * 128.0 * layer->target.multiprocessors &&
                           (double)parts * elements * sizeof(float) <= (double)MAX_SCRATCH);
 }

@@ -2,8 +2,8 @@
  * cuda_depthwise, the gradients of weights and bias: layers with one input channel a group and few output channels, every
  * dtype and either layout, straight from global memory.
  *
- * A block has a channel (NCHW), or 32 whose neighbours are in neighbouring threads (NHWC), a few of its pairs of a tap and an
- * output channel, and a part of the pixels. A thread loads an input once for all of its pairs, whose sums are in registers;
+ * A block has a channel (NCHW, or very few channels), or 32 whose neighbours are in neighbouring threads (NHWC), a few of its
+ * pairs of a tap and an output channel, and a part of the pixels. A thread loads an input once for all of its pairs, whose sums are in registers;
  * what pairs share comes from the first-level cache. Outputs that are not there are skipped. The sums of a part are a slice
  * (outer/tiles.h).
  *
@@ -29,10 +29,11 @@ namespace
 {
 
 constexpr int THREADS = 128;
-constexpr int LANES = 32;       /* channels of a block in NHWC */
-constexpr int PAIRS = 16;       /* of a block */
-constexpr int SEGMENT = 16;     /* terms: n round to within n / 2 units of the sum of their magnitudes */
-constexpr int64_t MOST_OUT = 4; /* output channels of a group: tensor cores do more better */
+constexpr int LANES = 32, WARPS = THREADS / LANES;
+constexpr int64_t LEAST_CHANNELS = 8; /* for which threads of a warp have a channel each, where these are neighbours */
+constexpr int PAIRS = 16;             /* of a block */
+constexpr int SEGMENT = 16;           /* terms: n round to within n / 2 units of the sum of their magnitudes */
+constexpr int64_t MOST_OUT = 4;       /* output channels of a group: tensor cores do more better */
 constexpr int64_t MAX_EXTENT = (int64_t)1 << 28; /* of coordinates, so that sums of a few fit in 32 bits */
 constexpr int64_t BLOCKS = 16;                   /* of a multiprocessor, about */
 constexpr int64_t THREAD_PIXELS = 16;            /* that a thread sums, at least */
@@ -80,13 +81,30 @@ struct pair {
 /* Blocks of a multiprocessor that registers are for. */
 template <class Element> constexpr int RESIDENT = sizeof(Element) == sizeof(double) ? 2 : 3;
 
-template <class Element, bool channels_last>
+/* Adds the sums of a warp's lanes for so many pairs: those of a pair are neighbouring lanes' in the end. A lane
+ * sends the half of its pairs that the other one keeps. */
+template <int pairs, int half> __device__ __forceinline__ void add_lanes(double (&sums)[PAIRS], int lane)
+{
+    if constexpr (half > 0) {
+        const bool upper = (lane & half) != 0;
+        constexpr int kept = pairs > 1 ? pairs / 2 : 1;
+#pragma unroll
+        for (int j = 0; j < kept; j++) {
+            const double other = pairs > 1 ? sums[j + pairs / 2] : sums[j];
+            sums[j] = (upper ? other : sums[j]) + __shfl_xor_sync(0xffffffff, upper ? sums[j] : other, half);
+        }
+        add_lanes<kept, half / 2>(sums, lane);
+    }
+}
+
+template <class Element, bool by_lanes>
 __global__ void __launch_bounds__(THREADS, RESIDENT<Element>) sum_pixels(const __grid_constant__ parameters p)
 {
     using Compute = compute_type<Element>;
-    constexpr int CHANNELS = channels_last ? LANES : 1;
+    constexpr int CHANNELS = by_lanes ? LANES : 1;
     __shared__ pair table[PAIRS];
-    __shared__ double shared[THREADS];
+    __shared__ double shared[PAIRS][WARPS][CHANNELS];
+    const int lane = (int)threadIdx.x % LANES, warp = (int)threadIdx.x / LANES;
     const Element *src = (const Element *)p.src, *diff_dst = (const Element *)p.diff_dst;
     for (int64_t block = blockIdx.x; block < p.parts * p.channel_blocks * p.pair_blocks; block += gridDim.x) {
         const int64_t first_pair = block % p.pair_blocks * PAIRS, rest = block / p.pair_blocks;
@@ -141,27 +159,40 @@ __global__ void __launch_bounds__(THREADS, RESIDENT<Element>) sum_pixels(const _
                 }
             }
         }
-        double *slice = p.slices + (part * p.groups + channel) * p.pairs + first_pair;
+        double all[PAIRS];
 #pragma unroll
         for (int j = 0; j < PAIRS; j++) {
             sums[j].add((double)segment[j]);
-            double sum = sums[j].whole();
-            for (int half = THREADS / 2; half >= CHANNELS; half /= 2) {
-                shared[threadIdx.x] = sum;
-                __syncthreads();
-                if ((int)threadIdx.x < half)
-                    sum += shared[threadIdx.x + half];
-                __syncthreads();
-            }
-            if ((int)threadIdx.x < CHANNELS && channel < p.groups && j < pairs)
-                slice[j] = sum;
+            all[j] = sums[j].whole();
         }
+        if constexpr (by_lanes) {
+#pragma unroll
+            for (int j = 0; j < PAIRS; j++)
+                shared[j][warp][lane] = all[j];
+        } else {
+            add_lanes<PAIRS, LANES / 2>(all, lane);
+            if (lane % (LANES / PAIRS) == 0)
+                shared[lane / (LANES / PAIRS)][warp][0] = all[0];
+        }
+        __syncthreads();
+        for (int i = (int)threadIdx.x; i < pairs * CHANNELS; i += THREADS) {
+            const int j = i / CHANNELS, of = i % CHANNELS;
+            const int64_t at = rest % p.channel_blocks * CHANNELS + of;
+            double sum = shared[j][0][of];
+#pragma unroll
+            for (int other = 1; other < WARPS; other++)
+                sum += shared[j][other][of];
+            if (at < p.groups)
+                p.slices[(part * p.groups + at) * p.pairs + first_pair + j] = sum;
+        }
+        __syncthreads();
     }
 }
 
 struct planned_layer {
     depthwise::parameters parameters; /* without addresses */
     outer::sum_tiles tiles;
+    bool by_lanes; /* a warp's threads have a channel each */
     int64_t blocks;
 };
 
@@ -197,7 +228,8 @@ tconv_status plan(const tconv_layer *layer, void *to, tconv_planned *planned, tc
     made->tiles = outer::tiles_of_all_pairs(problem, 1);
     p->pairs = made->tiles.block_n;
     p->pair_blocks = tconv_ceil_div(p->pairs, PAIRS);
-    const int64_t channels = problem->layout == TCONV_NHWC ? LANES : 1;
+    made->by_lanes = problem->layout == TCONV_NHWC && problem->groups >= LEAST_CHANNELS;
+    const int64_t channels = made->by_lanes ? LANES : 1;
     p->channel_blocks = tconv_ceil_div(p->groups, channels);
     const int64_t blocks = BLOCKS * (int64_t)layer->target.multiprocessors, bytes = p->groups * p->pairs * 8;
     const int64_t parts =
@@ -222,8 +254,8 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
             *of = {made->tiles, p.parts, true};
             const void *kernel = with_element(layer->problem.dtype, [&](auto element) {
                 using Element = decltype(element);
-                return layer->problem.layout == TCONV_NHWC ? (const void *)sum_pixels<Element, true>
-                                                           : (const void *)sum_pixels<Element, false>;
+                return made->by_lanes ? (const void *)sum_pixels<Element, true>
+                                      : (const void *)sum_pixels<Element, false>;
             });
             void *kernel_arguments[] = {&p};
             return made->blocks == 0

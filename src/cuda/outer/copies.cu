@@ -13,6 +13,8 @@ namespace
 {
 
 constexpr int VECTOR = TRANSPOSE_RUN<uint16_t>; /* elements of 16 bytes */
+constexpr int BYTES = 16;
+constexpr int THREADS = 256; /* of channels that are copied as they lie */
 
 /* A tensor of which rows are copied, those of all images, that lie one behind another as they do in memory. */
 struct copied {
@@ -28,6 +30,16 @@ struct copied {
 
 struct parameters {
     copied tensors[2];
+};
+
+/* The same, where channels are neighbours already but no vectors; all in bytes. */
+struct padded {
+    const char *from;
+    uint4 *to;
+    int64_t image, pixel; /* from one to the next */
+    int64_t first, plane, pixels;
+    int64_t count; /* of vectors */
+    int vectors, channels;
 };
 
 /* Loads a run of a channel's pixels, by so many at once; zeros where they do not exist. */
@@ -93,9 +105,33 @@ __global__ void __launch_bounds__(TRANSPOSE_THREADS) copy_kernel(const __grid_co
     }
 }
 
-int64_t pixel_of(int64_t channels)
+/* Copies a vector of channels with a thread, by words that all begin at multiples of their size, zeros where there are none. */
+template <class Word> __global__ void __launch_bounds__(THREADS) pad_kernel(const __grid_constant__ padded of)
 {
-    return tconv_round_up(channels, VECTOR);
+    constexpr int WORDS = BYTES / (int)sizeof(Word);
+    const int64_t step = (int64_t)gridDim.x * THREADS;
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < of.count; i += step) {
+        const int64_t of_all = divide(i, of.vectors), image = divide(of_all, of.pixels);
+        const int64_t pixel = of.first + of_all - image * of.pixels;
+        const int first = (int)(i - of_all * of.vectors) * BYTES;
+        const int left = pixel >= 0 && pixel < of.plane ? of.channels - first : 0;
+        const char *from = of.from + image * of.image + pixel * of.pixel + first;
+        union {
+            Word words[WORDS];
+            uint4 all;
+        } loaded;
+#pragma unroll
+        for (int word = 0; word < WORDS; word++)
+            loaded.words[word] =
+                word * (int)sizeof(Word) < left ? __ldg(reinterpret_cast<const Word *>(from) + word) : Word{};
+        of.to[i] = loaded.all;
+    }
+}
+
+/* Elements from a pixel of a copy to the next. */
+int64_t pixel_of(const tconv_problem *problem, int64_t channels)
+{
+    return tconv_round_up(channels, BYTES / (int64_t)problem->element_size);
 }
 
 int64_t out_rows_of(const tconv_axis *axis, int64_t rows)
@@ -106,13 +142,13 @@ int64_t out_rows_of(const tconv_axis *axis, int64_t rows)
 /* Bytes of the copies of so many rows of an image: of src, of the gradient of dst. */
 int64_t src_bytes_of(const tconv_problem *problem, int64_t rows)
 {
-    return rows * problem->w.in * pixel_of(problem->in_channels) * (int64_t)sizeof(uint16_t);
+    return rows * problem->w.in * pixel_of(problem, problem->in_channels) * (int64_t)problem->element_size;
 }
 
 int64_t dst_bytes_of(const tconv_problem *problem, int64_t rows)
 {
-    return out_rows_of(&problem->h, rows) * problem->w.out * pixel_of(problem->out_channels) *
-           (int64_t)sizeof(uint16_t);
+    return out_rows_of(&problem->h, rows) * problem->w.out * pixel_of(problem, problem->out_channels) *
+           (int64_t)problem->element_size;
 }
 
 /* Describes what of a tensor is copied: `pixels` of each plane, from `first` on, in a part whose first rows are so many
@@ -130,7 +166,7 @@ copied describe(const void *from, void *to, const tconv_strides *strides, int64_
     made.pixels = (int)pixels;
     made.channels = (int)channels;
     made.images = (int)images;
-    made.vectors = (int)(pixel_of(channels) / VECTOR);
+    made.vectors = (int)tconv_ceil_div(channels, VECTOR);
     made.unit = VECTOR;
     const int64_t address = (int64_t)((uintptr_t)from / sizeof(uint16_t));
     while ((address | strides->n | strides->c | first | apart | plane) % made.unit != 0)
@@ -139,6 +175,31 @@ copied describe(const void *from, void *to, const tconv_strides *strides, int64_
     made.pixel_tiles = (int)tconv_ceil_div(pixels, TRANSPOSE_PIXELS);
     made.tiles = (int)images * made.channel_tiles * made.pixel_tiles;
     return made;
+}
+
+/* Launches the kernel for a tensor whose channels are neighbours. */
+tconv_status launch_padded(const tconv_problem *problem, const void *from, void *to, const tconv_strides *strides,
+                           int64_t image, int64_t images, int64_t channels, int64_t first, int64_t pixels,
+                           int64_t plane, void *stream, tconv_issue *issue)
+{
+    const int64_t size = (int64_t)problem->element_size, vectors = pixel_of(problem, channels) * size / BYTES;
+    padded made = {static_cast<const char *>(from) + image * strides->n * size,
+                   static_cast<uint4 *>(to),
+                   strides->n * size,
+                   strides->w * size,
+                   first,
+                   plane,
+                   pixels,
+                   images * pixels * vectors,
+                   (int)vectors,
+                   (int)(channels * size)};
+    const int64_t all = (int64_t)(uintptr_t)made.from | made.image | made.pixel | made.channels;
+    const void *kernel = all % 16 == 0  ? (const void *)pad_kernel<uint4>
+                         : all % 8 == 0 ? (const void *)pad_kernel<uint2>
+                         : all % 4 == 0 ? (const void *)pad_kernel<uint32_t>
+                                        : (const void *)pad_kernel<uint16_t>;
+    void *arguments[] = {&made};
+    return launch_blocks(kernel, tconv_ceil_div(made.count, THREADS), THREADS, arguments, stream, issue);
 }
 
 } // namespace
@@ -166,8 +227,8 @@ copies cut_copies(const tconv_problem *problem, int64_t most_bytes)
     made.images = tconv_ceil_div(problem->batch, made.image_parts);
     made.rows = tconv_ceil_div(problem->h.in, made.row_parts);
     made.out_rows = out_rows_of(&problem->h, made.rows);
-    made.src_pixel = pixel_of(problem->in_channels);
-    made.dst_pixel = pixel_of(problem->out_channels);
+    made.src_pixel = pixel_of(problem, problem->in_channels);
+    made.dst_pixel = pixel_of(problem, problem->out_channels);
     made.src_bytes = tconv_round_up(made.images * src_bytes_of(problem, made.rows), COPY_ALIGNMENT);
     made.dst_bytes = tconv_round_up(made.images * dst_bytes_of(problem, made.rows), COPY_ALIGNMENT);
     return made;
@@ -184,7 +245,20 @@ tconv_problem problem_of_part(const tconv_problem *problem, const copies &of)
     const int64_t src_row = made.w.in * of.src_pixel, dst_row = made.w.out * of.dst_pixel;
     made.src = {of.rows * src_row, 1, src_row, of.src_pixel};
     made.dst = {of.out_rows * dst_row, 1, dst_row, of.dst_pixel};
+    if (problem->groups == 1) { /* what pads a pixel are channels of their own */
+        made.in_channels = made.group_in = of.src_pixel;
+        made.out_channels = made.group_out = of.dst_pixel;
+    }
     return made;
+}
+
+bool can_copy(const tconv_problem *problem)
+{
+    const auto can = [&](const tconv_strides &strides, int64_t rows, int64_t columns) {
+        return (rows == 1 || strides.h == columns * strides.w) &&
+               (strides.c == 1 || (strides.w == 1 && problem->element_size == sizeof(uint16_t)));
+    };
+    return can(problem->src, problem->h.in, problem->w.in) && can(problem->dst, problem->h.out, problem->w.out);
 }
 
 tconv_status make_copies(const tconv_layer *layer, const copies &of, int64_t part, const void *src,
@@ -194,14 +268,26 @@ tconv_status make_copies(const tconv_layer *layer, const copies &of, int64_t par
     const tconv_axis *h = &problem->h, *w = &problem->w;
     const int64_t image = part / of.row_parts * of.images, images = images_of_part(problem, of, part);
     const int64_t row = part % of.row_parts * of.rows, out_row = row * h->stride - h->pad;
-    parameters p = {
-        {describe(src, to, &problem->src, image, images, problem->in_channels, row * w->in, of.rows * w->in,
-                  h->in * w->in, of.rows * w->in),
-         describe(diff_dst, static_cast<char *>(to) + of.src_bytes, &problem->dst, image, images, problem->out_channels,
-                  out_row * w->out, of.out_rows * w->out, h->out * w->out, of.rows * h->stride * w->out)}};
+    char *const dst_to = static_cast<char *>(to) + of.src_bytes;
+    parameters p = {};
+    const auto copy = [&](const void *from, void *made, const tconv_strides *strides, int64_t channels, int64_t first,
+                          int64_t pixels, int64_t plane, int64_t apart, copied *transposed) {
+        if (strides->c == 1)
+            return launch_padded(problem, from, made, strides, image, images, channels, first, pixels, plane, stream,
+                                 issue);
+        *transposed = describe(from, made, strides, image, images, channels, first, pixels, plane, apart);
+        return TCONV_SUCCESS;
+    };
+    tconv_status status = copy(src, to, &problem->src, problem->in_channels, row * w->in, of.rows * w->in,
+                               h->in * w->in, of.rows * w->in, &p.tensors[0]);
+    if (status == TCONV_SUCCESS)
+        status = copy(diff_dst, dst_to, &problem->dst, problem->out_channels, out_row * w->out, of.out_rows * w->out,
+                      h->out * w->out, of.rows * h->stride * w->out, &p.tensors[1]);
+    const int64_t tiles = (int64_t)p.tensors[0].tiles + p.tensors[1].tiles;
+    if (status != TCONV_SUCCESS || tiles == 0)
+        return status;
     void *arguments[] = {&p};
-    return launch_blocks((const void *)copy_kernel, (int64_t)p.tensors[0].tiles + p.tensors[1].tiles, TRANSPOSE_THREADS,
-                         arguments, stream, issue);
+    return launch_blocks((const void *)copy_kernel, tiles, TRANSPOSE_THREADS, arguments, stream, issue);
 }
 
 } // namespace tconv::outer

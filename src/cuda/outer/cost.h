@@ -18,7 +18,7 @@ inline int vector_length(const tconv_problem *problem)
 inline bool has_vectors(const tconv_problem *problem, const tconv_strides *strides, int64_t group_channels)
 {
     const int64_t vector = vector_length(problem);
-    return problem->layout == TCONV_NHWC && group_channels % vector == 0 &&
+    return problem->layout == TCONV_NHWC && strides->c == 1 && group_channels % vector == 0 &&
            model::begins_at_multiples(problem, strides, vector);
 }
 

@@ -17,6 +17,7 @@
 #include "../implementations.h"
 #include "../model/planned.h"
 #include "../runtime/launch.h"
+#include "fold.h"
 #include "plan.h"
 
 #include <cstdio>
@@ -26,6 +27,16 @@ namespace tconv::outer
 
 namespace
 {
+
+/* A plan: of the layer as it is, or of its folded ones. */
+struct part {
+    folded of;
+    planned_layer made;
+};
+struct parts {
+    int count;
+    part at[MOST_FOLDED];
+};
 
 /* Bytes of the slices in the workspace, behind which copies lie. */
 size_t slices_bytes(const planned_layer *made)
@@ -49,14 +60,40 @@ int64_t launches(const planned_layer *made)
     return made->copies.images > 0 ? parts_of(made->copies) : 1;
 }
 
+/* Bytes of the workspace. */
+int64_t bytes_of(const tconv_layer *layer, const planned_layer *made)
+{
+    return (int64_t)(bias_parts_at(made) + bias_parts_bytes(layer, made->bias_parts * launches(made)));
+}
+
+/* Plans the layer as its folded ones, or as it is; false where there is no plan. */
+bool choose_parts(const tconv_layer *layer, parts *made)
+{
+    folded of[MOST_FOLDED];
+    bool planned = true;
+    made->count = fold(&layer->problem, of);
+    for (int i = 0; i < made->count; i++) {
+        const tconv_layer part = layer_of(layer, &of[i].problem);
+        made->at[i].of = of[i];
+        planned = planned && choose(&part, &made->at[i].made);
+        made->at[i].made.bias_parts = 0; /* the bias's channels are the layer's */
+    }
+    if (made->count > 0 && planned)
+        return true;
+    *made = {1, {{{layer->problem, 0, 0, 1, 0, 0}, {}}}};
+    return choose(layer, &made->at[0].made);
+}
+
 tconv_status plan(const tconv_layer *layer, void *to, tconv_planned *planned, tconv_issue *issue)
 {
-    planned_layer *made = (planned_layer *)to;
-    if (!choose(layer, made))
+    parts *made = (parts *)to;
+    if (!choose_parts(layer, made))
         return tconv_decline(issue, "needs compute capability 8.0, at most %d taps along an axis and smaller extents",
                              MAX_TAPS);
-    planned->sizes.scratch = tconv_max(bias_parts_at(made) + bias_parts_bytes(layer, made->bias_parts * launches(made)),
-                                       bias_scratch(layer));
+    int64_t scratch = (int64_t)bias_scratch(layer);
+    for (int i = 0; i < made->count; i++)
+        scratch = tconv_max(scratch, bytes_of(layer, &made->at[i].made));
+    planned->sizes.scratch = scratch;
     return TCONV_SUCCESS;
 }
 
@@ -117,39 +154,66 @@ tconv_status launch_copied(const tconv_layer *layer, const planned_layer *made, 
     return status;
 }
 
-tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arguments *arguments, tconv_issue *issue)
+/* Computes the gradient of the weights of one of the layers that a part is, and says in *of whether parts of the bias were
+ * written. */
+tconv_status execute_part(const tconv_layer *layer, const planned_layer *made, const tconv_arguments *arguments,
+                          slices *of, tconv_issue *issue)
 {
-    const planned_layer *made = (const planned_layer *)from;
-    return execute_gradients(
-        layer, arguments,
-        [&](slices *of) {
-            parameters p = made->parameters;
-            p.slices = (float *)arguments->scratch;
-            if (made->writes_weights)
-                p.weights.at = arguments->weights;
-            char *const bias = (char *)arguments->scratch + bias_parts_at(made);
-            if (arguments->bias != NULL && made->bias_parts > 0)
-                p.bias_parts = (double2 *)bias;
-            *of = {p.tiles, p.k_tiles > 0 ? p.splits : 0, false, p.k_tiles > 0 && made->writes_weights};
-            if (p.k_tiles == 0)
-                return TCONV_SUCCESS;
-            const tconv_status status =
-                made->copies.images > 0
-                    ? launch_copied(layer, made, &p, arguments, issue)
-                    : launch_products(layer, made, &p, arguments->src, arguments->dst, arguments->stream, issue);
-            of->bias = bias;
-            of->bias_parts = p.bias_parts != NULL ? made->bias_parts * launches(made) : 0;
-            return status;
-        },
-        issue);
+    parameters p = made->parameters;
+    tconv_status status = TCONV_SUCCESS;
+    p.slices = (float *)arguments->scratch;
+    if (made->writes_weights)
+        p.weights.at = arguments->weights;
+    if ((uintptr_t)arguments->weights % (WEIGHT_VECTOR * layer->problem.element_size) != 0)
+        p.weights.vectors = false;
+    of->bias = (char *)arguments->scratch + bias_parts_at(made);
+    if (arguments->bias != NULL && made->bias_parts > 0)
+        p.bias_parts = (double2 *)of->bias;
+    if (p.k_tiles > 0)
+        status = made->copies.images > 0
+                     ? launch_copied(layer, made, &p, arguments, issue)
+                     : launch_products(layer, made, &p, arguments->src, arguments->dst, arguments->stream, issue);
+    if (p.k_tiles > 0 && p.bias_parts != NULL)
+        of->bias_parts = made->bias_parts * launches(made);
+    if (status != TCONV_SUCCESS || (p.k_tiles > 0 && made->writes_weights))
+        return status;
+    const slices sums = {p.tiles, p.k_tiles > 0 ? p.splits : 0, false};
+    return add_slices(layer, &sums, arguments->scratch, arguments->weights, arguments->stream, issue);
 }
 
-void describe(const tconv_layer *, const void *from, char *text, size_t capacity)
+tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arguments *arguments, tconv_issue *issue)
+{
+    const parts *made = (const parts *)from;
+    const auto sum_weights = [&](slices *of) {
+        const int64_t size = (int64_t)layer->problem.element_size;
+        tconv_status status = TCONV_SUCCESS;
+        of->are_added = true;
+        for (const part *part = made->at; part < made->at + made->count; part++) {
+            const tconv_layer folded = layer_of(layer, &part->of.problem);
+            for (int64_t i = 0; i < part->of.count && status == TCONV_SUCCESS; i++) {
+                tconv_arguments its = *arguments;
+                its.dst = (char *)arguments->dst + (part->of.dst + i * part->of.dst_step) * size;
+                its.weights = (char *)arguments->weights + (part->of.weights + i * part->of.weights_step) * size;
+                status = execute_part(&folded, &part->made, &its, of, issue);
+            }
+        }
+        return status;
+    };
+    return execute_gradients(layer, arguments, sum_weights, issue);
+}
+
+void describe(const tconv_layer *layer, const void *from, char *text, size_t capacity)
 {
     static const char *const readings[READINGS] = {"elements", "lines", "channels", "src_channels", "boxes"};
-    const planned_layer *made = (const planned_layer *)from;
+    const parts *plans = (const parts *)from;
+    const folded *of = &plans->at[0].of;
+    const planned_layer *made = &plans->at[0].made;
     const parameters *p = &made->parameters;
-    snprintf(text, capacity,
+    const long long layers = of->count + plans->count - 1;
+    int begun = 0;
+    if (layers > 1 || of->problem.out_channels != layer->problem.out_channels)
+        begun = snprintf(text, capacity, "layers=%lld channels=%lld ", layers, (long long)of->problem.out_channels);
+    snprintf(text + begun, capacity - (size_t)begun,
              "by=%s reads=%s block_tile=%dx%lld tile=%dx%d taps=%dx%d chunk=%lld k_tile=%dx%dx%d k_tiles=%d stages=%d "
              "stage_bytes=%d splits=%d blocks=%lld sharers=%d resident=%d parts=%lld writes=%s bias=%s cycles=%.0f",
              made->kernel.by_boxes        ? "boxes"
@@ -166,7 +230,6 @@ void describe(const tconv_layer *, const void *from, char *text, size_t capacity
 } // namespace
 
 extern "C" const tconv_implementation tconv_cuda_outer = {
-    "cuda_outer", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32, sizeof(planned_layer), plan, pack_nothing, execute, describe,
-    true};
+    "cuda_outer", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32, sizeof(parts), plan, pack_nothing, execute, describe, true};
 
 } // namespace tconv::outer

@@ -223,6 +223,21 @@ bool can_share(const planned_layer *plan)
            p->lines.src_box_pixels > 0;
 }
 
+/* Whether weights that follow one another in a tile lie beside each other, by vectors. */
+bool has_weight_vectors(const tconv_problem *problem, const sum_tiles *tiles)
+{
+    const tconv_weight_strides *strides = &problem->weight;
+    const int64_t taps = problem->h.kernel * problem->w.kernel;
+    const bool all_taps = tiles->rows.groups == 1 && tiles->columns.groups == 1;
+    if (strides->in % WEIGHT_VECTOR != 0)
+        return false;
+    if (strides->out == 1)
+        return tiles->chunk % WEIGHT_VECTOR == 0 && problem->group_out % WEIGHT_VECTOR == 0 &&
+               (taps == 1 || (strides->h % WEIGHT_VECTOR == 0 && strides->w % WEIGHT_VECTOR == 0));
+    return all_taps && strides->out == taps && strides->w == 1 && strides->h == problem->w.kernel &&
+           tiles->chunk * taps % WEIGHT_VECTOR == 0 && problem->group_out * taps % WEIGHT_VECTOR == 0;
+}
+
 /* Makes the plan of a candidate, in which layer-wide fields are set; false where it does not fit. */
 bool make(const tconv_layer *layer, const candidate *of, planned_layer *plan)
 {
@@ -272,7 +287,11 @@ bool make(const tconv_layer *layer, const candidate *of, planned_layer *plan)
     p->flush_tiles = (int)((plan->mode == MODE_STRICT ? STRICT_TERMS : FLUSH_TERMS) / p->k_pixels);
     if (!choose_stages(layer, plan))
         return false;
-    p->weights = {NULL, problem->weight, problem->weight.out == 1, problem->desc.accumulate != 0,
+    p->weights = {NULL,
+                  problem->weight,
+                  problem->weight.out == 1,
+                  problem->desc.accumulate != 0,
+                  has_weight_vectors(problem, tiles),
                   (int)(tiles->block_n + tiles->block_n / LANES) | 1};
     p->sharers = can_share(plan) ? MOST_SHARERS : 1;
     choose_splits(layer, plan,
@@ -397,22 +416,27 @@ void try_kernels(const tconv_layer *layer, kernel_list list, bool lines, planned
         try_taps(layer, &of, trial, best);
 }
 
-/* Tries copies by channels of tensors of 16 bits that lie by planes. */
+/* Tries copies by channels, where tensors lie by planes or have channels that are no vectors. */
 void try_copies(const tconv_layer *layer, planned_layer *best)
 {
     const tconv_problem *problem = &layer->problem;
-    if (problem->layout != TCONV_NCHW || problem->element_size != 2)
+    if ((has_vectors(problem, &problem->src, problem->group_in) &&
+         has_vectors(problem, &problem->dst, problem->group_out)) ||
+        !can_copy(problem))
         return;
     const int64_t weights =
         problem->in_channels * problem->group_out * problem->h.kernel * problem->w.kernel * (int64_t)sizeof(float);
     const copies copies = cut_copies(problem, weights <= COPIED_SLICES_BYTES ? COPIES_BYTES : weights);
-    if (copies.images == 0)
+    if (copies.images == 0 || (problem->element_size != 2 && parts_of(copies) > 1)) /* boxes alone add to slices */
         return;
     tconv_layer part = *layer;
     part.problem = problem_of_part(problem, copies);
-    planned_layer trial = begin(&part), made = {};
+    planned_layer trial = begin(layer), made = {};
     trial.copies = copies;
-    try_kernels(&part, box_kernels_of(trial.mode), false, &trial, &made);
+    trial.parameters.src_strides = part.problem.src;
+    trial.parameters.dst_strides = part.problem.dst;
+    try_kernels(&part, problem->element_size == 2 ? box_kernels_of(trial.mode) : warpgroup_kernels_of(trial.mode),
+                false, &trial, &made);
     const double bytes = (double)problem->batch * (double)problem->element_size *
                          ((double)(problem->in_channels * problem->h.in * problem->w.in) +
                           (double)(problem->out_channels * problem->h.out * problem->w.out));

@@ -125,7 +125,7 @@ bool can_be_lines(const tconv_problem *problem)
 {
     return problem->layout == TCONV_NCHW ||
            (problem->dtype == TCONV_F32 &&
-            (problem->out_channels <= MOST_TOGETHER && problem->dst.w == problem->out_channels &&
+            (problem->out_channels <= MOST_TOGETHER && problem->dst.c == 1 && problem->dst.w == problem->out_channels &&
              !has_vectors(problem, &problem->dst, problem->group_out)));
 }
 

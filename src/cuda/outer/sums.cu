@@ -1,4 +1,4 @@
-/* Adds the slices of a gradient of weights: a block has a run of weights as they lie in memory, and several threads for
+/* Adds the slices of a gradient of weights: a block has a run of weights in the order of memory, and several threads for
  * each, which add parts of the slices; the parts are added in order. */
 #include "../../core/checked.h"
 #include "../numeric/divisor.h"
@@ -125,6 +125,7 @@ __global__ void __launch_bounds__(THREADS)
     for (int64_t first = (int64_t)blockIdx.x * width; first < p.weights; first += (int64_t)gridDim.x * width) {
         const int64_t number = first + lane;
         double sum = 0;
+        Index weight = 0;
         if (number < p.weights) {
             const quotient_of<Index> inner = split((Index)number, p.inner), middle = split(inner.whole, p.middle);
             const auto at = [&](int role) {
@@ -136,6 +137,8 @@ __global__ void __launch_bounds__(THREADS)
                                 chunk.whole * p.chunk_sums + chunk.rest + sum_of_tap(p.rows, tap.whole) +
                                 sum_of_tap(p.along, tap.rest);
             const Sum *from = slices + place;
+            weight = at(0) * (Index)p.strides.in + at(1) * (Index)p.strides.out + tap.whole * (Index)p.strides.h +
+                     tap.rest * (Index)p.strides.w;
 #pragma unroll 8
             for (int64_t s = begin; s < end; s++)
                 sum += (double)from[s * p.slice_sums];
@@ -148,9 +151,8 @@ __global__ void __launch_bounds__(THREADS)
             __syncthreads();
         }
         if (part == 0 && number < p.weights) {
-            /* Weights are dense: their numbers are their places. */
-            sum += p.accumulates ? static_cast<double>(weights[number]) : 0;
-            weights[number] = static_cast<Element>(sum);
+            sum += p.accumulates ? static_cast<double>(weights[weight]) : 0;
+            weights[weight] = static_cast<Element>(sum);
         }
     }
 }
@@ -176,8 +178,13 @@ tconv_status add_slices(const tconv_layer *layer, const slices *of, const void *
 {
     if (adds_rows(layer, of))
         return add_rows(layer, of, memory, weights, stream, issue);
-    return slice_sums(of->tiles) < NARROW ? launch<int>(layer, of, memory, weights, stream, issue)
-                                          : launch<int64_t>(layer, of, memory, weights, stream, issue);
+    const tconv_problem *problem = &layer->problem;
+    const tconv_weight_strides *strides = &problem->weight;
+    const int64_t reach = (problem->in_channels - 1) * strides->in + (problem->group_out - 1) * strides->out +
+                          (problem->h.kernel - 1) * strides->h + (problem->w.kernel - 1) * strides->w;
+    return tconv_max(slice_sums(of->tiles), reach) < NARROW
+               ? launch<int>(layer, of, memory, weights, stream, issue)
+               : launch<int64_t>(layer, of, memory, weights, stream, issue);
 }
 
 } // namespace tconv::outer
