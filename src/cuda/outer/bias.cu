@@ -250,7 +250,25 @@ bool is_aligned(const tconv_problem *problem, const parameters *p, const void *d
 size_t bias_scratch(const tconv_layer *layer)
 {
     const parameters p = parameters_of(layer);
-    return (size_t)(p.parts * p.channels) * sizeof(lossless);
+    return bias_parts_bytes(layer, p.parts);
+}
+
+size_t bias_parts_bytes(const tconv_layer *layer, int64_t parts)
+{
+    return (size_t)(parts * layer->problem.out_channels) * sizeof(lossless);
+}
+
+tconv_status add_bias_parts(const tconv_layer *layer, const void *parts, int64_t count, void *bias, void *stream,
+                            tconv_issue *issue)
+{
+    parameters p = {};
+    p.channels = layer->problem.out_channels;
+    p.parts = count;
+    p.accumulates = layer->problem.desc.accumulate != 0;
+    const void *kernel = with_element(layer->problem.dtype,
+                                      [](auto element) { return (const void *)add_parts_kernel<decltype(element)>; });
+    void *arguments[] = {&p, &parts, &bias};
+    return launch_blocks(kernel, tconv_ceil_div(p.channels, THREADS / WARP), THREADS, arguments, stream, issue);
 }
 
 tconv_status sum_bias(const tconv_layer *layer, const void *diff_dst, void *scratch, void *bias, void *stream,
@@ -258,7 +276,7 @@ tconv_status sum_bias(const tconv_layer *layer, const void *diff_dst, void *scra
 {
     parameters p = parameters_of(layer);
     p.aligned = is_aligned(&layer->problem, &p, diff_dst);
-    const void *sum_parts, *add_parts;
+    const void *sum_parts;
     with_element(layer->problem.dtype, [&](auto element) {
         using Element = decltype(element);
         if (layer->problem.layout == TCONV_NCHW)
@@ -267,16 +285,13 @@ tconv_status sum_bias(const tconv_layer *layer, const void *diff_dst, void *scra
         else
             sum_parts = p.vectors ? (const void *)sum_parts_kernel<Element, VECTOR<Element>>
                                   : (const void *)sum_parts_kernel<Element, 1>;
-        add_parts = (const void *)add_parts_kernel<Element>;
         return 0;
     });
-    void *first[] = {&p, &diff_dst, &scratch}, *second[] = {&p, &scratch, &bias};
+    void *arguments[] = {&p, &diff_dst, &scratch};
     tconv_status status = TCONV_SUCCESS;
     if (p.parts > 0)
-        status = launch_blocks(sum_parts, p.channel_blocks * p.parts, THREADS, first, stream, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
-    return launch_blocks(add_parts, tconv_ceil_div(p.channels, THREADS / WARP), THREADS, second, stream, issue);
+        status = launch_blocks(sum_parts, p.channel_blocks * p.parts, THREADS, arguments, stream, issue);
+    return status == TCONV_SUCCESS ? add_bias_parts(layer, scratch, p.parts, bias, stream, issue) : status;
 }
 
 } // namespace tconv::outer

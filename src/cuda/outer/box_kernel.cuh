@@ -14,7 +14,7 @@
 namespace tconv::outer
 {
 
-constexpr int BOX_PRODUCERS = BOX_BLOCK_THREADS - CONSUMERS;
+constexpr int BOX_PRODUCERS = BOX_BLOCK_THREADS - CONSUMERS, BOX_SUMMERS = BOX_PRODUCERS - LANES;
 constexpr int BOX_CONSUMER_REGISTERS = 232, BOX_PRODUCER_REGISTERS = 40; /* of a thread: 168 on average */
 constexpr int BOX_STEP = 16, BOX_STEPS = BOX_PIXELS / BOX_STEP;          /* pixels of an MMA; MMAs of a K-tile */
 
@@ -74,6 +74,27 @@ __device__ __forceinline__ void produce_boxes(const parameters &p, const CUtenso
                          column + p.columns.least[block.column_first + i % block.column_residues],
                          row + p.rows.least[block.row_first + i / block.column_residues], walk.image, stage.full());
     }
+}
+
+/* Sums the gradient of the bias of what TMA has brought: the warps that nothing else has work for. */
+template <class Element>
+__device__ __forceinline__ void sum_bias_of_boxes(const parameters &p, const block_tile &block, const stage_ring &ring,
+                                                  int count, const block_work &work)
+{
+    const crew by = {(int)threadIdx.x - CONSUMERS - LANES, BOX_SUMMERS};
+    slot_sums<Element, true> sums;
+    bias_turns turns = {(int)block.at.m_tile};
+    stage_walk stage(ring, 0);
+#pragma unroll 1
+    for (int k = 0; k < count; k++, stage.next()) {
+        stage.wait_full();
+        if (turns.next(p))
+            sums.add(p, block, by, stage.buffer() + p.src_bytes);
+        __syncwarp();
+        signal_for_warp(stage.empty(), by.thread % LANES);
+    }
+    mbarrier_wait(stage.empty(), stage.state.parity ^ 1); /* its last K-tile has been read */
+    sums.template finish<BOX_SUMMERS>(p, work, by, stage.buffer());
 }
 
 /* Fills the stages where TMA does not. */
@@ -192,7 +213,8 @@ __global__ void TCONV_HOPPER_BOUNDS(BOX_BLOCK_THREADS)
     const int count = (int)((int64_t)p.k_tiles * (split + 1) / p.splits) - first;
     const stage_ring ring = {shared_address(barriers), shared_address(shared), (uint32_t)p.stage_bytes, p.stages};
     if (threadIdx.x == 0) {
-        ring.init(way == BOXES ? 1 : BOX_PRODUCERS / LANES * WARP_ARRIVALS, CONSUMERS / LANES * WARP_ARRIVALS);
+        const int readers = p.bias_parts != NULL ? CONSUMERS + BOX_SUMMERS : CONSUMERS;
+        ring.init(way == BOXES ? 1 : BOX_PRODUCERS / LANES * WARP_ARRIVALS, readers / LANES * WARP_ARRIVALS);
         mbarrier_init_fence();
     }
     using Element = element_of<MODE>;
@@ -210,6 +232,8 @@ __global__ void TCONV_HOPPER_BOUNDS(BOX_BLOCK_THREADS)
             produce_elements<Element, N>(p, block, tables, ring, first, count);
         else if (threadIdx.x == CONSUMERS)
             produce_boxes<N>(p, &maps.src, &maps.dst, block, ring, first, count);
+        else if (warp > CONSUMERS / LANES && p.bias_parts != NULL)
+            sum_bias_of_boxes<Element>(p, block, ring, count, {number, split});
     }
 #endif
 }

@@ -6,7 +6,8 @@
  *
  * an implicit GEMM of input channels by pairs of a tap and an output channel, whose terms are pixels (kernel.cuh). A block has
  * a tile of it and a part of the pixels, and writes its sums to a slice of the workspace; a second kernel adds the slices in
- * order (sums.cu). On Hopper a block whose part is all pixels may write the weights itself. The gradient of the bias has kernels of its own (bias.cu).
+ * order (sums.cu). On Hopper a block whose part is all pixels may write the weights itself. The gradient of the
+ * bias has kernels of its own (bias.cu), or the blocks sum it of the outputs that they read (slot_bias.cuh).
  *
  * Numeric order, by layer and number of multiprocessors alone: pixels of a part by steps of MMAs, in f32, up to
  * FLUSH_TERMS; in 3xTF32 STRICT_STEPS of them, which join a compensated sum; parts in double, one rounding.
@@ -59,6 +60,24 @@ tconv_layer layer_of(const tconv_layer *layer, const tconv_problem *problem)
     return made;
 }
 
+/* Where parts of the bias lie in the workspace. */
+size_t bias_parts_at(const planned_layer *made)
+{
+    return slices_bytes(made) + (size_t)copied_bytes(made->copies);
+}
+
+/* Launches of the kernel, each of which writes parts of the bias of its own. */
+int64_t launches(const planned_layer *made)
+{
+    return made->copies.images > 0 ? parts_of(made->copies) : 1;
+}
+
+/* Bytes of the workspace. */
+int64_t bytes_of(const tconv_layer *layer, const planned_layer *made)
+{
+    return (int64_t)(bias_parts_at(made) + bias_parts_bytes(layer, made->bias_parts * launches(made)));
+}
+
 /* Plans the layer as its folded ones, or as it is; false where there is no plan. */
 bool choose_parts(const tconv_layer *layer, parts *made)
 {
@@ -69,6 +88,7 @@ bool choose_parts(const tconv_layer *layer, parts *made)
         const tconv_layer part = layer_of(layer, &of[i].problem);
         made->at[i].of = of[i];
         planned = planned && choose(&part, &made->at[i].made);
+        made->at[i].made.bias_parts = 0; /* the bias's channels are the layer's */
     }
     if (made->count > 0 && planned)
         return true;
@@ -84,7 +104,7 @@ tconv_status plan(const tconv_layer *layer, void *to, tconv_planned *planned, tc
                              MAX_TAPS);
     int64_t scratch = (int64_t)bias_scratch(layer);
     for (int i = 0; i < made->count; i++)
-        scratch = tconv_max(scratch, (int64_t)slices_bytes(&made->at[i].made) + copied_bytes(made->at[i].made.copies));
+        scratch = tconv_max(scratch, bytes_of(layer, &made->at[i].made));
     planned->sizes.scratch = scratch;
     return TCONV_SUCCESS;
 }
@@ -102,12 +122,15 @@ tconv_status launch_products(const tconv_layer *layer, const planned_layer *made
     tensor_maps maps = {};
     tensor_map_recipe dst = made->dst, of_src = made->src;
     dst.data = diff_dst;
+    dst.rounds = dst.rounds && made->bias_parts == 0; /* those that multiply round as well; the bias is of all bits */
     of_src.data = src;
     dst.extents[3] = of_src.extents[3] = (cuuint64_t)p->images;
     if (reading == ELEMENTS || p->box_bytes == 0 || !encode_tensor_map(&dst, &maps.dst))
         p->box_bytes = 0;
     if (reading == BOXES && (p->box_bytes == 0 || !encode_tensor_map(&of_src, &maps.src)))
         reading = ELEMENTS;
+    if (reading == ELEMENTS)
+        p->bias_parts = NULL;
     if ((uintptr_t)diff_dst % LINE_BYTES != 0)
         p->lines.unit = 1;
     p->src_unit = src_aligned ? p->src_unit : 1;
@@ -124,7 +147,7 @@ tconv_status launch_products(const tconv_layer *layer, const planned_layer *made
 }
 
 /* The same by copies, part after part. */
-tconv_status launch_copied(const tconv_layer *layer, const planned_layer *made, const parameters *of_all,
+tconv_status launch_copied(const tconv_layer *layer, const planned_layer *made, parameters *of_all,
                            const tconv_arguments *arguments, tconv_issue *issue)
 {
     const copies &copies = made->copies;
@@ -137,13 +160,16 @@ tconv_status launch_copied(const tconv_layer *layer, const planned_layer *made, 
         status = make_copies(layer, copies, part, arguments->src, arguments->dst, src, arguments->stream, issue);
         if (status == TCONV_SUCCESS)
             status = launch_products(layer, made, &p, src, src + copies.src_bytes, arguments->stream, issue);
+        of_all->bias_parts =
+            p.bias_parts != NULL ? p.bias_parts + made->bias_parts * layer->problem.out_channels : NULL;
     }
     return status;
 }
 
-/* Computes the gradient of the weights of one of the layers that a part is. */
+/* Computes the gradient of the weights of one of the layers that a part is, and says in *of whether parts of the bias were
+ * written. */
 tconv_status execute_part(const tconv_layer *layer, const planned_layer *made, const tconv_arguments *arguments,
-                          tconv_issue *issue)
+                          slices *of, tconv_issue *issue)
 {
     parameters p = made->parameters;
     tconv_status status = TCONV_SUCCESS;
@@ -152,14 +178,19 @@ tconv_status execute_part(const tconv_layer *layer, const planned_layer *made, c
         p.weights.at = arguments->weights;
     if ((uintptr_t)arguments->weights % (WEIGHT_VECTOR * layer->problem.element_size) != 0)
         p.weights.vectors = false;
+    of->bias = (char *)arguments->scratch + bias_parts_at(made);
+    if (arguments->bias != NULL && made->bias_parts > 0)
+        p.bias_parts = (double2 *)of->bias;
     if (p.k_tiles > 0)
         status = made->copies.images > 0
                      ? launch_copied(layer, made, &p, arguments, issue)
                      : launch_products(layer, made, &p, arguments->src, arguments->dst, arguments->stream, issue);
+    if (p.k_tiles > 0 && p.bias_parts != NULL)
+        of->bias_parts = made->bias_parts * launches(made);
     if (status != TCONV_SUCCESS || (p.k_tiles > 0 && made->writes_weights))
         return status;
-    const slices of = {p.tiles, p.k_tiles > 0 ? p.splits : 0, false};
-    return add_slices(layer, &of, arguments->scratch, arguments->weights, arguments->stream, issue);
+    const slices sums = {p.tiles, p.k_tiles > 0 ? p.splits : 0, false};
+    return add_slices(layer, &sums, arguments->scratch, arguments->weights, arguments->stream, issue);
 }
 
 tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arguments *arguments, tconv_issue *issue)
@@ -175,7 +206,7 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
                 tconv_arguments its = *arguments;
                 its.dst = (char *)arguments->dst + (part->of.dst + i * part->of.dst_step) * size;
                 its.weights = (char *)arguments->weights + (part->of.weights + i * part->of.weights_step) * size;
-                status = execute_part(&folded, &part->made, &its, issue);
+                status = execute_part(&folded, &part->made, &its, of, issue);
             }
         }
         return status;
@@ -196,7 +227,7 @@ void describe(const tconv_layer *layer, const void *from, char *text, size_t cap
         begun = snprintf(text, capacity, "layers=%lld channels=%lld ", layers, (long long)of->problem.out_channels);
     snprintf(text + begun, capacity - (size_t)begun,
              "by=%s reads=%s block_tile=%dx%lld tile=%dx%d taps=%dx%d chunk=%lld k_tile=%dx%dx%d k_tiles=%d stages=%d "
-             "stage_bytes=%d splits=%d blocks=%lld sharers=%d resident=%d parts=%lld writes=%s cycles=%.0f",
+             "stage_bytes=%d splits=%d blocks=%lld sharers=%d resident=%d parts=%lld writes=%s bias=%s cycles=%.0f",
              made->kernel.by_boxes        ? "boxes"
              : made->kernel.by_warpgroups ? "wgmma"
                                           : "mma",
@@ -204,7 +235,8 @@ void describe(const tconv_layer *layer, const void *from, char *text, size_t cap
              made->kernel.pairs, p->tiles.rows.group_taps, p->tiles.columns.group_taps, (long long)p->tiles.chunk,
              1 << p->images_log2, 1 << p->rows.tile_log2, 1 << p->columns.tile_log2, p->k_tiles, p->stages,
              p->stage_bytes, p->splits, (long long)made->blocks, p->sharers, made->resident,
-             (long long)parts_of(made->copies), made->writes_weights ? "weights" : "slices", made->cycles);
+             (long long)parts_of(made->copies), made->writes_weights ? "weights" : "slices",
+             made->bias_parts > 0 ? "products" : "pass", made->cycles);
 }
 
 } // namespace

@@ -16,6 +16,7 @@ constexpr int SLOT_BLOCK = 8;  /* slots of two residues begin at multiples of it
 constexpr int MAX_WARPS = 8;   /* of a block */
 constexpr int LANES = 32;
 constexpr int LINE_BYTES = 16;                             /* at whose multiples lines begin */
+constexpr int MAX_LINE_CHANNELS = 256;                     /* of whose lines a block sums the bias: one a thread */
 constexpr int STRICT_STEPS = 4;                            /* of K, whose sums in 3xTF32 are the tensor cores' */
 constexpr int MAX_PIXELS = 64;                             /* of a K-tile */
 constexpr int PIXELS_BEHIND = 4;                           /* the last in their table, which is read a step ahead */
@@ -74,6 +75,8 @@ struct weights_of_block {
 struct parameters {
     const void *src, *diff_dst;
     float *slices;
+    double2
+        *bias_parts; /* sums and what is lost of them: a block's of the gradient of the bias; NULL: they have none */
     tconv_strides src_strides, dst_strides;
     sum_tiles tiles;
     tile_axis rows, columns;

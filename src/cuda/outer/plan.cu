@@ -473,6 +473,7 @@ bool choose(const tconv_layer *layer, planned_layer *best)
             try_kernels(layer, warpgroup_kernels_of(trial.mode), true, &trial, best);
         try_copies(layer, best);
     }
+    best->bias_parts = bias_parts_of(layer, best);
     return best->cycles > 0;
 }
 

@@ -18,6 +18,7 @@ struct planned_layer {
     int resident; /* blocks of a multiprocessor */
     int64_t blocks;
     bool writes_weights;          /* blocks write no slices */
+    int64_t bias_parts;           /* of the gradient of the bias, that they sum where it is wanted; 0: they do not */
     double cycles;                /* predicted; 0: there is no plan yet */
     tensor_map_recipe src, dst;   /* of src and of the gradient of dst, without addresses; where TMA brings them */
     outer::copies copies;         /* that are read instead of src and of the gradient of dst; or none */

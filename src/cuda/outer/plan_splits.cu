@@ -38,7 +38,29 @@ double written_part(const planned_layer *plan, int element_size)
     return bytes >= model::SECTOR_BYTES ? 1 : model::SECTOR_BYTES / bytes;
 }
 
+/* Whether each output of an axis is of one tap. */
+bool has_single_taps(const tconv_axis *axis)
+{
+    return axis->kernel == axis->stride && axis->dilation == 1 && axis->pad == 0 &&
+           axis->out == axis->in * axis->stride;
+}
+
 } // namespace
+
+int64_t bias_parts_of(const tconv_layer *layer, const planned_layer *plan)
+{
+    const tconv_problem *problem = &layer->problem;
+    const parameters *p = &plan->parameters;
+    const sum_tiles *tiles = &p->tiles;
+    const int64_t line = ((int64_t)p->columns.stride << p->columns.tile_log2) * (int64_t)problem->element_size;
+    if (!plan->kernel.by_warpgroups || plan->mode == MODE_STRICT || plan->reading == ELEMENTS || plan->writes_weights ||
+        !has_single_taps(&problem->h) || !has_single_taps(&problem->w))
+        return 0;
+    if (plan->reading == LINES && (problem->layout != TCONV_NCHW || tiles->columns.groups > 1 ||
+                                   line % LINE_BYTES != 0 || tiles->chunk > MAX_LINE_CHANNELS))
+        return 0;
+    return p->splits * tiles->m_tiles * tiles->rows.groups * tiles->columns.groups;
+}
 
 void choose_splits(const tconv_layer *layer, planned_layer *plan, double cycles)
 {

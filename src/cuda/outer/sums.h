@@ -15,6 +15,8 @@ struct slices {
     int64_t count; /* 0: all sums are 0 */
     bool are_double;
     bool are_added = false; /* already, in the gradient of weights */
+    int64_t bias_parts = 0; /* of the gradient of the bias, that the same kernel has written, as bias.cu does */
+    const void *bias = NULL;
 };
 
 /* Into how many parts slices are cut, which threads of their own add and whose sums are added in order: a power of two. */
@@ -44,6 +46,11 @@ size_t bias_scratch(const tconv_layer *layer);
 tconv_status sum_bias(const tconv_layer *layer, const void *diff_dst, void *scratch, void *bias, void *stream,
                       tconv_issue *issue);
 
+/* Launches the kernel that adds parts of all channels, in order; bytes of so many. */
+tconv_status add_bias_parts(const tconv_layer *layer, const void *parts, int64_t count, void *bias, void *stream,
+                            tconv_issue *issue);
+size_t bias_parts_bytes(const tconv_layer *layer, int64_t parts);
+
 /* Executes a gradient of weights and bias, of which each is computed where it is wanted: sum_weights launches what writes
  * slices, which it returns in *of, to the scratch. */
 template <class SumWeights>
@@ -52,13 +59,15 @@ tconv_status execute_gradients(const tconv_layer *layer, const tconv_arguments *
 {
     return on_device(layer->target.device, issue, [&] {
         tconv_status status = TCONV_SUCCESS;
+        slices of = {};
         if (arguments->weights != NULL) {
-            slices of = {};
             status = sum_weights(&of);
             if (status == TCONV_SUCCESS && !of.are_added)
                 status = add_slices(layer, &of, arguments->scratch, arguments->weights, arguments->stream, issue);
         }
-        if (status == TCONV_SUCCESS && arguments->bias != NULL)
+        if (status == TCONV_SUCCESS && arguments->bias != NULL && of.bias_parts > 0)
+            status = add_bias_parts(layer, of.bias, of.bias_parts, arguments->bias, arguments->stream, issue);
+        else if (status == TCONV_SUCCESS && arguments->bias != NULL)
             status = sum_bias(layer, arguments->dst, arguments->scratch, arguments->bias, arguments->stream, issue);
         return status;
     });

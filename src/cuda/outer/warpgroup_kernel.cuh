@@ -14,6 +14,7 @@
 #include "../ptx/mma.cuh"
 #include "../ptx/tma.cuh"
 #include "lines.cuh"
+#include "slot_bias.cuh"
 #include "src_operand.cuh"
 #include "store_weights.cuh"
 
@@ -62,7 +63,19 @@ __device__ __forceinline__ void copy_slots(const parameters &p, const block_tile
                                           dst_origin<Element>(p, block, k_tile));
 }
 
-/* Fills the stages. What goes through registers is loaded while the K-tile before is waited for. */
+/* Tells for the warp that it has read a stage, in all blocks whose producers write it. Blocks do not share where factors are 16
+ * bits: a loop would have ptxas wait for each product there. */
+template <bool half> __device__ __forceinline__ void signal_sharers(const parameters &p, uint32_t empty, int lane)
+{
+    if (half || p.sharers == 1)
+        signal_for_warp(empty, lane);
+    else if (arrives_for_warp(lane))
+        for (int rank = 0; rank < p.sharers; rank++)
+            mbarrier_arrive_remote(empty, rank);
+}
+
+/* Fills the stages. What goes through registers is loaded while the K-tile before is waited for. The bias's sums are of a
+ * K-tile that so many stages after it have been filled. */
 template <mode MODE, int N, reading way, reading SRC_WAY = way>
 __device__ __forceinline__ void produce(const parameters &p, const tensor_maps *maps, const block_tile &block,
                                         const tables &tables, const stage_ring &ring, int first, int count)
@@ -80,12 +93,14 @@ __device__ __forceinline__ void produce(const parameters &p, const tensor_maps *
             if (has_block)
                 load_block<Element, SRC_WAY>(held, place, src_origin<Element>(p, block, at), p.src_unit);
     };
+    std::conditional_t<way == LINES, line_sums<Element>, slot_sums<Element, false>> sums;
+    bias_turns turns = {(int)block.at.m_tile};
+    const int lag = way != ELEMENTS && p.bias_parts != NULL ? p.stages - 1 : 0;
     stage_walk stage(ring, 1);
     k_walk walk;
     walk.begin(p, first);
     load_ahead(walk);
-#pragma unroll 1
-    for (int k = 0; k < count; k++, stage.next()) {
+    const auto fill = [&] {
         stage.wait_empty();
         const uint32_t slots = stage.buffer() + p.src_bytes;
         if constexpr (way == LINES) {
@@ -111,10 +126,30 @@ __device__ __forceinline__ void produce(const parameters &p, const tensor_maps *
             stage.signal_written(by.thread % LANES);
         }
         walk.advance(p);
+    };
+#pragma unroll 1
+    for (int k = 0; k < count + lag; k++) {
+        if (k < count)
+            fill();
         if (k + 1 < count)
             load_ahead(walk);
+        stage.next();
+        if (lag > 0 && k >= lag) { /* the stage that is the next to be filled, of the same parity */
+            stage.wait_full();
+            if (turns.next(p))
+                sums.add(p, block, by, stage.buffer() + p.src_bytes);
+            __syncwarp();
+            signal_sharers<IS_HALF<MODE>>(p, stage.empty(), by.thread % LANES);
+        }
     }
     cp_async_wait_all();
+    if (lag > 0) { /* the last stages are not released; the one that would be filled next is */
+        stage.next();
+        mbarrier_wait(stage.empty(), stage.state.parity ^ 1);
+        block_work work = find_work(p);
+        asm volatile("" : "+l"(work.number), "+r"(work.split)); /* or they are kept in registers all the time */
+        sums.template finish<PRODUCERS>(p, work, by, stage.buffer());
+    }
 }
 
 /* wgmma reads A from registers while it runs. Instructions that never happen keep the compiler from reusing them before;
@@ -211,17 +246,6 @@ __device__ __forceinline__ void store_pairs(const float (&sums)[N / 2], float *t
         }
         to += 8 * pitch;
     }
-}
-
-/* Tells for the warp that it has read a stage, in all blocks whose producers write it. Blocks do not share where factors are 16
- * bits: a loop would have ptxas wait for each product there. */
-template <bool half> __device__ __forceinline__ void signal_sharers(const parameters &p, uint32_t empty, int lane)
-{
-    if (half || p.sharers == 1)
-        signal_for_warp(empty, lane);
-    else if (arrives_for_warp(lane))
-        for (int rank = 0; rank < p.sharers; rank++)
-            mbarrier_arrive_remote(empty, rank);
 }
 
 /* Multiplies the stages: a step of K of all pairs in groups of MMAs, of which one is under way while the next one's fragments
@@ -363,7 +387,8 @@ __global__ void TCONV_HOPPER_BOUNDS(WARPGROUP_BLOCK_THREADS)
     const int count = (int)((int64_t)p.k_tiles * (split + 1) / p.splits) - first;
     const stage_ring ring = {shared_address(barriers), shared_address(shared), (uint32_t)p.stage_bytes, p.stages};
     if (threadIdx.x == 0) {
-        ring.init(PRODUCERS + PRODUCERS / LANES * WARP_ARRIVALS, CONSUMERS / LANES * WARP_ARRIVALS * p.sharers);
+        const int readers = p.bias_parts != NULL ? CONSUMERS + PRODUCERS : CONSUMERS;
+        ring.init(PRODUCERS + PRODUCERS / LANES * WARP_ARRIVALS, readers / LANES * WARP_ARRIVALS * p.sharers);
         mbarrier_init_fence();
     }
     using Element = element_of<MODE>;
