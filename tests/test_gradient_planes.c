@@ -182,3 +182,41 @@ Test(gradients_cuda, spans_of_depthwise_layers_are_exact)
             harness_case_destroy(&test);
         }
 }
+
+/* In 16 bits, sums of more terms than tensor cores are trusted with, which come in parts of planes. On an H200. */
+static const char *const long_sums[] = {
+    "ci=80 h=1 w=62 co=80 k=1x1024 s=1x256",
+    "ci=72 h=1 w=215 co=1024 k=1x20 s=1x10 p=0x5",
+    "n=2 ci=21 h=34 w=34 co=24 k=32x32 s=16x16",
+    "n=3 ci=40 h=5 w=7 co=2048 k=5 s=2 p=2 op=1",
+};
+
+Test(gradients, long_sums_of_16_bits_come_in_parts)
+{
+    for (size_t n = 0; n < COUNT(long_sums); n++)
+        for (int form = 0; form < 4; form++) {
+            harness_layer layer = gradient_layer(long_sums[n], TCONV_BACKWARD_DATA);
+            layer.desc.layout = (tconv_layout)(form % 2);
+            layer.desc.dtype = form / 2 == 0 ? TCONV_F16 : TCONV_BF16;
+            cr_expect(is_planned(&layer.desc, "by=cuda_igemm") && !is_planned(&layer.desc, " parts=1 "),
+                      "%s: not in parts", long_sums[n]);
+        }
+}
+
+Test(gradients_cuda, long_sums_of_16_bits_are_exact)
+{
+    static const struct way way = {"cuda_correlation", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT,
+                                   "cuda_correlation"};
+    skip_without_cuda();
+    for (size_t n = 0; n < COUNT(long_sums); n++)
+        for (int form = 0; form < 4; form++) {
+            harness_layer layer = gradient_layer(long_sums[n], TCONV_BACKWARD_DATA);
+            layer.desc.layout = (tconv_layout)(form % 2);
+            layer.desc.dtype = form / 2 == 0 ? TCONV_F16 : TCONV_BF16;
+            if (!harness_has_integers(&layer))
+                continue;
+            harness_case test = make_sampled_case(&layer, HARNESS_INTEGERS, n);
+            cr_expect(check_way(&test, &way, 1, form % 2 != 0), "%s", long_sums[n]);
+            harness_case_destroy(&test);
+        }
+}
