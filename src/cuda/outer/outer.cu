@@ -17,8 +17,8 @@
 #include "../implementations.h"
 #include "../model/planned.h"
 #include "../runtime/launch.h"
-#include "fold.h"
 #include "plan.h"
+#include "space_to_depth.h"
 
 #include <cstdio>
 
@@ -28,14 +28,14 @@ namespace tconv::outer
 namespace
 {
 
-/* A plan: of the layer as it is, or of its folded ones. */
+/* A plan: of the layer as it is, or of those that space-to-depth makes of it. */
 struct part {
-    tconv_cuda_folded of;
+    tconv_cuda_depth_layer of;
     planned_layer made;
 };
 struct parts {
     int count;
-    part at[TCONV_CUDA_MOST_FOLDED];
+    part at[TCONV_CUDA_MOST_DEPTH_LAYERS];
 };
 
 /* Bytes of the slices in the workspace, behind which copies lie. */
@@ -48,7 +48,7 @@ size_t slices_bytes(const planned_layer *made)
     return (size_t)tconv_round_up(bytes, COPY_ALIGNMENT);
 }
 
-/* A folded layer, on the device of the layer. */
+/* One that space-to-depth made, on the device of the layer. */
 tconv_layer layer_of(const tconv_layer *layer, const tconv_problem *problem)
 {
     tconv_layer made = *layer;
@@ -78,12 +78,12 @@ int64_t bytes_of(const tconv_layer *layer, const planned_layer *made)
     return (int64_t)(bias_parts_at(made) + bias_parts_bytes(layer, made->bias_parts * launches(made)));
 }
 
-/* Plans the layer as its folded ones, or as it is; false where there is no plan. */
+/* Plans the layer by space-to-depth, or as it is; false where there is no plan. */
 bool choose_parts(const tconv_layer *layer, parts *made)
 {
-    tconv_cuda_folded of[TCONV_CUDA_MOST_FOLDED];
+    tconv_cuda_depth_layer of[TCONV_CUDA_MOST_DEPTH_LAYERS];
     bool planned = true;
-    made->count = tconv_cuda_fold(&layer->problem, MAX_TAPS, of);
+    made->count = tconv_cuda_space_to_depth(&layer->problem, MAX_TAPS, of);
     for (int i = 0; i < made->count; i++) {
         const tconv_layer part = layer_of(layer, &of[i].problem);
         made->at[i].of = of[i];
@@ -201,12 +201,12 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
         tconv_status status = TCONV_SUCCESS;
         of->are_added = true;
         for (const part *part = made->at; part < made->at + made->count; part++) {
-            const tconv_layer folded = layer_of(layer, &part->of.problem);
+            const tconv_layer its_layer = layer_of(layer, &part->of.problem);
             for (int64_t i = 0; i < part->of.count && status == TCONV_SUCCESS; i++) {
                 tconv_arguments its = *arguments;
                 its.dst = (char *)arguments->dst + (part->of.dst + i * part->of.dst_step) * size;
                 its.weights = (char *)arguments->weights + (part->of.weights + i * part->of.weights_step) * size;
-                status = execute_part(&folded, &part->made, &its, of, issue);
+                status = execute_part(&its_layer, &part->made, &its, of, issue);
             }
         }
         return status;
@@ -218,7 +218,7 @@ void describe(const tconv_layer *layer, const void *from, char *text, size_t cap
 {
     static const char *const readings[READINGS] = {"elements", "lines", "channels", "src_channels", "boxes"};
     const parts *plans = (const parts *)from;
-    const tconv_cuda_folded *of = &plans->at[0].of;
+    const tconv_cuda_depth_layer *of = &plans->at[0].of;
     const planned_layer *made = &plans->at[0].made;
     const parameters *p = &made->parameters;
     const long long layers = of->count + plans->count - 1;
