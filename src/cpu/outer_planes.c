@@ -74,7 +74,7 @@ void tconv_cpu_multiply_planes(tconv_cpu_outer_task *task)
     const int64_t all = task->outs * plan->taps;
     const int64_t parts = tconv_ceil_div(all, plan->pixels->real[plan->real].max_pixels[1]);
     if (task->columns < plan->tile_columns || task->rows < plan->tile_rows || task->images < plan->images)
-        tconv_cpu_clear_outer_dst(task); /* lanes without a column may read what an other tile left */
+        tconv_cpu_clear_outer_dst(task); /* lanes without a column may read what another tile left */
     load_src(task, width);
     tconv_cpu_load_outer_dst(task);
     int64_t terms = 0;
