@@ -16,8 +16,8 @@
 #include "../implementations.h"
 #include "../model/planned.h"
 #include "../runtime/launch.h"
-#include "fold.h"
 #include "plan.h"
+#include "space_to_depth.h"
 
 #include <cstdio>
 
@@ -27,14 +27,14 @@ namespace tconv::outer
 namespace
 {
 
-/* A plan: of the layer as it is, or of its folded ones. */
+/* A plan: of the layer as it is, or of those that space-to-depth makes of it. */
 struct part {
-    tconv_cuda_folded of;
+    tconv_cuda_depth_layer of;
     planned_layer made;
 };
 struct parts {
     int count;
-    part at[TCONV_CUDA_MOST_FOLDED];
+    part at[TCONV_CUDA_MOST_DEPTH_LAYERS];
 };
 
 /* Bytes of the slices in the workspace, behind which copies lie. */
@@ -47,7 +47,7 @@ size_t slices_bytes(const planned_layer *made)
     return (size_t)tconv_round_up(bytes, COPY_ALIGNMENT);
 }
 
-/* A folded layer, on the device of the layer. */
+/* One that space-to-depth made, on the device of the layer. */
 tconv_layer layer_of(const tconv_layer *layer, const tconv_problem *problem)
 {
     tconv_layer made = *layer;
@@ -59,8 +59,8 @@ tconv_layer layer_of(const tconv_layer *layer, const tconv_problem *problem)
     return made;
 }
 
-/* Whether a layer is one folded one whose weights lie beside each other, row by row of taps: sums.cu goes by that. */
-bool is_whole(const tconv_cuda_folded *of, int count)
+/* Whether space-to-depth makes one layer, whose weights lie beside each other, row by row of taps: sums.cu goes by that. */
+bool is_whole(const tconv_cuda_depth_layer *of, int count)
 {
     const tconv_problem *problem = &of->problem;
     return count == 1 && of->count == 1 &&
@@ -68,12 +68,12 @@ bool is_whole(const tconv_cuda_folded *of, int count)
             problem->weight.h == problem->w.kernel * problem->weight.w);
 }
 
-/* Plans the layer as its folded ones, or as it is; false where there is no plan. */
+/* Plans the layer by space-to-depth, or as it is; false where there is no plan. */
 bool choose_parts(const tconv_layer *layer, parts *made)
 {
-    tconv_cuda_folded of[TCONV_CUDA_MOST_FOLDED];
+    tconv_cuda_depth_layer of[TCONV_CUDA_MOST_DEPTH_LAYERS];
     bool planned = true;
-    made->count = tconv_cuda_fold(&layer->problem, MAX_TAPS, of);
+    made->count = tconv_cuda_space_to_depth(&layer->problem, MAX_TAPS, of);
     if (made->count > 0 && !is_whole(of, made->count))
         made->count = 0;
     for (int i = 0; i < made->count; i++) {
@@ -179,12 +179,12 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
         tconv_status status = TCONV_SUCCESS;
         of->are_added = true;
         for (const part *part = made->at; part < made->at + made->count; part++) {
-            const tconv_layer folded = layer_of(layer, &part->of.problem);
+            const tconv_layer its_layer = layer_of(layer, &part->of.problem);
             for (int64_t i = 0; i < part->of.count && status == TCONV_SUCCESS; i++) {
                 tconv_arguments its = *arguments;
                 its.dst = (char *)arguments->dst + (part->of.dst + i * part->of.dst_step) * size;
                 its.weights = (char *)arguments->weights + (part->of.weights + i * part->of.weights_step) * size;
-                status = execute_part(&folded, &part->made, &its, issue);
+                status = execute_part(&its_layer, &part->made, &its, issue);
             }
         }
         return status;
@@ -196,7 +196,7 @@ void describe(const tconv_layer *layer, const void *from, char *text, size_t cap
 {
     static const char *const readings[READINGS] = {"elements", "lines", "channels", "src_channels", "boxes"};
     const parts *plans = (const parts *)from;
-    const tconv_cuda_folded *of = &plans->at[0].of;
+    const tconv_cuda_depth_layer *of = &plans->at[0].of;
     const planned_layer *made = &plans->at[0].made;
     const parameters *p = &made->parameters;
     const long long layers = of->count + plans->count - 1;

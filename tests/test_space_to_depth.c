@@ -1,16 +1,16 @@
 /*
- * Layers that cuda_outer takes as ones of fewer taps and more channels (src/cuda/outer/fold.h): the gradient of weights of
- * the folded ones, by the formula on the same memory, is that of the layer, each weight once.
+ * Layers that cuda_outer takes as ones of fewer taps and more channels (src/cuda/outer/space_to_depth.h): the gradient of weights of
+ * these, by the formula on the same memory, is that of the layer, each weight once.
  */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "../src/core/problem.h"
-#include "../src/cuda/outer/fold.h"
+#include "../src/cuda/outer/space_to_depth.h"
 #include "harness.h"
 
-enum { LAYERS = 20000, MOST_TAPS = 32, LEAST_FOLDED = 1000, LEAST_PAIRS = 100, LEAST_ALIKE = 50 };
+enum { LAYERS = 20000, MOST_TAPS = 32, LEAST_TAKEN = 1000, LEAST_PAIRS = 100, LEAST_ALIKE = 50 };
 
 /* The tensors of a layer, and how often each weight was written. */
 struct memory {
@@ -105,22 +105,22 @@ static tconv_desc random_layer(harness_random *random)
     return desc;
 }
 
-Test(folds, are_the_layer)
+Test(space_to_depth, is_the_layer)
 {
     harness_random random;
     harness_random_seed(&random, 20261127);
-    int folded = 0, pairs = 0, alike = 0;
+    int taken = 0, pairs = 0, alike = 0;
     for (int layer = 0; layer < LAYERS; layer++) {
         const tconv_desc desc = random_layer(&random);
         tconv_problem problem;
         tconv_issue issue;
-        tconv_cuda_folded made[TCONV_CUDA_MOST_FOLDED];
+        tconv_cuda_depth_layer made[TCONV_CUDA_MOST_DEPTH_LAYERS];
         if (tconv_problem_init(&problem, &desc, &issue) != TCONV_SUCCESS)
             continue;
-        const int count = tconv_cuda_fold(&problem, MOST_TAPS, made);
+        const int count = tconv_cuda_space_to_depth(&problem, MOST_TAPS, made);
         if (count == 0)
             continue;
-        folded++;
+        taken++;
         pairs += count > 1;
         alike += made[0].count > 1;
         const size_t weights = (size_t)problem.weight_extent;
@@ -136,14 +136,14 @@ Test(folds, are_the_layer)
         write_weights(&problem, 0, 0, &memory);
         memory.weights = got;
         memory.written = written;
-        for (const tconv_cuda_folded *of = made; of < made + count; of++)
+        for (const tconv_cuda_depth_layer *of = made; of < made + count; of++)
             for (int64_t i = 0; i < of->count; i++)
                 write_weights(&of->problem, of->dst + i * of->dst_step, of->weights + i * of->weights_step, &memory);
         cr_expect(memcmp(got, expected, weights * sizeof *got) == 0, "layer %d: other weights", layer);
         cr_expect(memcmp(written, once, weights * sizeof *once) == 0, "layer %d: weights left out or twice", layer);
         free(src), free(diff_dst), free(expected), free(got), free(once), free(written);
     }
-    cr_expect_gt(folded, LEAST_FOLDED, "%d layers were folded", folded);
+    cr_expect_gt(taken, LEAST_TAKEN, "%d layers were taken", taken);
     cr_expect_gt(pairs, LEAST_PAIRS, "%d into two", pairs);
     cr_expect_gt(alike, LEAST_ALIKE, "%d into several that are alike", alike);
 }

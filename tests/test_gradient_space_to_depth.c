@@ -1,5 +1,5 @@
 /*
- * cuda_outer takes some layers as ones with fewer taps and more channels (src/cuda/outer/fold.h), and copies channels that are
+ * cuda_outer takes some layers as ones with fewer taps and more channels (src/cuda/outer/space_to_depth.h), and copies channels that are
  * no vectors (src/cuda/outer/copies.h). Layers for which it does, exact on integers. These are tests of the suites gradients
  * and gradients_cuda.
  */

@@ -1,5 +1,5 @@
-/* Folds a layer: plain C, of every build, so that tests see it. */
-#include "fold.h"
+/* Space-to-depth of a layer: plain C, of every build, so that tests see it. */
+#include "space_to_depth.h"
 
 #include "../../core/checked.h"
 #include "vectors.h"
@@ -36,7 +36,7 @@ static bool join_channels(tconv_problem *of, const axis_view *along, int64_t res
 }
 
 /* Makes outputs and taps of them of the other axis, as many as tables hold in each of several layers. */
-static bool join_other(tconv_cuda_folded *of, const axis_view *along, int64_t residues, int64_t most_taps)
+static bool join_other(tconv_cuda_depth_layer *of, const axis_view *along, int64_t residues, int64_t most_taps)
 {
     if (along->other->in != 1 || along->other->out != 1 || along->other->kernel != 1 || along->other->pad != 0)
         return false;
@@ -54,9 +54,9 @@ static bool join_other(tconv_cuda_folded *of, const axis_view *along, int64_t re
     return true;
 }
 
-/* Folds taps s * j + r of an axis, for `taps` numbers j from `first` on and r < residues; false where that is no layer. */
-static bool fold_axis(tconv_cuda_folded *of, bool columns, int64_t first, int64_t taps, int64_t residues,
-                      int64_t most_taps)
+/* Space-to-depth of taps s * j + r of an axis, for `taps` numbers j from `first` on and r < residues; false where that is no layer. */
+static bool axis_to_depth(tconv_cuda_depth_layer *of, bool columns, int64_t first, int64_t taps, int64_t residues,
+                          int64_t most_taps)
 {
     const axis_view along = view(&of->problem, columns);
     const tconv_axis axis = *along.axis;
@@ -79,7 +79,7 @@ static bool fold_axis(tconv_cuda_folded *of, bool columns, int64_t first, int64_
     return true;
 }
 
-/* Whether folding an axis is worth it. */
+/* Whether space-to-depth along an axis is worth it. */
 static bool is_worth(const tconv_problem *before, const tconv_problem *after, bool columns, int64_t most_taps)
 {
     const tconv_axis *axis = columns ? &before->w : &before->h;
@@ -89,21 +89,22 @@ static bool is_worth(const tconv_problem *before, const tconv_problem *after, bo
             tconv_cuda_has_vectors(after, &after->src, after->group_in));
 }
 
-int tconv_cuda_fold(const tconv_problem *problem, int64_t most_taps, tconv_cuda_folded made[TCONV_CUDA_MOST_FOLDED])
+int tconv_cuda_space_to_depth(const tconv_problem *problem, int64_t most_taps,
+                              tconv_cuda_depth_layer made[TCONV_CUDA_MOST_DEPTH_LAYERS])
 {
     static const bool order[] = {true, false,
                                  true}; /* columns or rows: one's channels may be those that the other needs */
     int count = 0;
-    made[0] = (tconv_cuda_folded){*problem, 0, 0, 1, 0, 0};
+    made[0] = (tconv_cuda_depth_layer){*problem, 0, 0, 1, 0, 0};
     for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
         const bool columns = order[i];
         const tconv_axis *axis = columns ? &made[0].problem.w : &made[0].problem.h;
         const int64_t whole = axis->kernel / axis->stride, rest = axis->kernel % axis->stride;
         if (axis->kernel == 1 || axis->stride == 1 || whole == 0 || (rest > 0 && count > 0))
             continue;
-        tconv_cuda_folded first = made[0], behind = made[0];
-        if (!fold_axis(&first, columns, 0, whole, axis->stride, most_taps) ||
-            (rest > 0 && !fold_axis(&behind, columns, whole, 1, rest, most_taps)))
+        tconv_cuda_depth_layer first = made[0], behind = made[0];
+        if (!axis_to_depth(&first, columns, 0, whole, axis->stride, most_taps) ||
+            (rest > 0 && !axis_to_depth(&behind, columns, whole, 1, rest, most_taps)))
             continue;
         first.problem.layout = behind.problem.layout = TCONV_NHWC; /* columns are no neighbours any more */
         if (!is_worth(&made[0].problem, &first.problem, columns, most_taps))
