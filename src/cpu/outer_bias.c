@@ -8,9 +8,9 @@
 #include "../core/checked.h"
 #include "outer_task.h"
 
-/* Outputs that are converted at a time, a vector of any level, and sums of a few channels that are added to side by
- * side. They are chosen, not measured. */
-enum { PIECE = 512, VECTOR = 16, SIDE_BY_SIDE = 32 };
+/* Outputs that are converted at a time, channels that are summed together, a vector of any level, and sums of a few channels
+ * that are added to side by side. They are chosen, not measured; the first two are on the stack. */
+enum { PIECE = 512, TOGETHER = 128, VECTOR = 16, SIDE_BY_SIDE = 32 };
 
 /* NCHW: adds the plane of a channel; NHWC: the pixels' channels [channel, channel + channels). */
 static void add_image(const tconv_cpu_outer_job *job, int64_t image, int64_t channel, int64_t channels,
@@ -23,7 +23,7 @@ static void add_image(const tconv_cpu_outer_job *job, int64_t image, int64_t cha
     const int64_t all = problem->h.out * problem->w.out;
     const int64_t outputs = step == channels ? tconv_max(1, SIDE_BY_SIDE / channels) : 1; /* of a row of numbers */
     const int64_t width = outputs * channels, pitch = tconv_round_up(width, VECTOR);
-    double real[PIECE], high[PIECE], low[PIECE];
+    double real[PIECE], high[TOGETHER], low[TOGETHER];
     memset(high, 0, (size_t)pitch * sizeof *high);
     memset(low, 0, (size_t)pitch * sizeof *low);
     if (pitch > width)
@@ -64,7 +64,7 @@ static void add_image(const tconv_cpu_outer_job *job, int64_t image, int64_t cha
 /* Channels that are summed together. */
 static int64_t together(const tconv_problem *problem)
 {
-    return problem->layout == TCONV_NHWC ? tconv_min(problem->out_channels, PIECE) : 1;
+    return problem->layout == TCONV_NHWC ? tconv_min(problem->out_channels, TOGETHER) : 1;
 }
 
 /* Task: some channels in a part of the images. */

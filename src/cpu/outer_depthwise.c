@@ -63,8 +63,7 @@ static int64_t list_terms(const tconv_cpu_outer_task *task, int64_t row, int64_t
     return count;
 }
 
-/* Multiplies the terms listed by taps [first, first + taps). */
-static void multiply(const tconv_cpu_outer_task *task, int64_t terms, int64_t first, int64_t taps)
+void tconv_cpu_sum_outer_terms(const tconv_cpu_outer_task *task, int64_t terms, int64_t first, int64_t count)
 {
     const tconv_cpu_outer_plan *plan = task->job->plan;
     const tconv_cpu_pixel_microtile tile = {.strip = task->dst,
@@ -76,8 +75,14 @@ static void multiply(const tconv_cpu_outer_task *task, int64_t terms, int64_t fi
                                             .weights = task->src,
                                             .levels = task->levels,
                                             .sums = task->tile};
-    plan->pixels->real[plan->real].depthwise[1][taps](&tile);
-    tconv_cpu_add_outer_tile(task, first, taps, 0, plan->width);
+    plan->pixels->real[plan->real].depthwise[1][count](&tile);
+}
+
+/* Multiplies the terms listed by taps [first, first + taps). */
+static void multiply(const tconv_cpu_outer_task *task, int64_t terms, int64_t first, int64_t taps)
+{
+    tconv_cpu_sum_outer_terms(task, terms, first, taps);
+    tconv_cpu_add_outer_tile(task, first, taps, 0, task->job->plan->width);
 }
 
 static void multiply_image(const tconv_cpu_outer_task *task)

@@ -74,7 +74,7 @@ void tconv_cpu_multiply_planes(tconv_cpu_outer_task *task)
     const int64_t all = task->outs * plan->taps;
     const int64_t parts = tconv_ceil_div(all, plan->pixels->real[plan->real].max_pixels[1]);
     if (task->columns < plan->tile_columns || task->rows < plan->tile_rows || task->images < plan->images)
-        tconv_cpu_clear_outer_dst(task); /* lanes without a column may read what an other tile left */
+        tconv_cpu_clear_outer_dst(task); /* lanes without a column may read what another tile left */
     load_src(task, width);
     tconv_cpu_load_outer_dst(task);
     int64_t terms = 0;
@@ -83,18 +83,9 @@ void tconv_cpu_multiply_planes(tconv_cpu_outer_task *task)
             for (int64_t v = 0; v < vectors; v++, terms++)
                 task->terms[terms] = (tconv_cpu_pixel_tap){
                     (int32_t)(image * plan->image_pitch + row * plan->pitch + v * plan->width), (int32_t)terms};
-    tconv_cpu_pixel_microtile tile = {.strip = task->dst,
-                                      .taps = task->terms,
-                                      .tap_count = terms,
-                                      .channels = 1,
-                                      .segment = tconv_cpu_even_segment(terms, TCONV_CPU_SEGMENT),
-                                      .weights = task->src,
-                                      .levels = task->levels,
-                                      .sums = task->tile};
     for (int64_t part = 0, row = 0, count; part < parts; part++, row += count) {
         count = (all - row) / (parts - part);
-        tile.at = task->at + row;
-        plan->pixels->real[plan->real].depthwise[1][count](&tile);
+        tconv_cpu_sum_outer_terms(task, terms, row, count);
         if (are_spoilt(task, count))
             sum_inside(task, row, count, width);
         tconv_cpu_add_outer_tile(task, row, count, 0, plan->width);

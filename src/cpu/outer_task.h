@@ -97,7 +97,11 @@ void tconv_cpu_load_outer_dst(const tconv_cpu_outer_task *task);
 /* Adds the products of the tile to the block's sums, where the plan is depthwise; loads the strips itself. */
 void tconv_cpu_multiply_depthwise(tconv_cpu_outer_task *task);
 
-/* The same where the plan has planes; what the dst strip holds beyond the planes must be zeros. */
+/* Sums so many terms that are listed for rows [first, first + count) of the micro-tile, of vectors of both strips. */
+void tconv_cpu_sum_outer_terms(const tconv_cpu_outer_task *task, int64_t terms, int64_t first, int64_t count);
+
+/* The same as tconv_cpu_multiply_depthwise where the plan has planes; what the dst strip holds beyond these must be
+ * zeros. */
 void tconv_cpu_multiply_planes(tconv_cpu_outer_task *task);
 
 /* Clears the dst strip. */

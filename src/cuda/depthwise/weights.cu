@@ -3,9 +3,9 @@
  * dtype and either layout, straight from global memory.
  *
  * A block has a channel (NCHW, or very few channels), or 32 whose neighbours are in neighbouring threads (NHWC), a few of its
- * pairs of a tap and an output channel, and a part of the pixels. A thread loads an input once for all of its pairs, whose sums are in registers;
- * what pairs share comes from the first-level cache. Outputs that are not there are skipped. The sums of a part are a slice
- * (outer/tiles.h).
+ * pairs of a tap and an output channel, and a part of the pixels. A thread loads an input once for all of its pairs, whose
+ * sums are in registers; what pairs share comes from the first-level cache. Outputs that are not there are skipped. The sums
+ * of a part are a slice (outer/tiles.h).
  *
  * Numeric order, by layer and number of multiprocessors alone: segments of SEGMENT pixels of a thread from zero; segments,
  * threads of a block and slices in double, in f64 with what rounding loses; one rounding.

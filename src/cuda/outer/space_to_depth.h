@@ -1,7 +1,7 @@
 /*
- * Layers with fewer taps and more output channels, which are the same in memory. Taps k = s * j + r of an axis with stride s
- * and dilation 1 reach outputs s * q + r: an axis of outputs q, of taps j and stride 1, of which each residue r has channels of
- * its own. Where residues and channels are as far apart in the gradient of dst as in that of the weights, they are one axis
+ * Space-to-depth of a layer by its strides alone: layers with fewer taps and more output channels, which are the same in
+ * memory. Taps k = s * j + r of an axis with stride s and dilation 1 reach outputs s * q + r: an axis of outputs q, of taps
+ * j and stride 1, of which each residue r has channels of its own. Where residues and channels are as far apart in the gradient of dst as in that of the weights, they are one axis
  * of channels; where the other axis has one input and one output, residues become its outputs and its taps.
  */
 #ifndef TCONV_CUDA_OUTER_SPACE_TO_DEPTH_H
