@@ -124,8 +124,8 @@ Test(space_to_depth, is_the_layer)
         pairs += count > 1;
         alike += made[0].count > 1;
         const size_t weights = (size_t)problem.weight_extent;
-        int *src = malloc((size_t)problem.src_extent * sizeof *src);
-        int *diff_dst = malloc((size_t)problem.dst_extent * sizeof *diff_dst);
+        int *src = calloc((size_t)problem.src_extent, sizeof *src);
+        int *diff_dst = calloc((size_t)problem.dst_extent, sizeof *diff_dst);
         int64_t *expected = calloc(weights, sizeof *expected), *got = calloc(weights, sizeof *got);
         int *once = calloc(weights, sizeof *once), *written = calloc(weights, sizeof *written);
         for (int64_t i = 0; i < problem.src_extent; i++)
