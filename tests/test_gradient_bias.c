@@ -37,7 +37,7 @@ static const struct {
     {"n=40 ci=256 h=14 w=14 co=256 k=2 s=2 b=1", TCONV_BF16, TCONV_NCHW, "parts=1 ", "bias=products "},
     {"n=33 ci=512 h=8 w=4 co=24 k=3 s=3 b=1", TCONV_F32, TCONV_NHWC, "reads=channels ", "bias=products "},
     {"n=4 ci=64 h=1 w=2000 co=24 k=1x8 s=1x8 b=1", TCONV_BF16, TCONV_NHWC, "taps=1x2 ", "bias=products "},
-    {"n=4 ci=64 h=1 w=2000 co=24 k=1x8 s=1x8 b=1", TCONV_F16, TCONV_NCHW, "reads=lines ", "bias=products "},
+    {"n=4 ci=64 h=1 w=1000 co=24 k=1x8 s=1x8 b=1", TCONV_F16, TCONV_NCHW, "reads=lines ", "bias=products "},
     {"n=16 ci=256 h=20 w=24 co=64 k=2 s=2 p=1 b=1", TCONV_BF16, TCONV_NHWC, "reads=boxes ", "bias=pass "},
     {"n=16 ci=256 h=20 w=24 co=64 k=2 s=2 p=0x0x1x1 b=1", TCONV_BF16, TCONV_NHWC, "reads=boxes ", "bias=pass "},
     {"n=16 ci=256 h=20 w=24 co=64 k=2 s=2 op=1 b=1", TCONV_BF16, TCONV_NHWC, "reads=boxes ", "bias=pass "},

@@ -223,7 +223,8 @@ bool can_share(const planned_layer *plan)
            p->lines.src_box_pixels > 0;
 }
 
-/* Whether weights that follow one another in a tile lie beside each other, by vectors. */
+/* Whether weights that follow one another in a tile lie beside each other, by vectors. Of copies the problem has channels that
+ * pad pixels, the tiles have not. */
 bool has_weight_vectors(const tconv_problem *problem, const sum_tiles *tiles)
 {
     const tconv_weight_strides *strides = &problem->weight;
@@ -232,10 +233,10 @@ bool has_weight_vectors(const tconv_problem *problem, const sum_tiles *tiles)
     if (strides->in % WEIGHT_VECTOR != 0)
         return false;
     if (strides->out == 1)
-        return tiles->chunk % WEIGHT_VECTOR == 0 && problem->group_out % WEIGHT_VECTOR == 0 &&
+        return tiles->chunk % WEIGHT_VECTOR == 0 && tiles->group_out % WEIGHT_VECTOR == 0 &&
                (taps == 1 || (strides->h % WEIGHT_VECTOR == 0 && strides->w % WEIGHT_VECTOR == 0));
     return all_taps && strides->out == taps && strides->w == 1 && strides->h == problem->w.kernel &&
-           tiles->chunk * taps % WEIGHT_VECTOR == 0 && problem->group_out * taps % WEIGHT_VECTOR == 0;
+           tiles->chunk * taps % WEIGHT_VECTOR == 0 && tiles->group_out * taps % WEIGHT_VECTOR == 0;
 }
 
 /* Makes the plan of a candidate, in which layer-wide fields are set; false where it does not fit. */
