@@ -4,6 +4,7 @@
  * its own; exact on integers. These are tests of the suites gradients and gradients_cuda.
  */
 #include <criterion/criterion.h>
+#include <string.h>
 
 #include "harness.h"
 #include "support/cases.h"
@@ -64,15 +65,113 @@ Test(gradients, products_sum_the_bias)
     }
 }
 
+/* What is read begins at multiples of 16 bytes, as the ways of reading want it, or does not. */
+static bool is_aligned(const harness_case *test)
+{
+    return test->src.offset % 16 == 0 && test->dst.offset % 16 == 0;
+}
+
+/* A seed that places what is read so. */
+static uint64_t seed_for(const harness_layer *layer, bool aligned)
+{
+    harness_layer small = gradient_layer("ci=1 h=1 w=1 co=1 k=1 b=1", TCONV_BACKWARD_WEIGHTS);
+    small.desc.dtype = layer->desc.dtype;
+    for (uint64_t seed = 0;; seed++) {
+        harness_case test = make_sampled_case(&small, HARNESS_INTEGERS, seed);
+        const bool found = is_aligned(&test) == aligned;
+        harness_case_destroy(&test);
+        if (found)
+            return seed;
+    }
+}
+
+static struct way way_of(const harness_layer *layer)
+{
+    return (struct way){"cuda_outer", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, layer->desc.math, "cuda_outer"};
+}
+
 Test(gradients_cuda, bias_that_products_sum_is_exact)
+{
+    skip_without_cuda();
+    for (size_t n = 0; n < COUNT(layers); n++)
+        for (int aligned = 0; aligned < 2; aligned++) {
+            const harness_layer layer = layer_at(n);
+            const struct way way = way_of(&layer);
+            cr_assert(harness_has_integers(&layer), "%s", layers[n].problem);
+            harness_case test = make_sampled_case(&layer, HARNESS_INTEGERS, seed_for(&layer, aligned != 0));
+            cr_assert_eq(is_aligned(&test), aligned != 0);
+            cr_expect(check_way(&test, &way, 1, false), "%s", layers[n].problem);
+            harness_case_destroy(&test);
+        }
+}
+
+/* Sums the gradient of the bias alone, without src, on the device; returns it. */
+static harness_buffer run_alone(const harness_case *test, const struct way *way)
+{
+    const harness_case own = case_of_way(test, way);
+    const tconv_options options = way_options(way);
+    const tconv_dtype dtype = own.layer.desc.dtype;
+    harness_buffer made = harness_buffer_create(own.bias_view.extent, harness_element_size(dtype), 0);
+    tconv_plan *plan;
+    tconv_issue issue;
+    size_t workspace_bytes;
+    cr_assert_not_null(made.memory);
+    if (harness_case_adds_to(&own, HARNESS_BIAS))
+        memcpy(made.data, own.bias.data, (size_t)own.bias_view.extent * harness_element_size(dtype));
+    cr_assert_eq(tconv_plan_create(&own.layer.desc, &options, &plan, &issue), TCONV_SUCCESS, "%s", issue.message);
+    cr_assert_eq(tconv_plan_workspace_size(plan, &workspace_bytes), TCONV_SUCCESS);
+    unsigned char *dst = harness_device_allocate(own.dst.bytes), *bias = harness_device_allocate(made.bytes),
+                  *workspace = harness_device_allocate(workspace_bytes);
+    cr_assert(dst != NULL && bias != NULL && workspace != NULL, "no device memory");
+    cr_assert(harness_device_copy(dst, own.dst.memory, own.dst.bytes, NULL) &&
+              harness_device_copy(bias, made.memory, made.bytes, NULL));
+    const tconv_tensor its_dst = {dst + own.dst.offset, dtype, TCONV_LOCATION_CUDA},
+                       its_bias = {bias + made.offset, dtype, TCONV_LOCATION_CUDA};
+    cr_assert_eq(tconv_plan_execute(plan, NULL, NULL, &its_bias, &its_dst, workspace, workspace_bytes, NULL),
+                 TCONV_SUCCESS);
+    cr_assert(harness_device_copy(made.memory, bias, made.bytes, NULL) && harness_stream_synchronize(NULL));
+    harness_device_release(dst);
+    harness_device_release(bias);
+    harness_device_release(workspace);
+    tconv_plan_destroy(plan);
+    return made;
+}
+
+static void expect_same_bias(const harness_case *test, const harness_buffer *one, const harness_buffer *other,
+                             const char *what)
+{
+    const size_t bytes = (size_t)test->bias_view.extent * harness_element_size(test->layer.desc.dtype);
+    cr_expect_arr_eq(one->data, other->data, bytes, "%s", what);
+}
+
+Test(gradients_cuda, bias_has_the_same_bits_at_any_address_and_alone)
 {
     skip_without_cuda();
     for (size_t n = 0; n < COUNT(layers); n++) {
         const harness_layer layer = layer_at(n);
-        const struct way way = {"cuda_outer", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, layer.desc.math, "cuda_outer"};
-        cr_assert(harness_has_integers(&layer), "%s", layers[n].problem);
-        harness_case test = make_sampled_case(&layer, HARNESS_INTEGERS, n);
-        cr_expect(check_way(&test, &way, 1, n % 2 != 0), "%s", layers[n].problem);
+        const struct way way = way_of(&layer);
+        const size_t size = harness_element_size(layer.desc.dtype);
+        harness_case test;
+        harness_output first, moved;
+        tconv_issue issue;
+        cr_assert_eq(harness_case_create_unanswered(&test, &layer, HARNESS_REALS, seed_for(&layer, true), &issue),
+                     TCONV_SUCCESS, "%s", issue.message);
+        cr_assert(is_aligned(&test) && run_way(&test, &way, 1, false, &first), "%s", layers[n].problem);
+        harness_buffer alone = run_alone(&test, &way);
+        harness_buffer dst = harness_buffer_create(test.dst_view.extent, size, 1);
+        cr_assert_not_null(dst.memory);
+        memcpy(dst.data, test.dst.data, (size_t)test.dst_view.extent * size);
+        harness_buffer_release(&test.dst);
+        test.dst = dst;
+        cr_assert(run_way(&test, &way, 1, false, &moved), "%s", layers[n].problem);
+        harness_buffer moved_alone = run_alone(&test, &way);
+        expect_same_bias(&test, &first.bias, &alone, layers[n].problem);
+        expect_same_bias(&test, &first.bias, &moved.bias, layers[n].problem);
+        expect_same_bias(&test, &first.bias, &moved_alone, layers[n].problem);
+        harness_buffer_release(&alone);
+        harness_buffer_release(&moved_alone);
+        harness_output_release(&first);
+        harness_output_release(&moved);
         harness_case_destroy(&test);
     }
 }

@@ -7,7 +7,8 @@
  * an implicit GEMM of input channels by pairs of a tap and an output channel, whose terms are pixels (kernel.cuh). A block has
  * a tile of it and a part of the pixels, and writes its sums to a slice of the workspace; a second kernel adds the slices in
  * order (sums.cu). On Hopper a block whose part is all pixels may write the weights itself. The gradient of the
- * bias has kernels of its own (bias.cu), or the blocks sum it of the outputs that they read (slot_bias.cuh).
+ * bias has kernels of its own (bias.cu), or the blocks sum it of the outputs that they read (slot_bias.cuh); of such a plan
+ * it has these bits always (slot_pass.cu).
  *
  * Numeric order, by layer and number of multiprocessors alone: pixels of a part by steps of MMAs, in f32, up to
  * FLUSH_TERMS; in 3xTF32 STRICT_STEPS of them, which join a compensated sum; parts in double, one rounding.
@@ -18,6 +19,7 @@
 #include "../model/planned.h"
 #include "../runtime/launch.h"
 #include "plan.h"
+#include "slot_pass.h"
 #include "space_to_depth.h"
 
 #include <cstdio>
@@ -76,6 +78,17 @@ int64_t launches(const planned_layer *made)
 int64_t bytes_of(const tconv_layer *layer, const planned_layer *made)
 {
     return (int64_t)(bias_parts_at(made) + bias_parts_bytes(layer, made->bias_parts * launches(made)));
+}
+
+void *bias_parts_in(const planned_layer *made, const tconv_arguments *arguments)
+{
+    return (char *)arguments->scratch + bias_parts_at(made);
+}
+
+/* Whether there are parts of the bias for the products to sum. */
+bool has_bias_parts(const planned_layer *made)
+{
+    return made->bias_parts > 0 && made->parameters.k_tiles > 0;
 }
 
 /* Plans the layer by space-to-depth, or as it is; false where there is no plan. */
@@ -166,7 +179,7 @@ tconv_status launch_copied(const tconv_layer *layer, const planned_layer *made, 
     return status;
 }
 
-/* Computes the gradient of the weights of one of the layers that a part is, and says in *of whether parts of the bias were
+/* Computes the gradient of the weights of one of the layers that a part is, and says in *of which parts of the bias were
  * written. */
 tconv_status execute_part(const tconv_layer *layer, const planned_layer *made, const tconv_arguments *arguments,
                           slices *of, tconv_issue *issue)
@@ -178,24 +191,42 @@ tconv_status execute_part(const tconv_layer *layer, const planned_layer *made, c
         p.weights.at = arguments->weights;
     if ((uintptr_t)arguments->weights % (WEIGHT_VECTOR * layer->problem.element_size) != 0)
         p.weights.vectors = false;
-    of->bias = (char *)arguments->scratch + bias_parts_at(made);
+    of->bias = bias_parts_in(made, arguments);
     if (arguments->bias != NULL && made->bias_parts > 0)
         p.bias_parts = (double2 *)of->bias;
     if (p.k_tiles > 0)
         status = made->copies.images > 0
                      ? launch_copied(layer, made, &p, arguments, issue)
                      : launch_products(layer, made, &p, arguments->src, arguments->dst, arguments->stream, issue);
-    if (p.k_tiles > 0 && p.bias_parts != NULL)
+    if (arguments->bias != NULL && has_bias_parts(made)) {
         of->bias_parts = made->bias_parts * launches(made);
+        if (p.bias_parts == NULL && status == TCONV_SUCCESS)
+            status = sum_slots(layer, made, arguments->dst, bias_parts_in(made, arguments), arguments->stream, issue);
+    }
     if (status != TCONV_SUCCESS || (p.k_tiles > 0 && made->writes_weights))
         return status;
     const slices sums = {p.tiles, p.k_tiles > 0 ? p.splits : 0, false};
     return add_slices(layer, &sums, arguments->scratch, arguments->weights, arguments->stream, issue);
 }
 
+/* Computes the gradient of the bias alone. */
+tconv_status execute_bias(const tconv_layer *layer, const planned_layer *made, const tconv_arguments *arguments,
+                          tconv_issue *issue)
+{
+    void *const parts = bias_parts_in(made, arguments);
+    return on_device(layer->target.device, issue, [&] {
+        const tconv_status status = sum_slots(layer, made, arguments->dst, parts, arguments->stream, issue);
+        return status == TCONV_SUCCESS ? add_bias_parts(layer, parts, made->bias_parts * launches(made),
+                                                        arguments->bias, arguments->stream, issue)
+                                       : status;
+    });
+}
+
 tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arguments *arguments, tconv_issue *issue)
 {
     const parts *made = (const parts *)from;
+    if (arguments->weights == NULL && arguments->bias != NULL && has_bias_parts(&made->at[0].made))
+        return execute_bias(layer, &made->at[0].made, arguments, issue);
     const auto sum_weights = [&](slices *of) {
         const int64_t size = (int64_t)layer->problem.element_size;
         tconv_status status = TCONV_SUCCESS;

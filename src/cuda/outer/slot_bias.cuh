@@ -4,7 +4,7 @@
  * whose tiles differ in input channels have the same slots: they take turns.
  *
  * Numeric order: outputs by two, four or eight in f32, these sums in f32 with what is lost of them, those of a block in double.
- * What blocks have summed are parts, which bias.cu adds.
+ * What blocks have summed are parts, which bias.cu adds. Where the products do not sum it, slot_pass.cu does, in this order.
  */
 #ifndef TCONV_CUDA_OUTER_SLOT_BIAS_CUH
 #define TCONV_CUDA_OUTER_SLOT_BIAS_CUH
@@ -158,6 +158,21 @@ template <class Element> struct line_sums {
         return {threads, by.thread / threads, by.thread % threads};
     }
 
+    __device__ __forceinline__ void add_vector(const element_vector<Element, access_length<Element>> &loaded)
+    {
+        constexpr int LENGTH = access_length<Element>;
+        float few[LENGTH];
+#pragma unroll
+        for (int i = 0; i < LENGTH; i++)
+            few[i] = static_cast<float>(loaded.at[i]);
+#pragma unroll
+        for (int half = LENGTH / 2; half > 0; half /= 2)
+#pragma unroll
+            for (int i = 0; i < half; i++)
+                few[i] += few[i + half];
+        sum.add(few[0]);
+    }
+
     __device__ __forceinline__ void add(const parameters &p, const block_tile &block, crew by, uint32_t slots)
     {
         const auto [threads, channel, first] = share_of(p, by);
@@ -172,19 +187,8 @@ template <class Element> struct line_sums {
 #pragma unroll 1
             for (int row = 0; row < rows; row++, line += p.row_pitch)
 #pragma unroll 2
-                for (int j = first; j < vectors; j += threads) {
-                    const auto loaded = load_outputs<Element, LENGTH>(line + j * ACCESS_BYTES);
-                    float few[LENGTH];
-#pragma unroll
-                    for (int i = 0; i < LENGTH; i++)
-                        few[i] = static_cast<float>(loaded.at[i]);
-#pragma unroll
-                    for (int half = LENGTH / 2; half > 0; half /= 2)
-#pragma unroll
-                        for (int i = 0; i < half; i++)
-                            few[i] += few[i + half];
-                    sum.add(few[0]);
-                }
+                for (int j = first; j < vectors; j += threads)
+                    add_vector(load_outputs<Element, LENGTH>(line + j * ACCESS_BYTES));
         }
     }
 
