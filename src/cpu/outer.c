@@ -362,7 +362,7 @@ static void list_taps(const tconv_cpu_outer_job *job, tconv_cpu_outer_tap *to)
         column += phase.column_taps.count > 0;
         row += phase.row_taps.count > 0 && phase.column == layer->columns.phases + layer->columns.count - 1;
     }
-    for (int64_t i = 0; plan->transposes && i < plan->taps; i++)
+    for (int64_t i = 0; plan->taps_inside && i < plan->taps; i++)
         taps[taps[i].weight].at_place = (int32_t)i;
 }
 

@@ -3,6 +3,7 @@
 
 #include "../core/checked.h"
 #include "outer_task.h"
+#include "outer_view.h"
 
 /* Percent of the first-level cache for a panel of the src strip, which is read in order, so that the second level may hold
  * some of it: two cores of a Zen 4 took 2 to 4 % less than with 75 (docs/log/2026-11-26-cpu-gradients.md). */
@@ -78,12 +79,13 @@ static int64_t pixels_of(const tconv_cpu_outer_plan *plan)
     return plan->images * plan->tile_rows * plan->tile_columns;
 }
 
-/* Returns output channels of a block, at most so many: in NHWC whole vectors of them, if there are any, because each pixel
- * is loaded by vectors. */
+/* Returns output channels of a block, at most so many: whole vectors of them, if there are any, where each pixel is loaded
+ * by vectors. */
 static int64_t whole_outputs(const tconv_cpu_outer_plan *plan, const tconv_problem *problem, int64_t most)
 {
     const int64_t count = tconv_cpu_even_part(problem->group_out, most);
-    return problem->layout == TCONV_NHWC && count > plan->lanes ? count / plan->lanes * plan->lanes : count;
+    return tconv_cpu_are_channels_inside(&problem->dst) && count > plan->lanes ? count / plan->lanes * plan->lanes
+                                                                               : count;
 }
 
 /* Chooses the largest block whose strips and sums fit: half of the room for each strip is the least to load for a
@@ -312,10 +314,11 @@ static const char *make_plan(tconv_cpu_outer_plan *plan, const tconv_layer *laye
     plan->has_dead_taps = plan->rows.taps < problem->h.kernel || plan->columns.taps < problem->w.kernel;
     if (plan->taps == 0)
         return "no tap reaches an output";
-    plan->transposes = problem->dtype == TCONV_F32 && !problem->desc.accumulate && !plan->has_dead_taps &&
-                       (problem->w.kernel == 1 || problem->weight.w == 1) &&
-                       (problem->h.kernel == 1 || problem->weight.h == problem->w.kernel) &&
-                       (problem->group_out == 1 || problem->weight.out == plan->taps);
+    plan->taps_inside = !plan->has_dead_taps && (problem->w.kernel == 1 || problem->weight.w == 1) &&
+                        (problem->h.kernel == 1 || problem->weight.h == problem->w.kernel) &&
+                        (problem->group_out == 1 || problem->weight.out == plan->taps);
+    plan->transposes =
+        problem->dtype == TCONV_F32 && !problem->desc.accumulate && (plan->taps_inside || problem->weight.out == 1);
     plan->planes = are_columns_fuller(plan, problem) && set_planes(plan, layer, room);
     if (plan->planes)
         return finish_plan(plan, layer);

@@ -31,10 +31,12 @@ typedef struct tconv_cpu_outer_plan {
     int64_t taps;       /* live, of both axes */
     bool has_dead_taps; /* some taps reach no output */
     bool narrow;        /* sums are those of the one tile, in float: nothing is added to them */
-    bool transposes;    /* weights are stored by vectors of taps and output channels */
-    bool keeps_rest;    /* sums keep what rounding loses */
-    bool planes;        /* the vector runs along columns (outer_planes.c) */
-    bool depthwise;     /* a block is groups side by side (outer_depthwise.c): [row][column][lane] in both strips */
+    bool transposes;    /* weights are stored by vectors of taps or output channels */
+    bool
+        taps_inside; /* with that, taps of an output channel follow one another in memory; else output channels of a tap */
+    bool keeps_rest; /* sums keep what rounding loses */
+    bool planes;     /* the vector runs along columns (outer_planes.c) */
+    bool depthwise;  /* a block is groups side by side (outer_depthwise.c): [row][column][lane] in both strips */
     int64_t images, tile_rows, tile_columns, image_tiles, row_tiles, column_tiles, tiles;
     int64_t pitch, image_pitch, plane, channel_pitch; /* of the dst strip, in elements: from row to row and so on */
     int64_t block_in, block_out, in_blocks, out_blocks, blocks; /* blocks: of all groups */

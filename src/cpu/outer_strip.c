@@ -3,6 +3,7 @@
 
 #include "../core/checked.h"
 #include "outer_task.h"
+#include "outer_view.h"
 
 /* ----------------------------------------------------------------------------------------------------------- src */
 
@@ -10,7 +11,7 @@ void tconv_cpu_load_outer_row(const tconv_cpu_outer_task *task, const tconv_cpu_
 {
     const tconv_cpu_outer_plan *plan = task->job->plan;
     const tconv_problem *problem = &task->job->layer->problem;
-    if (problem->layout == TCONV_NHWC) {
+    if (tconv_cpu_are_channels_inside(row->strides)) {
         const tconv_cpu_pixel_load load = {.src = row->from,
                                            .strip = to,
                                            .rows = row->columns,
@@ -106,7 +107,7 @@ static void load_planes(const tconv_cpu_outer_task *task, int64_t image, const t
         .channels = task->outs,
         .row_count = rows,
         .rows = task->padded};
-    if (problem->layout == TCONV_NHWC)
+    if (tconv_cpu_are_channels_inside(&problem->dst))
         plan->kernels->dtype[problem->dtype].load_pixels(&load);
     else
         plan->kernels->dtype[problem->dtype].load_planes(&load);
@@ -156,7 +157,7 @@ void tconv_cpu_load_outer_dst(const tconv_cpu_outer_task *task)
 {
     const tconv_cpu_outer_job *job = task->job;
     const tconv_problem *problem = &job->layer->problem;
-    const bool split = problem->layout == TCONV_NCHW && problem->w.stride > 1;
+    const bool split = !tconv_cpu_are_channels_inside(&problem->dst) && problem->w.stride > 1;
     for (int64_t image = 0; image < task->images; image++) {
         if (split) {
             split_planes(task, image);

@@ -12,12 +12,13 @@
  * FLUSH_TERMS; in 3xTF32 STRICT_STEPS of them, which join a compensated sum; parts in double, one rounding.
  */
 #include "../../core/checked.h"
+#include "../../core/space_to_depth.h"
 #include "../../core/status.h"
 #include "../implementations.h"
 #include "../model/planned.h"
 #include "../runtime/launch.h"
 #include "plan.h"
-#include "space_to_depth.h"
+#include "vectors.h"
 
 #include <cstdio>
 
@@ -29,12 +30,12 @@ namespace
 
 /* A plan: of the layer as it is, or of those that space-to-depth makes of it. */
 struct part {
-    tconv_cuda_depth_layer of;
+    tconv_depth_layer of;
     planned_layer made;
 };
 struct parts {
     int count;
-    part at[TCONV_CUDA_MOST_DEPTH_LAYERS];
+    part at[TCONV_MOST_DEPTH_LAYERS];
 };
 
 /* Bytes of the slices in the workspace, behind which copies lie. */
@@ -60,7 +61,7 @@ tconv_layer layer_of(const tconv_layer *layer, const tconv_problem *problem)
 }
 
 /* Whether space-to-depth makes one layer, whose weights lie beside each other, row by row of taps: sums.cu goes by that. */
-bool is_whole(const tconv_cuda_depth_layer *of, int count)
+bool is_whole(const tconv_depth_layer *of, int count)
 {
     const tconv_problem *problem = &of->problem;
     return count == 1 && of->count == 1 &&
@@ -68,12 +69,22 @@ bool is_whole(const tconv_cuda_depth_layer *of, int count)
             problem->weight.h == problem->w.kernel * problem->weight.w);
 }
 
+/* Whether space-to-depth takes an axis: of one input, with too many taps, or where channels are vectors only then. */
+bool is_worth(const tconv_problem *before, const tconv_problem *after, bool columns)
+{
+    const tconv_axis *axis = columns ? &before->w : &before->h;
+    return axis->in == 1 || axis->kernel > MAX_TAPS ||
+           (!tconv_cuda_has_vectors(before, &before->dst, before->group_out) &&
+            tconv_cuda_has_vectors(after, &after->dst, after->group_out) &&
+            tconv_cuda_has_vectors(after, &after->src, after->group_in));
+}
+
 /* Plans the layer by space-to-depth, or as it is; false where there is no plan. */
 bool choose_parts(const tconv_layer *layer, parts *made)
 {
-    tconv_cuda_depth_layer of[TCONV_CUDA_MOST_DEPTH_LAYERS];
+    tconv_depth_layer of[TCONV_MOST_DEPTH_LAYERS];
     bool planned = true;
-    made->count = tconv_cuda_space_to_depth(&layer->problem, MAX_TAPS, of);
+    made->count = tconv_space_to_depth(&layer->problem, MAX_TAPS, is_worth, of);
     if (made->count > 0 && !is_whole(of, made->count))
         made->count = 0;
     for (int i = 0; i < made->count; i++) {
@@ -196,7 +207,7 @@ void describe(const tconv_layer *layer, const void *from, char *text, size_t cap
 {
     static const char *const readings[READINGS] = {"elements", "lines", "channels", "src_channels", "boxes"};
     const parts *plans = (const parts *)from;
-    const tconv_cuda_depth_layer *of = &plans->at[0].of;
+    const tconv_depth_layer *of = &plans->at[0].of;
     const planned_layer *made = &plans->at[0].made;
     const parameters *p = &made->parameters;
     const long long layers = of->count + plans->count - 1;
