@@ -83,23 +83,31 @@ Test(gradients, taps_become_channels)
         }
 }
 
-/* cpu_outer in every dtype that it takes, with weights in each layout. */
+/* On the CPU both gradients, in every dtype, with weights in each layout. */
 Test(gradients, taps_that_become_channels_are_exact)
 {
     static const tconv_dtype dtypes[] = {TCONV_F32, TCONV_F64, TCONV_F16, TCONV_BF16};
-    static const struct way way = {"cpu_outer", TCONV_BACKEND_CPU, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT,
-                                   "cpu_outer"};
+    static const struct {
+        tconv_op op;
+        struct way way;
+    } ways[] = {
+        {TCONV_BACKWARD_WEIGHTS,
+         {"cpu_outer", TCONV_BACKEND_CPU, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT, "cpu_outer"}},
+        {TCONV_BACKWARD_DATA,
+         {"cpu_correlation", TCONV_BACKEND_CPU, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT, "cpu_correlation"}},
+    };
+    enum { FORMS = 2 * 3 * 4 };
     for (size_t n = 0; n < COUNT(named); n++)
-        for (int form = 0; form < 2 * 3 * 4; form++) {
-            harness_layer layer = gradient_layer(named[n].problem, TCONV_BACKWARD_WEIGHTS);
+        for (int form = 0; form < FORMS * 2; form++) {
+            harness_layer layer = gradient_layer(named[n].problem, ways[form / FORMS].op);
             layer.desc.layout = (tconv_layout)(form % 2);
             layer.desc.weight_layout = (tconv_weight_layout)(form / 2 % 3);
-            layer.desc.dtype = dtypes[form / 6];
+            layer.desc.dtype = dtypes[form % FORMS / 6];
             layer.desc.accumulate = n % 3 == 2;
             if (!harness_has_integers(&layer))
                 continue;
             harness_case test = make_sampled_case(&layer, HARNESS_INTEGERS, n);
-            cr_expect(check_way(&test, &way, 2, false), "%s, form %d", named[n].problem, form);
+            cr_expect(check_way(&test, &ways[form / FORMS].way, 2, false), "%s, form %d", named[n].problem, form);
             harness_case_destroy(&test);
         }
 }

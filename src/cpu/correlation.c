@@ -175,7 +175,7 @@ static tconv_status plan_layer(const tconv_layer *layer, void *made, tconv_plann
 {
     correlation *seen = made;
     tconv_cpu_correlation_plan *to = &seen->plan;
-    tconv_cpu_view_images(&seen->view, layer);
+    tconv_cpu_outer_view_init(&seen->view, layer);
     int64_t packed = 0;
     tconv_status status = tconv_cpu_correlation_plan_init(to, &seen->view.layer, false, issue);
     if (status != TCONV_SUCCESS)

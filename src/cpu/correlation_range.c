@@ -72,7 +72,7 @@ bool tconv_cpu_are_in_range(const tconv_layer *layer, const tconv_cpu_correlatio
     const tconv_cpu_pair_range nothing = TCONV_CPU_NO_PAIR_RANGE;
     const struct axis channels = {problem->out_channels, problem->dst.c}, rows = {problem->h.out, problem->dst.h},
                       columns = {problem->w.out, problem->dst.w};
-    const bool planes = problem->layout == TCONV_NCHW;
+    const bool planes = !tconv_cpu_are_channels_inside(&problem->dst);
     struct search search = {.kernels = plan->pairs,
                             .dst = dst,
                             .weights = weights,

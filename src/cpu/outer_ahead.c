@@ -1,7 +1,6 @@
 /* Prefetches what a tile of cpu_outer reads while the one before it is multiplied, when memory has nothing else to do. */
 #include "../core/checked.h"
 #include "outer_task.h"
-#include "outer_view.h"
 
 /* Finds what a tile reads along an axis of dst; returns how much. */
 static int64_t find_outputs(const tconv_axis *axis, int64_t begin, int64_t inputs, int64_t *first)

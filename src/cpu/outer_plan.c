@@ -3,7 +3,6 @@
 
 #include "../core/checked.h"
 #include "outer_task.h"
-#include "outer_view.h"
 
 /* Percent of the first-level cache for a panel of the src strip, which is read in order, so that the second level may hold
  * some of it: two cores of a Zen 4 took 2 to 4 % less than with 75 (docs/log/2026-11-26-cpu-gradients.md). */

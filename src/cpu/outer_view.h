@@ -10,12 +10,6 @@ typedef struct tconv_cpu_outer_view {
     tconv_phase row, column; /* the only ones of an axis that is not the caller's */
 } tconv_cpu_outer_view;
 
-/* Whether channels of a pixel are neighbours, as in NHWC; else columns are. */
-static inline bool tconv_cpu_are_channels_inside(const tconv_strides *of)
-{
-    return of->c == 1;
-}
-
 /* Views images of one input pixel, each of whose outputs has a tap, as the pixels of one row, whose output channels are all
  * outputs of an image: a matrix product, of 1 x 1 kernels. Returns whether the layer is such a one. */
 bool tconv_cpu_view_images(tconv_cpu_outer_view *view, const tconv_layer *layer);
