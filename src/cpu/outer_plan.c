@@ -316,8 +316,7 @@ static const char *make_plan(tconv_cpu_outer_plan *plan, const tconv_layer *laye
     plan->taps_inside = !plan->has_dead_taps && (problem->w.kernel == 1 || problem->weight.w == 1) &&
                         (problem->h.kernel == 1 || problem->weight.h == problem->w.kernel) &&
                         (problem->group_out == 1 || problem->weight.out == plan->taps);
-    plan->transposes =
-        problem->dtype == TCONV_F32 && !problem->desc.accumulate && (plan->taps_inside || problem->weight.out == 1);
+    plan->transposes = !plan->real && !problem->desc.accumulate && (plan->taps_inside || problem->weight.out == 1);
     plan->planes = are_columns_fuller(plan, problem) && set_planes(plan, layer, room);
     if (plan->planes)
         return finish_plan(plan, layer);
