@@ -15,6 +15,7 @@
 
 #include "blocking.h"
 #include "kernels.h"
+#include "pair_kernels.h"
 #include "pixels_kernels.h"
 
 /* One axis: its phases that have live taps, those taps, and the outputs of a plane beyond the inputs of a tile. */
@@ -25,7 +26,10 @@ typedef struct tconv_cpu_outer_axis {
 typedef struct tconv_cpu_outer_plan {
     const tconv_cpu_pixel_kernels *pixels;
     const tconv_cpu_kernels *kernels;
-    int real;                        /* index to pixels->real */
+    const tconv_cpu_pair_kernels
+        *pairs;      /* terms are words of two columns, and the dst strip is of bf16; NULL: they are not */
+    int64_t segment; /* most terms of one */
+    int real;        /* index to pixels->real */
     int64_t real_size, lanes, width; /* width: of a whole panel */
     tconv_cpu_outer_axis rows, columns;
     int64_t taps;       /* live, of both axes */
@@ -51,7 +55,17 @@ typedef struct tconv_cpu_outer_plan {
     int threads;
 } tconv_cpu_outer_plan;
 
-/* Plans a layer; returns why the algorithm does not take it, else NULL. */
-const char *tconv_cpu_outer_plan_init(tconv_cpu_outer_plan *plan, const tconv_layer *layer);
+/* Terms of a row of so many columns. */
+static inline int64_t tconv_cpu_outer_terms(const tconv_cpu_outer_plan *plan, int64_t columns)
+{
+    return plan->pairs != NULL ? (columns + 1) / 2 : columns;
+}
+
+/* Whether the layer of a plan can be summed by pairs too. */
+bool tconv_cpu_has_outer_pairs(const tconv_cpu_outer_plan *plan, const tconv_layer *layer);
+
+/* Plans a layer, by pairs if asked for: only where tconv_cpu_has_outer_pairs. Returns why the algorithm does not take it,
+ * else NULL. */
+const char *tconv_cpu_outer_plan_init(tconv_cpu_outer_plan *plan, const tconv_layer *layer, bool pairs);
 
 #endif

@@ -54,7 +54,9 @@ void tconv_cpu_load_outer_src(const tconv_cpu_outer_task *task)
         for (int64_t image = 0; image < task->images; image++)
             for (int64_t row = 0; row < task->rows; row++) {
                 load_src_row(task, image, row, task->in + channel, count, width, to);
-                to += task->columns * width * plan->real_size;
+                if (plan->pairs != NULL)
+                    plan->pairs->join_rows(to, task->columns, width); /* pixels are rows */
+                to += tconv_cpu_outer_terms(plan, task->columns) * width * plan->real_size;
             }
     }
 }
@@ -166,4 +168,6 @@ void tconv_cpu_load_outer_dst(const tconv_cpu_outer_task *task)
             for (int64_t column = 0; column < job->plan->columns.phases; column++)
                 load_planes(task, image, &job->rows[row], &job->columns[column]);
     }
+    if (job->plan->pairs != NULL)
+        job->plan->pairs->pack(task->dst, task->outs * job->plan->channel_pitch);
 }
