@@ -61,16 +61,17 @@ ALWAYS_INLINE NAME(vector) NAME(round_lanes)(const double *sums, const bool half
 ALWAYS_INLINE void NAME(transpose_sums)(const tconv_cpu_round *round, int64_t r0, int64_t c0, NAME(vector) block[LANES],
                                         const bool narrow, const bool to_odd)
 {
-    const int64_t rows = round->rows - r0 < LANES ? round->rows - r0 : LANES;
-    for (int64_t r = 0; r < rows; r++) {
+    for (int64_t r = 0; r < LANES; r++) {
+        if (r0 + r >= round->rows) {
+            block[r] = (NAME(vector)){0};
+            continue;
+        }
         const int64_t at = round->row[r0 + r] * round->pitch + c0;
         if (narrow)
             block[r] = *(const NAME(vector) *)((const REAL *)round->sums + at);
         else
             block[r] = NAME(round_lanes)((const double *)round->sums + at, round->columns - c0 <= LANES / 2, to_odd);
     }
-    for (int64_t r = rows; r < LANES; r++)
-        block[r] = (NAME(vector)){0};
     NAME(transpose)(block);
 }
 
