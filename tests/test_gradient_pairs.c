@@ -1,7 +1,7 @@
 /*
- * The gradient of src of bf16 by pairs of output channels (AVX512_BF16), which takes what is subnormal for zero: where
- * numbers or products are so small, or so large that sums may not be finite, it has the bits of AVX-512, which multiplies
- * in f32. These are tests of the suite gradients.
+ * The gradients of bf16 by pairs (AVX512_BF16), that of src of output channels and that of weights of columns, which takes
+ * what is subnormal for zero: where numbers or products are so small, or so large that sums may not be finite, they have
+ * the bits of AVX-512, which multiplies in f32. These are tests of the suite gradients.
  */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -10,6 +10,8 @@
 
 #include "../src/cpu/correlation_task.h"
 #include "../src/cpu/cpu_backend.h"
+#include "../src/cpu/outer_plan.h"
+#include "../src/cpu/pair_range.h"
 #include "harness.h"
 #include "support/bare_layer.h"
 #include "support/cases.h"
@@ -31,56 +33,74 @@ static const struct problem problems[] = {
     {"n=3 ci=16 h=9 w=11 co=12 k=3 s=2 p=1", TCONV_NHWC},     {"n=2 ci=40 h=7 w=13 co=20 k=3 s=4 g=2", TCONV_NHWC},
 };
 
-/* Of each problem the gradient of dst, of which some elements are of another magnitude, and weights. */
+/* Of each problem the gradient of dst, of which some elements are of another magnitude, and what it is multiplied by:
+ * weights, or src. */
 struct factors {
-    double dst, some, weights;
+    double dst, some, others;
+};
+
+/* The gradient of src, or of weights. */
+struct gradient {
+    tconv_op op;
+    harness_role others, result;
+    const tconv_implementation *implementation;
+};
+
+static const struct gradient gradients[] = {
+    {TCONV_BACKWARD_DATA, HARNESS_WEIGHTS, HARNESS_SRC, &tconv_cpu_correlation},
+    {TCONV_BACKWARD_WEIGHTS, HARNESS_SRC, HARNESS_WEIGHTS, &tconv_cpu_outer},
+};
+
+/* A gradient of a problem, and its factors. */
+struct given {
+    const struct gradient *gradient;
+    const struct problem *problem;
+    const struct factors *factors;
 };
 
 /* Returns the case, its tensors scaled; no scale rounds, but to numbers that are subnormal. */
-static harness_case scaled_case(const harness_layer *layer, const struct factors *factors)
+static harness_case scaled_case(const struct given *given)
 {
     enum { EVERY = 97 };
-    harness_case test = make_case(layer, HARNESS_REALS, 3);
+    const harness_role others = given->gradient->others;
+    harness_layer layer = gradient_layer(given->problem->text, given->gradient->op);
+    layer.desc.dtype = TCONV_BF16;
+    layer.desc.layout = given->problem->layout;
+    harness_case test = make_case(&layer, HARNESS_REALS, 3);
     for (int64_t i = 0; i < test.views[HARNESS_DST].extent; i++)
         harness_element_set(TCONV_BF16, test.dst.data, i,
                             harness_element_get(TCONV_BF16, test.dst.data, i) *
-                                (i % EVERY == EVERY / 2 ? factors->some : factors->dst));
-    for (int64_t i = 0; i < test.views[HARNESS_WEIGHTS].extent; i++)
-        harness_element_set(TCONV_BF16, test.weights.data, i,
-                            harness_element_get(TCONV_BF16, test.weights.data, i) * factors->weights);
+                                (i % EVERY == EVERY / 2 ? given->factors->some : given->factors->dst));
+    for (int64_t i = 0; i < test.views[others].extent; i++)
+        harness_element_set(TCONV_BF16, test.tensors[others].data, i,
+                            harness_element_get(TCONV_BF16, test.tensors[others].data, i) * given->factors->others);
     return test;
 }
 
-/* Returns the layer of a problem. */
-static harness_layer layer_of(const struct problem *problem)
-{
-    harness_layer layer = gradient_layer(problem->text, TCONV_BACKWARD_DATA);
-    layer.desc.dtype = TCONV_BF16;
-    layer.desc.layout = problem->layout;
-    return layer;
-}
-
-/* Runs the case at an instruction set; returns the gradient of src. */
-static harness_buffer run_at(const struct problem *problem, const harness_case *test, tconv_cpu_isa isa)
+/* Runs the case at an instruction set; returns the gradient. */
+static harness_buffer run_at(const struct given *given, const harness_case *test, tconv_cpu_isa isa)
 {
     const struct bare_target machine = {.isa = isa, .threads = 2};
-    harness_buffer src = harness_buffer_create(test->views[HARNESS_SRC].extent, sizeof(uint16_t), 0);
+    harness_buffer result = harness_buffer_create(test->views[given->gradient->result].extent, sizeof(uint16_t), 0);
+    struct bare_tensors tensors = {.src = result.data, .weights = test->weights.data, .dst = test->dst.data};
     tconv_layer bare;
-    bare_layer_make(&bare, problem->text, TCONV_BF16, problem->layout, &machine);
-    bare_layer_run(&bare, &tconv_cpu_correlation,
-                   &(struct bare_tensors){.src = src.data, .weights = test->weights.data, .dst = test->dst.data});
+    if (given->gradient->result == HARNESS_WEIGHTS) {
+        tensors.src = test->src.data;
+        tensors.weights = result.data;
+    }
+    bare_layer_make(&bare, given->problem->text, TCONV_BF16, given->problem->layout, &machine);
+    bare_layer_run(&bare, given->gradient->implementation, &tensors);
     bare_layer_release(&bare);
-    return src;
+    return result;
 }
 
 /* Whether AVX512_BF16 has the bits of AVX-512. */
-static bool is_same(const struct problem *problem, const struct factors *factors)
+static bool is_same(const struct given *given)
 {
-    const harness_layer layer = layer_of(problem);
-    harness_case test = scaled_case(&layer, factors);
-    harness_buffer floats = run_at(problem, &test, TCONV_CPU_ISA_AVX512);
-    harness_buffer pairs = run_at(problem, &test, TCONV_CPU_ISA_AVX512_BF16);
-    const size_t bytes = (size_t)test.views[HARNESS_SRC].extent * sizeof(uint16_t);
+    harness_case test = scaled_case(given);
+    harness_buffer floats = run_at(given, &test, TCONV_CPU_ISA_AVX512);
+    harness_buffer pairs = run_at(given, &test, TCONV_CPU_ISA_AVX512_BF16);
+    const size_t bytes = (size_t)test.views[given->gradient->result].extent * sizeof(uint16_t);
     const bool same = memcmp(floats.data, pairs.data, bytes) == 0;
     harness_buffer_release(&floats);
     harness_buffer_release(&pairs);
@@ -88,24 +108,37 @@ static bool is_same(const struct problem *problem, const struct factors *factors
     return same;
 }
 
+/* Whether the implementation has a plan by pairs. */
+static bool has_pairs(const struct given *given, const tconv_layer *layer)
+{
+    tconv_cpu_correlation_plan data;
+    tconv_cpu_outer_plan weights;
+    tconv_issue issue;
+    if (given->gradient->op == TCONV_BACKWARD_DATA)
+        return tconv_cpu_correlation_plan_init(&data, layer, false, &issue) == TCONV_SUCCESS &&
+               tconv_cpu_has_correlation_pairs(&data, layer) &&
+               tconv_cpu_correlation_plan_init(&data, layer, true, &issue) == TCONV_SUCCESS;
+    return tconv_cpu_outer_plan_init(&weights, layer, false) == NULL && tconv_cpu_has_outer_pairs(&weights, layer) &&
+           tconv_cpu_outer_plan_init(&weights, layer, true) == NULL;
+}
+
 /* Whether the case is summed by pairs. */
-static bool is_by_pairs(const struct problem *problem, const struct factors *factors)
+static bool is_by_pairs(const struct given *given)
 {
     const struct bare_target machine = {.isa = TCONV_CPU_ISA_AVX512_BF16, .threads = 3};
-    const harness_layer layer = layer_of(problem);
-    tconv_cpu_pair_range weights = TCONV_CPU_NO_PAIR_RANGE;
-    tconv_cpu_correlation_plan plan;
+    tconv_cpu_pair_range others = TCONV_CPU_NO_PAIR_RANGE, of_dst;
     tconv_layer bare;
-    tconv_issue issue;
-    harness_case test = scaled_case(&layer, factors);
-    bare_layer_make(&bare, problem->text, TCONV_BF16, problem->layout, &machine);
-    cr_assert_eq(tconv_cpu_correlation_plan_init(&plan, &bare, false, &issue), TCONV_SUCCESS);
-    cr_assert(tconv_cpu_has_correlation_pairs(&plan, &bare));
-    cr_assert_eq(tconv_cpu_correlation_plan_init(&plan, &bare, true, &issue), TCONV_SUCCESS);
+    harness_case test = scaled_case(given);
+    bare_layer_make(&bare, given->problem->text, TCONV_BF16, given->problem->layout, &machine);
+    cr_assert(has_pairs(given, &bare), "%s, op %d", given->problem->text, (int)given->gradient->op);
+    const tconv_problem *problem = &bare.problem;
+    const tconv_cpu_pair_tensor dst = {test.dst.data,         &problem->dst,  problem->batch,
+                                       problem->out_channels, problem->h.out, problem->w.out};
     char *scratch = aligned_alloc(TCONV_ALIGNMENT, (size_t)tconv_cpu_shared_bytes());
     cr_assert_not_null(scratch);
-    plan.pairs->find_range(&weights, test.weights.data, test.views[HARNESS_WEIGHTS].extent);
-    const bool by_pairs = tconv_cpu_are_in_range(&bare, &plan, test.dst.data, &weights, scratch);
+    tconv_cpu_find_pair_kernels(TCONV_CPU_ISA_AVX512_BF16)
+        ->find_range(&others, test.tensors[given->gradient->others].data, test.views[given->gradient->others].extent);
+    const bool by_pairs = tconv_cpu_find_pair_range(&bare.target, 3, &dst, &others, &of_dst, scratch);
     free(scratch);
     bare_layer_release(&bare);
     harness_case_destroy(&test);
@@ -122,12 +155,16 @@ Test(gradients, pairs_multiply_what_they_can)
     };
     if (!tconv_cpu_has_isa(TCONV_CPU_ISA_AVX512_BF16))
         cr_skip_test("skipped: this needs AVX512_BF16");
-    for (size_t p = 0; p < COUNT(problems); p++) {
-        for (size_t f = 0; f < COUNT(inside); f++)
-            cr_expect(is_by_pairs(&problems[p], &inside[f]), "%s, factors %zu", problems[p].text, f);
+    for (size_t i = 0; i < COUNT(problems) * COUNT(gradients); i++) {
+        struct given given = {.gradient = &gradients[i % COUNT(gradients)], .problem = &problems[i / COUNT(gradients)]};
+        for (size_t f = 0; f < COUNT(inside); f++) {
+            given.factors = &inside[f];
+            cr_expect(is_by_pairs(&given), "%s, op %d, factors %zu", given.problem->text, (int)given.gradient->op, f);
+        }
         for (size_t f = 0; f < COUNT(outside); f++) {
-            cr_expect(!is_by_pairs(&problems[p], &outside[f]), "%s, factors %zu", problems[p].text, f);
-            cr_expect(is_same(&problems[p], &outside[f]), "%s, factors %zu", problems[p].text, f);
+            given.factors = &outside[f];
+            cr_expect(!is_by_pairs(&given), "%s, op %d, factors %zu", given.problem->text, (int)given.gradient->op, f);
+            cr_expect(is_same(&given), "%s, op %d, factors %zu", given.problem->text, (int)given.gradient->op, f);
         }
     }
 }

@@ -1,7 +1,7 @@
 /*
- * cuda_outer takes some layers as ones with fewer taps and more channels (src/cuda/outer/space_to_depth.h), and copies channels that are
- * no vectors (src/cuda/outer/copies.h). Layers for which it does, exact on integers. These are tests of the suites gradients
- * and gradients_cuda.
+ * cuda_outer and cpu_outer take some layers as ones with fewer taps and more channels (src/core/space_to_depth.h), and
+ * cuda_outer copies channels that are no vectors (src/cuda/outer/copies.h). Layers for which they do, exact on integers.
+ * These are tests of the suites gradients and gradients_cuda.
  */
 #include <criterion/criterion.h>
 
@@ -25,6 +25,9 @@ static const struct {
     {"n=17 ci=264 h=1 w=1 co=48 k=7 b=1", "layers=1 channels=2352 ", "layers=1 channels=2352 "},
     {"n=1 ci=64 h=20 w=24 co=20 k=8 s=8", "by=", "layers=1 channels=160 "},
     {"n=4 ci=64 h=1 w=1 co=60 k=5x3 g=2", "layers=1 channels=900 ", "by="},
+    {"n=3 ci=21 h=1 w=33 co=1 k=1x480 s=1x48 p=0x48 b=1", "layers=1 channels=48 ", "layers=1 channels=48 "},
+    {"n=2 ci=17 h=25 w=1 co=6 k=300x1 s=30x1", "block_tile=", "layers=1 channels=180 "},
+    {"n=1 ci=18 h=1 w=70 co=1 k=1x700 s=1x700", "layers=1 channels=700 ", "layers=1 channels=700 "},
 };
 
 /* Channels that are no vectors: of src, of the gradient of dst, of both; of one byte's multiples alone, rows that are cut. */
@@ -79,6 +82,35 @@ Test(gradients, taps_become_channels)
             layer.desc.dtype = TCONV_BF16;
             const char *words = channels_last ? named[n].nhwc : named[n].nchw;
             cr_expect(is_planned(&layer.desc, words), "%s: not %s", named[n].problem, words);
+        }
+}
+
+/* On the CPU both gradients, in every dtype, with weights in each layout. */
+Test(gradients, taps_that_become_channels_are_exact)
+{
+    static const tconv_dtype dtypes[] = {TCONV_F32, TCONV_F64, TCONV_F16, TCONV_BF16};
+    static const struct {
+        tconv_op op;
+        struct way way;
+    } ways[] = {
+        {TCONV_BACKWARD_WEIGHTS,
+         {"cpu_outer", TCONV_BACKEND_CPU, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT, "cpu_outer"}},
+        {TCONV_BACKWARD_DATA,
+         {"cpu_correlation", TCONV_BACKEND_CPU, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT, "cpu_correlation"}},
+    };
+    enum { FORMS = 2 * 3 * 4 };
+    for (size_t n = 0; n < COUNT(named); n++)
+        for (int form = 0; form < FORMS * 2; form++) {
+            harness_layer layer = gradient_layer(named[n].problem, ways[form / FORMS].op);
+            layer.desc.layout = (tconv_layout)(form % 2);
+            layer.desc.weight_layout = (tconv_weight_layout)(form / 2 % 3);
+            layer.desc.dtype = dtypes[form % FORMS / 6];
+            layer.desc.accumulate = n % 3 == 2;
+            if (!harness_has_integers(&layer))
+                continue;
+            harness_case test = make_sampled_case(&layer, HARNESS_INTEGERS, n);
+            cr_expect(check_way(&test, &ways[form / FORMS].way, 2, false), "%s, form %d", named[n].problem, form);
+            harness_case_destroy(&test);
         }
 }
 

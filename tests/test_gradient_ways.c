@@ -236,6 +236,61 @@ Test(gradients_cuda, many_like_terms_of_data)
     check_like_terms(TCONV_BACKEND_CUDA, TCONV_BACKWARD_DATA, long_data);
 }
 
+/* ------------------------------------------------------------------------------------------------- one rounding */
+
+/* Factors of a 16-bit dtype whose product lies in the middle between two numbers of it, and what that becomes with
+ * anything more. */
+static const struct {
+    tconv_dtype dtype;
+    double factors[2], rounded;
+} middles[] = {
+    {TCONV_F16, {1 + 0x1p-5, 1 + 0x1p-6}, 1 + 0x1p-5 + 0x1p-6 + 0x1p-10},
+    {TCONV_BF16, {1 + 0x1p-4, 1 + 0x1p-4}, 1 + 0x1p-3 + 0x1p-7},
+};
+
+/* Fills each channel of a row with zeros but for its first and last pixels. */
+static void fill_ends(harness_case *test, harness_role role, double first, double last)
+{
+    const harness_view *view = &test->views[role];
+    const tconv_dtype dtype = test->layer.desc.dtype;
+    fill_with(view, dtype, test->tensors[role].data, 0);
+    for (int64_t c = 0; c < view->shape[1]; c++) {
+        harness_element_set(dtype, test->tensors[role].data, harness_view_index(view, 0, c, 0, 0), first);
+        harness_element_set(dtype, test->tensors[role].data, harness_view_index(view, 0, c, 0, view->shape[3] - 1),
+                            last);
+    }
+}
+
+/* A sum in double that a float takes for the middle between two numbers of 16 bits is not rounded to even. */
+Test(gradients, weights_of_16_bits_are_rounded_once)
+{
+    size_t taken = 0;
+    way_count = list_ways(TCONV_BACKEND_CPU, ways);
+    for (size_t i = 0; i < COUNT(middles); i++)
+        for (int form = 0; form < 4; form++) { /* layouts of weights, signs */
+            harness_layer layer = gradient_layer("ci=21 h=1 w=20000 co=18 k=1", TCONV_BACKWARD_WEIGHTS);
+            const double sign = form / 2 == 0 ? 1 : -1;
+            layer.desc.dtype = middles[i].dtype;
+            layer.desc.weight_layout = (tconv_weight_layout)(form % 2);
+            harness_case test = make_sampled_case(&layer, HARNESS_INTEGERS, i);
+            fill_ends(&test, HARNESS_SRC, middles[i].factors[0], 0x1p-14);
+            fill_ends(&test, HARNESS_DST, sign * middles[i].factors[1], sign * 0x1p-14);
+            for (size_t w = 0; w < way_count; w++) {
+                harness_output output;
+                if (!run_way(&test, &ways[w], 2, false, &output))
+                    continue;
+                taken++;
+                for (int64_t at = 0; at < test.views[HARNESS_WEIGHTS].extent; at++)
+                    cr_assert_eq(harness_element_get(layer.desc.dtype, output.tensors[HARNESS_WEIGHTS].data, at),
+                                 sign * middles[i].rounded, "%s: weight %" PRId64 ", dtype %d", ways[w].text, at,
+                                 (int)layer.desc.dtype);
+                harness_output_release(&output);
+            }
+            harness_case_destroy(&test);
+        }
+    cr_expect_geq(taken, 2 * COUNT(middles) * 4);
+}
+
 /* ------------------------------------------------------------------------------------------- kernels of their own */
 
 /* Layers whose gradient of src goes a way of its own on CUDA: weights in channels_last are read as they lie, in whole and

@@ -108,6 +108,8 @@ static const family families[] = {
     {"kernels longer than the input", "n=3 ci=20 h=1 w=19 co=2 k=1x100 s=1x33 p=0x17 b=1", 0, 0},
     {"long kernels: groups, dilation", "n=2 ci=48 h=4 w=5 co=6 k=5x50 s=3x40 d=2x3 p=4x10 g=3 b=1", 0, 0},
     {"long kernels: stride", "n=2 ci=17 h=3 w=9 co=3 k=5x40 s=3x# p=2x7 b=1", 31, 36},
+    {"long kernels: whole strides", "n=3 ci=21 h=1 w=33 co=1 k=1x480 s=1x48 p=0x48 b=1", 0, 0},
+    {"long kernels: whole strides, down", "n=2 ci=18 h=19 w=1 co=1 k=512x1 s=32x1 p=64x0", 0, 0},
     {"bilinear upsampling", "n=1 ci=21 h=5 w=6 co=21 k=16 s=8 p=4 g=21", 0, 0},
     {"a slice of images", "n=3 ci=4 h=5 w=6 co=3 k=3 p=1 b=1 ss=480x30x6x1 ds=360x30x6x1", 0, 0},
     {"few output channels: columns in several tiles", "ci=18 h=7 w=150 co=1 k=9 s=4 p=4 op=3", 0, 0},

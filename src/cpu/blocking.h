@@ -209,6 +209,12 @@ tconv_status tconv_cpu_copy_weights(const tconv_layer *layer, const void *made, 
 /* The levels of a cascade of so many sums (tconv_cpu_microtile): the binary digits of the last sum's number. */
 int64_t tconv_cpu_cascade_levels(int64_t sums);
 
+/* Whether channels of a pixel are neighbours, as in NHWC; else columns of a row are. */
+static inline bool tconv_cpu_are_channels_inside(const tconv_strides *of)
+{
+    return of->c == 1;
+}
+
 /* Gives the bytes of count elements, rounded up to TCONV_ALIGNMENT; false where that overflows. */
 bool tconv_cpu_align_size(int64_t count, int64_t size, int64_t *bytes);
 

@@ -29,6 +29,7 @@
 #include "correlation_task.h"
 #include "cpu_backend.h"
 #include "outer_view.h"
+#include "pair_range.h"
 
 /* Sets the part of the layer that a task is. */
 static void place_task(tconv_cpu_correlation_task *task, int64_t index)
@@ -145,8 +146,13 @@ static bool by_pairs(const correlation *planned, const tconv_arguments *argument
     if (planned->pairs.threads == 0 || header->has_nonfinite)
         return false;
     const tconv_cpu_correlation_pair_header *pairs = (const void *)(packed + planned->plan.packed_bytes);
-    return tconv_cpu_are_in_range(&planned->view.layer, &planned->pairs, arguments->dst, &pairs->range,
-                                  arguments->scratch);
+    const tconv_layer *layer = &planned->view.layer;
+    const tconv_problem *problem = &layer->problem;
+    const tconv_cpu_pair_tensor dst = {arguments->dst,        &problem->dst,  problem->batch,
+                                       problem->out_channels, problem->h.out, problem->w.out};
+    tconv_cpu_pair_range range;
+    return tconv_cpu_find_pair_range(&layer->target, planned->pairs.threads, &dst, &pairs->range, &range,
+                                     arguments->scratch);
 }
 
 static tconv_status execute(const tconv_layer *layer, const void *made, const tconv_arguments *arguments,

@@ -33,7 +33,7 @@ void tconv_cpu_look_ahead_correlation(tconv_cpu_correlation_task *task, const tc
     const int64_t size = (int64_t)problem->element_size, word = tconv_cpu_correlation_word(plan);
     tconv_cpu_correlation_ahead *ahead = &task->ahead;
     ahead->count = ahead->all = ahead->next = 0;
-    if (following == NULL || problem->layout == TCONV_NHWC)
+    if (following == NULL || tconv_cpu_are_channels_inside(&problem->dst))
         return;
     const int64_t from = following->column * columns->stride - problem->w.pad, first = tconv_max(0, from);
     const int64_t to = from + (following->columns - 1) * columns->stride + columns->span;

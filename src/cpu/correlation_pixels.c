@@ -13,7 +13,7 @@ void tconv_cpu_list_pixels(tconv_cpu_correlation_task *task)
             for (int64_t column = 0; column < task->columns; column++, index++) {
                 task->to[index] = n * src->n + row * src->h + column * src->w;
                 task->at[index] = (int32_t)((row * plan->row_pitch + n * plan->pitch + column * plan->column_step) *
-                                            plan->place_pitch);
+                                            plan->place_pitch * tconv_cpu_correlation_word(plan));
             }
 }
 

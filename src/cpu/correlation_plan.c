@@ -403,7 +403,8 @@ static void plan_vectors(tconv_cpu_correlation_plan *plan, const tconv_layer *la
     plan->group_in = plan->padded_in = problem->group_in;
     plan->group_out = tconv_ceil_div(problem->group_out, tconv_cpu_correlation_word(plan));
     const int64_t row_taps = plan->columns.phases == plan->columns.stride ? plan->columns.taps : 1;
-    plan->pixels = problem->layout == TCONV_NHWC && (depthwise || problem->group_out * row_taps >= MIN_TERMS) &&
+    plan->pixels = tconv_cpu_are_channels_inside(&problem->dst) && tconv_cpu_are_channels_inside(&problem->src) &&
+                   (depthwise || problem->group_out * row_taps >= MIN_TERMS) &&
                    (double)channels * 100 >= (double)vectors * (double)plan->lanes * MIN_CHANNELS_PERCENT;
     if (plan->pixels) {
         plan->depthwise = depthwise;
@@ -422,7 +423,7 @@ static void plan_vectors(tconv_cpu_correlation_plan *plan, const tconv_layer *la
 static bool plan_stream(const tconv_cpu_correlation_plan *plan, const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
-    return plan->kernels->streams && problem->layout == TCONV_NCHW &&
+    return plan->kernels->streams && !tconv_cpu_are_channels_inside(&problem->src) &&
            tconv_cpu_leaves_caches(layer, tconv_max(problem->src_extent, problem->dst_extent), plan->threads);
 }
 
@@ -466,7 +467,8 @@ bool tconv_cpu_has_correlation_pairs(const tconv_cpu_correlation_plan *plan, con
 {
     const tconv_problem *problem = &layer->problem;
     return problem->dtype == TCONV_BF16 && problem->group_out > 1 &&
-           (plan->pixels ? !plan->depthwise && problem->group_out % 2 == 0 : problem->layout == TCONV_NCHW) &&
+           (plan->pixels ? !plan->depthwise && problem->group_out % 2 == 0
+                         : !tconv_cpu_are_channels_inside(&problem->dst)) &&
            tconv_cpu_find_pair_kernels(layer->target.cpu_isa) != NULL;
 }
 

@@ -31,11 +31,12 @@ static void store_block(const tconv_cpu_correlation_task *task, int64_t group, c
     const int64_t pitch = flat ? plan->pitch : tconv_ceil_div(task->columns, plan->lanes) * plan->lanes;
     const int64_t row_pitch = flat ? plan->row_pitch : task->images * pitch;
     /* Rows that follow one another, among the sums and in memory, are one. */
-    const bool joined = problem->layout == TCONV_NCHW && task->columns == problem->w.in && row_pitch == task->columns;
+    const bool planes = !tconv_cpu_are_channels_inside(&problem->src);
+    const bool joined = planes && task->columns == problem->w.in && row_pitch == task->columns;
     const int64_t rows = joined ? 1 : task->rows, columns = joined ? task->rows * task->columns : task->columns;
     const bool streamed = plan->stream && columns * (int64_t)problem->element_size >= TCONV_CPU_STREAM_BYTES;
-    tconv_cpu_store_function *store = problem->layout == TCONV_NHWC ? kernels->dtype[problem->dtype].store_pixels
-                                                                    : kernels->dtype[problem->dtype].store_interleaved;
+    tconv_cpu_store_function *store =
+        planes ? kernels->dtype[problem->dtype].store_interleaved : kernels->dtype[problem->dtype].store_pixels;
     for (int64_t row = 0; row < rows; row++)
         for (int64_t n = 0; n < task->images; n++) {
             const int64_t to = (task->image + n) * problem->src.n + channel * problem->src.c +

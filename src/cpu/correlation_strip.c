@@ -214,7 +214,7 @@ static void load_planes(const tconv_cpu_correlation_task *task, int64_t channel,
                  .channels = channels},
         .split = job->plan->pairs != NULL ? kernels->split_pairs : kernels->dtype[problem->dtype].load_split,
         .run_count = list_runs(task)};
-    if (problem->layout == TCONV_NHWC)
+    if (tconv_cpu_are_channels_inside(&problem->dst))
         loader.function = kernels->dtype[problem->dtype].load_pixels;
     else if (job->layer->columns.stride == 1 && job->plan->pairs != NULL)
         loader.function = kernels->load_pairs;

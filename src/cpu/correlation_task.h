@@ -45,11 +45,6 @@ typedef struct tconv_cpu_correlation_pair_header {
     tconv_cpu_pair_range range;
 } tconv_cpu_correlation_pair_header;
 
-/* Tells whether pairs have all products of a gradient of dst with weights of a range. It is the same for all tasks, so that
- * results do not depend on how many there are. */
-bool tconv_cpu_are_in_range(const tconv_layer *layer, const tconv_cpu_correlation_plan *plan, const void *dst,
-                            const tconv_cpu_pair_range *weights, char *scratch);
-
 /* Input channels of a group that the task writes: [first, first + count). */
 typedef struct tconv_cpu_correlation_channels {
     int64_t first, count;

@@ -22,6 +22,7 @@
 #include "cpu_backend.h"
 #include "outer_task.h"
 #include "outer_view.h"
+#include "pair_range.h"
 
 /* -------------------------------------------------------------------------------------------------------- products */
 
@@ -48,7 +49,7 @@ enum { MOST_LANES = 16 };
 
 /* A panel of the src strip. */
 struct panel {
-    int64_t channel, width, pixels; /* pixels: of the tile */
+    int64_t channel, width, terms; /* terms: of the tile */
     const void *src;
 };
 
@@ -58,18 +59,20 @@ static void multiply_panel(tconv_cpu_outer_task *task, const struct panel *panel
     const tconv_cpu_outer_plan *plan = task->job->plan;
     const int64_t vectors = panel->width / plan->lanes, all = task->outs * plan->taps;
     const int64_t parts = tconv_ceil_div(all, plan->pixels->real[plan->real].max_pixels[vectors]);
+    tconv_cpu_pixel_microkernel *const *kernels =
+        plan->pairs != NULL ? plan->pairs->pixels[vectors] : plan->pixels->real[plan->real].dense[vectors];
     tconv_cpu_pixel_microtile tile = {.strip = task->dst,
                                       .taps = task->terms,
                                       .tap_count = task->images * task->rows,
-                                      .channels = task->columns,
-                                      .segment = tconv_cpu_even_segment(panel->pixels, TCONV_CPU_SEGMENT),
+                                      .channels = tconv_cpu_outer_terms(plan, task->columns),
+                                      .segment = tconv_cpu_even_segment(panel->terms, plan->segment),
                                       .weights = panel->src,
                                       .levels = task->levels,
                                       .sums = task->tile};
     for (int64_t part = 0, row = 0, count; part < parts; part++, row += count) {
         count = (all - row) / (parts - part);
         tile.at = task->at + row;
-        plan->pixels->real[plan->real].dense[vectors][count](&tile);
+        kernels[count](&tile);
         tconv_cpu_add_outer_tile(task, row, count, panel->channel, panel->width);
         tconv_cpu_prefetch_outer(task);
     }
@@ -104,7 +107,7 @@ static void multiply_cut(tconv_cpu_outer_task *task, const struct panel *panel, 
                 .taps = &none,
                 .tap_count = 1,
                 .channels = columns,
-                .segment = tconv_cpu_even_segment(columns, TCONV_CPU_SEGMENT),
+                .segment = tconv_cpu_even_segment(columns, plan->segment),
                 .weights = tconv_cpu_real_at(plan->real_size, panel->src,
                                              (term * task->columns + first_column) * panel->width),
                 .levels = task->levels,
@@ -142,15 +145,17 @@ static void clear_panel(const tconv_cpu_outer_task *task, const struct panel *pa
 static void multiply_tile(tconv_cpu_outer_task *task)
 {
     const tconv_cpu_outer_plan *plan = task->job->plan;
-    struct panel panel = {.pixels = task->images * task->rows * task->columns, .src = task->src};
+    const int64_t rows = task->images * task->rows, word = plan->pairs != NULL ? 2 : 1;
+    struct panel panel = {.terms = rows * tconv_cpu_outer_terms(plan, task->columns), .src = task->src};
     for (int64_t image = 0; image < task->images; image++)
         for (int64_t row = 0; row < task->rows; row++)
             task->terms[image * task->rows + row] = (tconv_cpu_pixel_tap){
-                (int32_t)(image * plan->image_pitch + row * plan->pitch), (int32_t)(image * task->rows + row)};
+                (int32_t)((image * plan->image_pitch + row * plan->pitch) / word), (int32_t)(image * task->rows + row)};
     const bool begins = task->begins;
     for (; panel.channel < task->ins; panel.channel += panel.width) {
         panel.width = tconv_round_up(tconv_min(plan->width, task->ins - panel.channel), plan->lanes);
-        const bool finite = plan->pixels->real[plan->real].are_finite(panel.src, panel.pixels * panel.width);
+        const bool finite =
+            plan->pairs != NULL || plan->pixels->real[plan->real].are_finite(panel.src, panel.terms * panel.width);
         if (begins && !finite && !plan->narrow)
             clear_panel(task, &panel);
         task->begins = begins && finite;
@@ -160,7 +165,7 @@ static void multiply_tile(tconv_cpu_outer_task *task)
             for (int64_t out = 0; out < task->outs; out++)
                 for (int64_t tap = 0; tap < plan->taps; tap++)
                     (plan->narrow ? multiply_cut_narrow : multiply_cut)(task, &panel, out, tap);
-        panel.src = tconv_cpu_real_at(plan->real_size, panel.src, panel.pixels * panel.width);
+        panel.src = tconv_cpu_real_at(plan->real_size, panel.src, panel.terms * panel.width);
     }
 }
 
@@ -362,20 +367,37 @@ static void list_taps(const tconv_cpu_outer_job *job, tconv_cpu_outer_tap *to)
         column += phase.column_taps.count > 0;
         row += phase.row_taps.count > 0 && phase.column == layer->columns.phases + layer->columns.count - 1;
     }
-    for (int64_t i = 0; plan->transposes && i < plan->taps; i++)
+    for (int64_t i = 0; plan->taps_inside && i < plan->taps; i++)
         taps[taps[i].weight].at_place = (int32_t)i;
 }
 
 typedef struct outer {
-    tconv_cpu_outer_plan plan; /* of the view */
+    tconv_cpu_outer_plan plan;  /* of the view */
+    tconv_cpu_outer_plan pairs; /* by pairs, where these have all products; no threads: there is none */
     tconv_cpu_outer_view view;
 } outer;
+
+/* Whether all products are those of pairs. */
+static bool by_pairs(const outer *planned, const tconv_arguments *arguments)
+{
+    const tconv_target *target = &planned->view.layer.target;
+    const tconv_problem *problem = &planned->view.layer.problem;
+    const tconv_cpu_pair_tensor src = {arguments->src,       &problem->src, problem->batch,
+                                       problem->in_channels, problem->h.in, problem->w.in};
+    const tconv_cpu_pair_tensor dst = {arguments->dst,        &problem->dst,  problem->batch,
+                                       problem->out_channels, problem->h.out, problem->w.out};
+    tconv_cpu_pair_range of_src, of_dst = TCONV_CPU_NO_PAIR_RANGE;
+    const int threads = planned->pairs.threads;
+    return arguments->weights != NULL && threads > 0 &&
+           tconv_cpu_find_pair_range(target, threads, &src, &of_dst, &of_src, arguments->scratch) &&
+           tconv_cpu_find_pair_range(target, threads, &dst, &of_src, &of_dst, arguments->scratch);
+}
 
 static tconv_status execute(const tconv_layer *layer, const void *made, const tconv_arguments *arguments,
                             tconv_issue *issue)
 {
     const outer *planned = made;
-    const tconv_cpu_outer_plan *plan = &planned->plan;
+    const tconv_cpu_outer_plan *plan = by_pairs(planned, arguments) ? &planned->pairs : &planned->plan;
     const tconv_layer *seen = &planned->view.layer;
     char *const phases_at = arguments->scratch, *const taps_at = phases_at + plan->phases_bytes;
     char *const parts = taps_at + plan->taps_bytes, *const bias_parts = parts + plan->parts_bytes;
@@ -413,28 +435,37 @@ static tconv_status execute(const tconv_layer *layer, const void *made, const tc
 
 /* -------------------------------------------------------------------------------------------------- implementation */
 
+/* At most TCONV_CPU_MAX_THREADS threads of 2 MiB each, and the parts' 32 MiB: no sum overflows. */
+static int64_t scratch_bytes(const tconv_cpu_outer_plan *plan)
+{
+    return plan->phases_bytes + plan->taps_bytes + plan->parts_bytes + plan->bias_bytes + tconv_cpu_shared_bytes() +
+           plan->threads * plan->thread_bytes;
+}
+
 static tconv_status plan_layer(const tconv_layer *layer, void *made, tconv_planned *planned, tconv_issue *issue)
 {
     outer *to = made;
-    tconv_cpu_outer_plan *plan = &to->plan;
     tconv_cpu_outer_view_init(&to->view, layer);
-    const char *why = tconv_cpu_outer_plan_init(plan, &to->view.layer);
+    const char *why = tconv_cpu_outer_plan_init(&to->plan, &to->view.layer, false);
     if (why != NULL)
         return tconv_decline(issue, "%s", why);
-    /* At most TCONV_CPU_MAX_THREADS threads of 2 MiB each, and the parts' 32 MiB: no sum overflows. */
-    planned->sizes.scratch = (size_t)(plan->phases_bytes + plan->taps_bytes + plan->parts_bytes + plan->bias_bytes +
-                                      tconv_cpu_shared_bytes() + plan->threads * plan->thread_bytes);
+    if (tconv_cpu_has_outer_pairs(&to->plan, &to->view.layer) &&
+        tconv_cpu_outer_plan_init(&to->pairs, &to->view.layer, true) != NULL)
+        to->pairs.threads = 0;
+    planned->sizes.scratch = (size_t)tconv_max(scratch_bytes(&to->plan), scratch_bytes(&to->pairs));
     return TCONV_SUCCESS;
 }
 
 static void describe(const tconv_layer *layer, const void *made, char *text, size_t capacity)
 {
-    const tconv_cpu_outer_plan *plan = &((const outer *)made)->plan;
+    const outer *planned = made;
+    const bool pairs = planned->pairs.threads > 0;
+    const tconv_cpu_outer_plan *plan = pairs ? &planned->pairs : &planned->plan;
     (void)layer;
     snprintf(text, capacity,
-             "tile=%" PRId64 "x%" PRId64 "x%" PRId64 " block=%" PRId64 "x%" PRId64 " blocks=%" PRId64 " parts=%" PRId64
-             " threads=%d",
-             plan->images, plan->tile_rows, plan->tile_columns, plan->block_in, plan->block_out, plan->blocks,
+             "pairs=%d tile=%" PRId64 "x%" PRId64 "x%" PRId64 " block=%" PRId64 "x%" PRId64 " blocks=%" PRId64
+             " parts=%" PRId64 " threads=%d",
+             pairs, plan->images, plan->tile_rows, plan->tile_columns, plan->block_in, plan->block_out, plan->blocks,
              plan->parts, plan->threads);
 }
 

@@ -15,12 +15,12 @@ static int64_t find_outputs(const tconv_axis *axis, int64_t begin, int64_t input
  * listed. */
 enum { FORESEEN = 256 };
 
-/* Lists runs of an image's pixels: of rows in NCHW, of channels in NHWC. */
+/* Lists runs of an image's pixels: of rows, or of channels where these are inside. */
 static void list_runs(tconv_cpu_outer_ahead *ahead, int which, const tconv_problem *problem, const char *first,
                       const tconv_strides *strides, int64_t channels, int64_t rows, int64_t columns)
 {
     const int64_t size = (int64_t)problem->element_size;
-    const bool planes = problem->layout == TCONV_NCHW;
+    const bool planes = !tconv_cpu_are_channels_inside(strides);
     ahead->of[which].first = first;
     ahead->of[which].bytes = (planes ? columns : channels) * size;
     ahead->of[which].count[0] = planes ? rows : columns;

@@ -54,6 +54,8 @@ static tconv_cpu_outer_axis init_axis(const tconv_axis *axis, const tconv_phase_
 static void set_pitches(tconv_cpu_outer_plan *plan)
 {
     plan->pitch = plan->tile_columns + plan->columns.halo;
+    if (plan->pairs != NULL)
+        plan->pitch = tconv_round_up(plan->pitch, 2); /* rows begin with words */
     plan->image_pitch = plan->pitch * (plan->tile_rows + plan->rows.halo);
     plan->plane = plan->images * plan->image_pitch;
     plan->channel_pitch = plan->plane * plan->rows.phases * plan->columns.phases;
@@ -78,12 +80,13 @@ static int64_t pixels_of(const tconv_cpu_outer_plan *plan)
     return plan->images * plan->tile_rows * plan->tile_columns;
 }
 
-/* Returns output channels of a block, at most so many: in NHWC whole vectors of them, if there are any, because each pixel
- * is loaded by vectors. */
+/* Returns output channels of a block, at most so many: whole vectors of them, if there are any, where each pixel is loaded
+ * by vectors. */
 static int64_t whole_outputs(const tconv_cpu_outer_plan *plan, const tconv_problem *problem, int64_t most)
 {
     const int64_t count = tconv_cpu_even_part(problem->group_out, most);
-    return problem->layout == TCONV_NHWC && count > plan->lanes ? count / plan->lanes * plan->lanes : count;
+    return tconv_cpu_are_channels_inside(&problem->dst) && count > plan->lanes ? count / plan->lanes * plan->lanes
+                                                                               : count;
 }
 
 /* Chooses the largest block whose strips and sums fit: half of the room for each strip is the least to load for a
@@ -248,10 +251,11 @@ static const char *set_scratch(tconv_cpu_outer_plan *plan, const tconv_layer *la
     const tconv_problem *problem = &layer->problem;
     const int64_t size = plan->real_size, rows = plan->images * plan->tile_rows;
     const int64_t vectors = rows * tconv_ceil_div(plan->tile_columns, plan->lanes);
-    const int64_t pixels = plan->planes ? vectors : rows * plan->tile_columns; /* as terms of a sum */
+    const int64_t pixels = plan->planes ? vectors : rows * plan->tile_columns;
+    const int64_t sum_terms = plan->planes ? vectors : rows * tconv_cpu_outer_terms(plan, plan->tile_columns);
     const int64_t terms = plan->depthwise || plan->planes ? pixels : rows;
     const int64_t levels =
-        1 + tconv_cpu_cascade_levels(tconv_ceil_div(pixels, tconv_cpu_even_segment(pixels, TCONV_CPU_SEGMENT)));
+        1 + tconv_cpu_cascade_levels(tconv_ceil_div(sum_terms, tconv_cpu_even_segment(sum_terms, plan->segment)));
     const int64_t sums = TCONV_CPU_MAX_PIXELS * plan->width;
     if (!tconv_cpu_align_size(plan->rows.phases + plan->columns.phases, (int64_t)sizeof(tconv_cpu_outer_phase),
                               &plan->phases_bytes) ||
@@ -292,7 +296,7 @@ static const char *finish_plan(tconv_cpu_outer_plan *plan, const tconv_layer *la
     return set_parts(plan, layer) ? set_scratch(plan, layer) : "its sizes overflow";
 }
 
-static const char *make_plan(tconv_cpu_outer_plan *plan, const tconv_layer *layer)
+static const char *make_plan(tconv_cpu_outer_plan *plan, const tconv_layer *layer, bool pairs)
 {
     const tconv_problem *problem = &layer->problem;
     const int64_t room = tconv_cpu_cache_share(layer, STRIPS_PERCENT);
@@ -302,6 +306,7 @@ static const char *make_plan(tconv_cpu_outer_plan *plan, const tconv_layer *laye
     plan->keeps_rest = plan->real != 0;
     plan->real_size = plan->real ? (int64_t)sizeof(double) : (int64_t)sizeof(float);
     plan->lanes = plan->pixels->real[plan->real].lanes;
+    plan->segment = TCONV_CPU_SEGMENT;
     plan->rows = init_axis(&problem->h, &layer->rows);
     plan->columns = init_axis(&problem->w, &layer->columns);
     if (plan->rows.taps > MAX_TAPS || plan->columns.taps > MAX_TAPS ||
@@ -312,10 +317,10 @@ static const char *make_plan(tconv_cpu_outer_plan *plan, const tconv_layer *laye
     plan->has_dead_taps = plan->rows.taps < problem->h.kernel || plan->columns.taps < problem->w.kernel;
     if (plan->taps == 0)
         return "no tap reaches an output";
-    plan->transposes = problem->dtype == TCONV_F32 && !problem->desc.accumulate && !plan->has_dead_taps &&
-                       (problem->w.kernel == 1 || problem->weight.w == 1) &&
-                       (problem->h.kernel == 1 || problem->weight.h == problem->w.kernel) &&
-                       (problem->group_out == 1 || problem->weight.out == plan->taps);
+    plan->taps_inside = !plan->has_dead_taps && (problem->w.kernel == 1 || problem->weight.w == 1) &&
+                        (problem->h.kernel == 1 || problem->weight.h == problem->w.kernel) &&
+                        (problem->group_out == 1 || problem->weight.out == plan->taps);
+    plan->transposes = !plan->real && !problem->desc.accumulate && (plan->taps_inside || problem->weight.out == 1);
     plan->planes = are_columns_fuller(plan, problem) && set_planes(plan, layer, room);
     if (plan->planes)
         return finish_plan(plan, layer);
@@ -323,6 +328,11 @@ static const char *make_plan(tconv_cpu_outer_plan *plan, const tconv_layer *laye
     plan->depthwise = problem->group_in == 1 && problem->group_out == 1 && problem->groups > 1;
     if (plan->depthwise)
         return set_depthwise(plan, layer, room) ? finish_plan(plan, layer) : "no strip of outputs fits the cache";
+    if (pairs) {
+        plan->pairs = tconv_cpu_find_pair_kernels(layer->target.cpu_isa);
+        plan->segment = TCONV_CPU_SEGMENT / 2;
+        plan->columns.halo++; /* the second number of a word */
+    }
     int64_t pixels =
         tconv_max(1, (int64_t)layer->target.l1_bytes / 100 * PANEL_PERCENT / (plan->width * plan->real_size));
     for (set_tile(plan, layer, pixels); pixels > 1 && !fits(plan, room); set_tile(plan, layer, pixels))
@@ -333,11 +343,17 @@ static const char *make_plan(tconv_cpu_outer_plan *plan, const tconv_layer *laye
     return finish_plan(plan, layer);
 }
 
-const char *tconv_cpu_outer_plan_init(tconv_cpu_outer_plan *plan, const tconv_layer *layer)
+bool tconv_cpu_has_outer_pairs(const tconv_cpu_outer_plan *plan, const tconv_layer *layer)
+{
+    return layer->problem.dtype == TCONV_BF16 && !plan->planes && !plan->depthwise && layer->problem.w.in > 1 &&
+           tconv_cpu_find_pair_kernels(layer->target.cpu_isa) != NULL;
+}
+
+const char *tconv_cpu_outer_plan_init(tconv_cpu_outer_plan *plan, const tconv_layer *layer, bool pairs)
 {
     fenv_t caller;
     const bool rounds = tconv_cpu_round_to_nearest(&caller);
-    const char *refusal = make_plan(plan, layer);
+    const char *refusal = make_plan(plan, layer, pairs);
     if (rounds)
         fesetenv(&caller);
     return refusal;

@@ -15,6 +15,7 @@
 
 #include "blocking.h"
 #include "kernels.h"
+#include "pair_kernels.h"
 #include "pixels_kernels.h"
 
 /* One axis: its phases that have live taps, those taps, and the outputs of a plane beyond the inputs of a tile. */
@@ -25,16 +26,21 @@ typedef struct tconv_cpu_outer_axis {
 typedef struct tconv_cpu_outer_plan {
     const tconv_cpu_pixel_kernels *pixels;
     const tconv_cpu_kernels *kernels;
-    int real;                        /* index to pixels->real */
+    const tconv_cpu_pair_kernels
+        *pairs;      /* terms are words of two columns, and the dst strip is of bf16; NULL: they are not */
+    int64_t segment; /* most terms of one */
+    int real;        /* index to pixels->real */
     int64_t real_size, lanes, width; /* width: of a whole panel */
     tconv_cpu_outer_axis rows, columns;
     int64_t taps;       /* live, of both axes */
     bool has_dead_taps; /* some taps reach no output */
     bool narrow;        /* sums are those of the one tile, in float: nothing is added to them */
-    bool transposes;    /* weights are stored by vectors of taps and output channels */
-    bool keeps_rest;    /* sums keep what rounding loses */
-    bool planes;        /* the vector runs along columns (outer_planes.c) */
-    bool depthwise;     /* a block is groups side by side (outer_depthwise.c): [row][column][lane] in both strips */
+    bool transposes;    /* weights are stored by vectors of taps or output channels */
+    bool
+        taps_inside; /* with that, taps of an output channel follow one another in memory; else output channels of a tap */
+    bool keeps_rest; /* sums keep what rounding loses */
+    bool planes;     /* the vector runs along columns (outer_planes.c) */
+    bool depthwise;  /* a block is groups side by side (outer_depthwise.c): [row][column][lane] in both strips */
     int64_t images, tile_rows, tile_columns, image_tiles, row_tiles, column_tiles, tiles;
     int64_t pitch, image_pitch, plane, channel_pitch; /* of the dst strip, in elements: from row to row and so on */
     int64_t block_in, block_out, in_blocks, out_blocks, blocks; /* blocks: of all groups */
@@ -49,7 +55,17 @@ typedef struct tconv_cpu_outer_plan {
     int threads;
 } tconv_cpu_outer_plan;
 
-/* Plans a layer; returns why the algorithm does not take it, else NULL. */
-const char *tconv_cpu_outer_plan_init(tconv_cpu_outer_plan *plan, const tconv_layer *layer);
+/* Terms of a row of so many columns. */
+static inline int64_t tconv_cpu_outer_terms(const tconv_cpu_outer_plan *plan, int64_t columns)
+{
+    return plan->pairs != NULL ? (columns + 1) / 2 : columns;
+}
+
+/* Whether the layer of a plan can be summed by pairs too. */
+bool tconv_cpu_has_outer_pairs(const tconv_cpu_outer_plan *plan, const tconv_layer *layer);
+
+/* Plans a layer, by pairs if asked for: only where tconv_cpu_has_outer_pairs. Returns why the algorithm does not take it,
+ * else NULL. */
+const char *tconv_cpu_outer_plan_init(tconv_cpu_outer_plan *plan, const tconv_layer *layer, bool pairs);
 
 #endif

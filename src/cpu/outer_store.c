@@ -55,29 +55,41 @@ static void store_row(const tconv_cpu_outer_job *job, const tconv_cpu_outer_bloc
 /* Rows that are stored at a time: 2 KiB of an input channel's weights, so that few pages are written in turn. */
 enum { ROUNDED = 512 };
 
-/* Stores sums of f32 weights that lie [input channel][output channel][tap]: those of an input channel follow one another
+/* Stores sums of weights of which taps or output channels are neighbours: those of an input channel follow one another
  * in memory, where each input channel's begin far apart. */
 static void store_transposed(const tconv_cpu_outer_job *job, const tconv_cpu_outer_block *block, const double *sums,
                              int64_t first, int64_t count)
 {
     const tconv_cpu_outer_plan *plan = job->plan;
-    const tconv_weight_strides *strides = &job->layer->problem.weight;
-    const int64_t in = block->group * job->layer->problem.group_in + block->in + first;
-    float *to = (float *)(void *)job->weights + in * strides->in + block->out * strides->out;
+    const tconv_problem *problem = &job->layer->problem;
+    const tconv_weight_strides *strides = &problem->weight;
+    const int64_t in = block->group * problem->group_in + block->in + first;
+    const int64_t first_at = in * strides->in + block->out * strides->out;
     const int64_t rows = block->outs * plan->taps;
-    for (int64_t begin = 0; begin < rows; begin += ROUNDED) {
+    for (int64_t begin = 0, some; begin < rows; begin += some) {
         int32_t row[ROUNDED];
-        const int64_t some = tconv_min(ROUNDED, rows - begin);
-        for (int64_t i = 0; i < some; i++)
-            row[i] = (int32_t)((begin + i) / plan->taps * plan->taps) + job->taps[(begin + i) % plan->taps].at_place;
-        plan->pixels->real[0].round(&(tconv_cpu_round){.sums = plan->narrow ? (const void *)sums : sums + first,
-                                                       .narrow = plan->narrow,
-                                                       .row = row,
-                                                       .rows = some,
-                                                       .columns = count,
-                                                       .pitch = plan->block_in,
-                                                       .to = to + begin,
-                                                       .to_pitch = strides->in});
+        int64_t at = begin;
+        some = tconv_min(ROUNDED, rows - begin);
+        if (plan->taps_inside) {
+            for (int64_t i = 0; i < some; i++)
+                row[i] =
+                    (int32_t)((begin + i) / plan->taps * plan->taps) + job->taps[(begin + i) % plan->taps].at_place;
+        } else {
+            const int64_t tap = begin / block->outs, out = begin % block->outs;
+            at = job->taps[tap].weight + out;
+            some = tconv_min(some, block->outs - out);
+            for (int64_t i = 0; i < some; i++)
+                row[i] = (int32_t)((out + i) * plan->taps + tap);
+        }
+        plan->pixels->dtype[problem->dtype].round(
+            &(tconv_cpu_round){.sums = plan->narrow ? (const void *)sums : sums + first,
+                               .narrow = plan->narrow,
+                               .row = row,
+                               .rows = some,
+                               .columns = count,
+                               .pitch = plan->block_in,
+                               .to = job->weights + (first_at + at) * (int64_t)problem->element_size,
+                               .to_pitch = strides->in});
     }
 }
 

@@ -10,7 +10,7 @@ void tconv_cpu_load_outer_row(const tconv_cpu_outer_task *task, const tconv_cpu_
 {
     const tconv_cpu_outer_plan *plan = task->job->plan;
     const tconv_problem *problem = &task->job->layer->problem;
-    if (problem->layout == TCONV_NHWC) {
+    if (tconv_cpu_are_channels_inside(row->strides)) {
         const tconv_cpu_pixel_load load = {.src = row->from,
                                            .strip = to,
                                            .rows = row->columns,
@@ -54,7 +54,9 @@ void tconv_cpu_load_outer_src(const tconv_cpu_outer_task *task)
         for (int64_t image = 0; image < task->images; image++)
             for (int64_t row = 0; row < task->rows; row++) {
                 load_src_row(task, image, row, task->in + channel, count, width, to);
-                to += task->columns * width * plan->real_size;
+                if (plan->pairs != NULL)
+                    plan->pairs->join_rows(to, task->columns, width); /* pixels are rows */
+                to += tconv_cpu_outer_terms(plan, task->columns) * width * plan->real_size;
             }
     }
 }
@@ -106,7 +108,7 @@ static void load_planes(const tconv_cpu_outer_task *task, int64_t image, const t
         .channels = task->outs,
         .row_count = rows,
         .rows = task->padded};
-    if (problem->layout == TCONV_NHWC)
+    if (tconv_cpu_are_channels_inside(&problem->dst))
         plan->kernels->dtype[problem->dtype].load_pixels(&load);
     else
         plan->kernels->dtype[problem->dtype].load_planes(&load);
@@ -156,7 +158,7 @@ void tconv_cpu_load_outer_dst(const tconv_cpu_outer_task *task)
 {
     const tconv_cpu_outer_job *job = task->job;
     const tconv_problem *problem = &job->layer->problem;
-    const bool split = problem->layout == TCONV_NCHW && problem->w.stride > 1;
+    const bool split = !tconv_cpu_are_channels_inside(&problem->dst) && problem->w.stride > 1;
     for (int64_t image = 0; image < task->images; image++) {
         if (split) {
             split_planes(task, image);
@@ -166,4 +168,6 @@ void tconv_cpu_load_outer_dst(const tconv_cpu_outer_task *task)
             for (int64_t column = 0; column < job->plan->columns.phases; column++)
                 load_planes(task, image, &job->rows[row], &job->columns[column]);
     }
+    if (job->plan->pairs != NULL)
+        job->plan->pairs->pack(task->dst, task->outs * job->plan->channel_pitch);
 }

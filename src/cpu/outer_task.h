@@ -17,7 +17,7 @@ typedef struct tconv_cpu_outer_tap {
     int64_t row_shift, column_shift; /* beyond its phases' base */
     int64_t weight;                  /* its place among the weights of an input and an output channel */
     int32_t at;                      /* where it begins in the dst strip, for the tile's first input */
-    int32_t at_place;                /* the tap whose place is this one's index, where the plan transposes */
+    int32_t at_place;                /* the tap whose place is this one's index, where taps are inside */
 } tconv_cpu_outer_tap;
 
 /* One call of execute, as all tasks see it. */

@@ -22,7 +22,12 @@ typedef struct tconv_cpu_pair_range {
 typedef struct tconv_cpu_pair_kernels {
     /* strip and weights are words, for the kernels' float */
     tconv_cpu_microkernel *microkernels[TCONV_CPU_MAX_CHANNELS + 1][TCONV_CPU_MAX_VECTORS + 1];
+    /* the same, but that `at` counts numbers, so that a pixel's words may begin with any */
     tconv_cpu_pixel_microkernel *pixels[TCONV_CPU_MAX_PIXEL_VECTORS + 1][TCONV_CPU_MAX_PIXELS + 1];
+    /* Of cpu_outer, in the place of floats that are numbers of bf16: makes words of rows 2 i and 2 i + 1, of `width` floats,
+     * whole vectors, the last one with zeros where rows are odd; or numbers of all. */
+    void (*join_rows)(void *floats, int64_t rows, int64_t width);
+    void (*pack)(void *floats, int64_t count);
     /* Extends a range to some numbers. */
     void (*find_range)(tconv_cpu_pair_range *range, const uint16_t *numbers, int64_t count);
 } tconv_cpu_pair_kernels;

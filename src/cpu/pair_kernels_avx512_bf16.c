@@ -28,8 +28,13 @@ ALWAYS_INLINE __m512 keep_words(__m512 words)
 
 #include "microkernel.inc.h"
 
+/* A word of the strip, which begins with any number of it. */
+typedef float loose_word __attribute__((aligned(2), may_alias));
+
 #define WITHOUT_DEPTHWISE
-#define STREAM(to, values) _mm512_stream_ps((to), (__m512)(values))
+#define STRIP_REAL          loose_word
+#define STRIP_AT(strip, at) ((const loose_word *)(const void *)((const uint16_t *)(strip) + (at)))
+#define STREAM(to, values)  _mm512_stream_ps((to), (__m512)(values))
 #include "pixels_microkernel.inc.h"
 
 /* Zeros less one are the greatest of all. */
@@ -54,11 +59,36 @@ static void find_range(tconv_cpu_pair_range *range, const uint16_t *numbers, int
     }
 }
 
+static void join_rows(void *floats, int64_t rows, int64_t width)
+{
+    const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
+    for (int64_t r = 0; r < rows; r += 2) {
+        const uint32_t *from = (const uint32_t *)floats + r * width;
+        uint32_t *to = (uint32_t *)floats + r / 2 * width;
+        for (int64_t i = 0; i < width; i += LANES) {
+            const __m512i first = _mm512_srli_epi32(_mm512_loadu_si512(from + i), 16);
+            const __m512i second = r + 1 < rows ? _mm512_loadu_si512(from + width + i) : _mm512_setzero_si512();
+            _mm512_storeu_si512(to + i, _mm512_or_si512(first, _mm512_and_si512(second, upper)));
+        }
+    }
+}
+
+static void pack(void *floats, int64_t count)
+{
+    for (int64_t i = 0; i < count; i += LANES) {
+        const __mmask16 lanes = count - i < LANES ? (__mmask16)((1u << (count - i)) - 1) : (__mmask16)-1;
+        const __m512i numbers = _mm512_srli_epi32(_mm512_maskz_loadu_epi32(lanes, (const uint32_t *)floats + i), 16);
+        _mm512_mask_cvtepi32_storeu_epi16((uint16_t *)floats + i, lanes, numbers);
+    }
+}
+
 #define MICROKERNEL(channels, vectors)     [channels][vectors] = microkernel_##channels##x##vectors##_pairs,
 #define PIXEL_MICROKERNEL(vectors, pixels) [vectors][pixels] = dense_##vectors##x##pixels##_pairs,
 
 const tconv_cpu_pair_kernels tconv_cpu_pair_kernels_avx512_bf16 = {
     .microkernels = {MICROTILES(MICROKERNEL)},
     .pixels = {PIXEL_MICROTILES(PIXEL_MICROKERNEL)},
+    .join_rows = join_rows,
+    .pack = pack,
     .find_range = find_range,
 };

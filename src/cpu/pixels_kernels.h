@@ -99,8 +99,8 @@ typedef struct tconv_cpu_sweep {
 
 typedef void tconv_cpu_sweep_function(const tconv_cpu_sweep *sweep);
 
-/* Rounds sums of double, or takes those of Real, and stores them transposed: to[c * to_pitch + r] = sums[row[r] * pitch + c]. Columns are read by
- * halves of vectors, those of Real by whole ones: a row goes on so far. */
+/* Rounds sums of double, or of Real, once to the dtype and stores them transposed: to[c * to_pitch + r] =
+ * sums[row[r] * pitch + c]. Columns are read by halves of vectors, those of Real by whole ones: a row goes on so far. */
 typedef struct tconv_cpu_round {
     const void *sums;
     bool narrow; /* sums are Real */
@@ -120,17 +120,16 @@ typedef struct tconv_cpu_pixel_kernels {
         tconv_cpu_pixel_microkernel *depthwise[TCONV_CPU_MAX_PIXEL_VECTORS + 1][TCONV_CPU_MAX_PIXELS + 1];
         tconv_cpu_sweep_function *sweep; /* of cpu_columns */
         /* Of cpu_outer: high += numbers, in rows of count, whole vectors, of sums a pitch apart, and low += what that
-         * rounds off (Real is double), or high = numbers; sums rounded to Real; whether numbers, whole aligned vectors
-         * of them, are finite. */
+         * rounds off (Real is double), or high = numbers; whether numbers, whole aligned vectors of them, are finite. */
         void (*accumulate)(double *high, double *low, int64_t pitch, const void *numbers, int64_t rows, int64_t count);
         void (*begin)(double *high, double *low, int64_t pitch, const void *numbers, int64_t rows, int64_t count);
-        void (*round)(const tconv_cpu_round *round);
         bool (*are_finite)(const void *numbers, int64_t count);
     } real[2];
     /* By dtype. */
     struct {
         tconv_cpu_pixel_load_function *load;
         tconv_cpu_pixel_store_function *store;
+        void (*round)(const tconv_cpu_round *round); /* of cpu_outer; NULL: f64 */
     } dtype[TCONV_DTYPES];
 } tconv_cpu_pixel_kernels;
 

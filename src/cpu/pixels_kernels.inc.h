@@ -5,6 +5,8 @@
  *     MAX_PIXELS                the most pixels of a micro-tile of 0, 1, ... vectors
  *     PIXEL_MICROTILES(define)  define(vectors, pixels) for each micro-tile that the registers hold
  */
+#include <math.h>
+
 #include "../core/alloc.h"
 #include "pixels_kernels.h"
 
@@ -33,10 +35,12 @@
 #undef NAME
 #undef STREAM
 
+#define SUMS(name)      JOIN(name, float)
 #define ELEMENT         float
 #define NAME(name)      JOIN(name, f32)
 #define CONVERT_OUT     COPY_VECTOR
 #define STREAM_ELEMENTS STREAM_WHOLE
+#include "outer_rows.inc.h"
 #include "pixels_rows.inc.h"
 #undef ELEMENT
 #undef NAME
@@ -47,6 +51,7 @@
 #define NAME(name)      JOIN(name, f16)
 #define CONVERT_OUT     f16_from_floats
 #define STREAM_ELEMENTS STREAM_HALF
+#include "outer_rows.inc.h"
 #include "pixels_rows.inc.h"
 #undef ELEMENT
 #undef NAME
@@ -57,12 +62,14 @@
 #define NAME(name)      JOIN(name, bf16)
 #define CONVERT_OUT     bf16_from_floats
 #define STREAM_ELEMENTS STREAM_HALF
+#include "outer_rows.inc.h"
 #include "pixels_rows.inc.h"
 #undef ELEMENT
 #undef NAME
 #undef CONVERT_OUT
 #undef STREAM_ELEMENTS
 
+#undef SUMS
 #undef REAL
 #undef LANES
 
@@ -93,9 +100,9 @@
 #define DENSE_DOUBLE(vectors, pixels)     [vectors][pixels] = dense_##vectors##x##pixels##_double,
 #define DEPTHWISE_FLOAT(vectors, pixels)  [vectors][pixels] = depthwise_##vectors##x##pixels##_float,
 #define DEPTHWISE_DOUBLE(vectors, pixels) [vectors][pixels] = depthwise_##vectors##x##pixels##_double,
-#define PIXEL_ROWS(name)                                                                                               \
+#define PIXEL_ROWS(name, round)                                                                                        \
     {                                                                                                                  \
-        load_pixel_rows_##name, store_pixel_rows_##name                                                                \
+        load_pixel_rows_##name, store_pixel_rows_##name, round                                                         \
     }
 
 const tconv_cpu_pixel_kernels JOIN(tconv_cpu_pixel_kernels, LEVEL) = {
@@ -107,7 +114,6 @@ const tconv_cpu_pixel_kernels JOIN(tconv_cpu_pixel_kernels, LEVEL) = {
               sweep_float,
               accumulate_float,
               begin_float,
-              round_columns_float,
               are_finite_float},
              {VECTOR_BYTES / 8,
               MAX_PIXELS,
@@ -116,10 +122,9 @@ const tconv_cpu_pixel_kernels JOIN(tconv_cpu_pixel_kernels, LEVEL) = {
               sweep_double,
               accumulate_double,
               begin_double,
-              round_columns_double,
               are_finite_double}},
-    .dtype = {[TCONV_F32] = PIXEL_ROWS(f32),
-              [TCONV_F64] = PIXEL_ROWS(f64),
-              [TCONV_F16] = PIXEL_ROWS(f16),
-              [TCONV_BF16] = PIXEL_ROWS(bf16)},
+    .dtype = {[TCONV_F32] = PIXEL_ROWS(f32, round_columns_f32),
+              [TCONV_F64] = PIXEL_ROWS(f64, NULL),
+              [TCONV_F16] = PIXEL_ROWS(f16, round_columns_f16),
+              [TCONV_BF16] = PIXEL_ROWS(bf16, round_columns_bf16)},
 };

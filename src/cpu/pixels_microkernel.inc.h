@@ -6,6 +6,7 @@
  *     PIXEL_MICROTILES(define)  define(vectors, pixels) for each micro-tile that the registers can hold
  *     STREAM(to, values)        writes a vector by a streaming store
  *     WITHOUT_DEPTHWISE         if it is defined, there are no depthwise microkernels
+ *     STRIP_REAL, STRIP_AT(strip, at)  where the strip is not of REAL: what a term reads of it, and the address of an element
  *
  * and what microkernel.inc.h was included with, its types among them.
  *
@@ -16,12 +17,17 @@
  * tconv_cpu_pixel_microtile; every lane does the same, whatever the micro-tile.
  */
 
+#if !defined(STRIP_REAL)
+#define STRIP_REAL          REAL
+#define STRIP_AT(strip, at) ((const REAL *)(strip) + (at))
+#endif
+
 _Static_assert((int)TCONV_CPU_MAX_PIXELS <= (int)TCONV_CPU_MAX_CHANNELS &&
                    (int)TCONV_CPU_MAX_PIXEL_VECTORS <= (int)TCONV_CPU_MAX_VECTORS,
                "pixels are the rows of the registers");
 
 /* Adds one term: the inputs at one place of each pixel's. */
-ALWAYS_INLINE void NAME(add_pixel_term)(NAME(registers) sums, const REAL *const strip[], int64_t at,
+ALWAYS_INLINE void NAME(add_pixel_term)(NAME(registers) sums, const STRIP_REAL *const strip[], int64_t at,
                                         const REAL *weights, const bool depthwise, const int vectors, const int pixels)
 {
     NAME(vector) loaded[TCONV_CPU_MAX_PIXEL_VECTORS];
@@ -39,7 +45,7 @@ ALWAYS_INLINE void NAME(add_pixel_term)(NAME(registers) sums, const REAL *const 
 }
 
 /* Adds terms [begin, end) of one tap; depthwise there is one. */
-ALWAYS_INLINE void NAME(sum_tap)(NAME(registers) sums, const REAL *const strip[], int64_t begin, int64_t end,
+ALWAYS_INLINE void NAME(sum_tap)(NAME(registers) sums, const STRIP_REAL *const strip[], int64_t begin, int64_t end,
                                  const REAL *weights, const bool depthwise, const int vectors, const int pixels)
 {
     const int64_t width = vectors * LANES;
@@ -83,13 +89,14 @@ ALWAYS_INLINE void NAME(finish_pixels)(const tconv_cpu_pixel_microtile *microtil
 ALWAYS_INLINE void NAME(sum_pixels)(const tconv_cpu_pixel_microtile *microtile, const bool depthwise, const int vectors,
                                     const int pixels)
 {
-    const REAL *strip[TCONV_CPU_MAX_PIXELS], *const all_weights = microtile->weights;
+    const STRIP_REAL *strip[TCONV_CPU_MAX_PIXELS];
+    const REAL *const all_weights = microtile->weights;
     const int64_t channels = depthwise ? 1 : microtile->channels, width = vectors * LANES;
     int64_t tap = 0, channel = 0;
     NAME(registers) sums;
     UNROLL
     for (int p = 0; p < pixels; p++)
-        strip[p] = (const REAL *)microtile->strip + microtile->at[p];
+        strip[p] = STRIP_AT(microtile->strip, microtile->at[p]);
     for (int64_t segment = 0;; segment++) {
         UNROLL
         for (int p = 0; p < pixels; p++)

@@ -74,9 +74,15 @@ void bare_layer_run(const tconv_layer *layer, const tconv_implementation *implem
     cr_assert(packed != NULL && scratch != NULL);
     memset(packed, 0xff, sizes.packed);
     memset(scratch, 0xff, sizes.scratch);
-    cr_assert_eq(implementation->pack(layer, made, tensors->weights, packed, NULL, &issue), TCONV_SUCCESS);
-    const tconv_arguments arguments = {
-        .src = tensors->src, .packed = packed, .bias = tensors->bias, .dst = tensors->dst, .scratch = scratch};
+    const bool packs = implementation->pack != NULL;
+    if (packs)
+        cr_assert_eq(implementation->pack(layer, made, tensors->weights, packed, NULL, &issue), TCONV_SUCCESS);
+    const tconv_arguments arguments = {.src = tensors->src,
+                                       .packed = packed,
+                                       .bias = tensors->bias,
+                                       .dst = tensors->dst,
+                                       .scratch = scratch,
+                                       .weights = packs ? NULL : tensors->weights};
     cr_assert_eq(implementation->execute(layer, made, &arguments, &issue), TCONV_SUCCESS);
     free(packed);
     free(scratch);

@@ -33,7 +33,7 @@ struct bare_tensors {
     void *src, *weights, *bias, *dst;
 };
 
-/* Packs and executes; packed weights and scratch hold NaN before. */
+/* Packs, where the implementation reads weights, and executes; packed weights and scratch hold NaN before. */
 void bare_layer_run(const tconv_layer *layer, const tconv_implementation *implementation,
                     const struct bare_tensors *tensors);
 

@@ -14,13 +14,14 @@
  * FLUSH_TERMS; in 3xTF32 STRICT_STEPS of them, which join a compensated sum; parts in double, one rounding.
  */
 #include "../../core/checked.h"
+#include "../../core/space_to_depth.h"
 #include "../../core/status.h"
 #include "../implementations.h"
 #include "../model/planned.h"
 #include "../runtime/launch.h"
 #include "plan.h"
 #include "slot_pass.h"
-#include "space_to_depth.h"
+#include "vectors.h"
 
 #include <cstdio>
 
@@ -32,12 +33,12 @@ namespace
 
 /* A plan: of the layer as it is, or of those that space-to-depth makes of it. */
 struct part {
-    tconv_cuda_depth_layer of;
+    tconv_depth_layer of;
     planned_layer made;
 };
 struct parts {
     int count;
-    part at[TCONV_CUDA_MOST_DEPTH_LAYERS];
+    part at[TCONV_MOST_DEPTH_LAYERS];
 };
 
 /* Bytes of the slices in the workspace, behind which copies lie. */
@@ -91,12 +92,22 @@ bool has_bias_parts(const planned_layer *made)
     return made->bias_parts > 0 && made->parameters.k_tiles > 0;
 }
 
+/* Whether space-to-depth takes an axis: of one input, with too many taps, or where channels are vectors only then. */
+bool is_worth(const tconv_problem *before, const tconv_problem *after, bool columns)
+{
+    const tconv_axis *axis = columns ? &before->w : &before->h;
+    return axis->in == 1 || axis->kernel > MAX_TAPS ||
+           (!tconv_cuda_has_vectors(before, &before->dst, before->group_out) &&
+            tconv_cuda_has_vectors(after, &after->dst, after->group_out) &&
+            tconv_cuda_has_vectors(after, &after->src, after->group_in));
+}
+
 /* Plans the layer by space-to-depth, or as it is; false where there is no plan. */
 bool choose_parts(const tconv_layer *layer, parts *made)
 {
-    tconv_cuda_depth_layer of[TCONV_CUDA_MOST_DEPTH_LAYERS];
+    tconv_depth_layer of[TCONV_MOST_DEPTH_LAYERS];
     bool planned = true;
-    made->count = tconv_cuda_space_to_depth(&layer->problem, MAX_TAPS, of);
+    made->count = tconv_space_to_depth(&layer->problem, MAX_TAPS, is_worth, of);
     for (int i = 0; i < made->count; i++) {
         const tconv_layer part = layer_of(layer, &of[i].problem);
         made->at[i].of = of[i];
@@ -249,7 +260,7 @@ void describe(const tconv_layer *layer, const void *from, char *text, size_t cap
 {
     static const char *const readings[READINGS] = {"elements", "lines", "channels", "src_channels", "boxes"};
     const parts *plans = (const parts *)from;
-    const tconv_cuda_depth_layer *of = &plans->at[0].of;
+    const tconv_depth_layer *of = &plans->at[0].of;
     const planned_layer *made = &plans->at[0].made;
     const parameters *p = &made->parameters;
     const long long layers = of->count + plans->count - 1;

@@ -1,8 +1,8 @@
-/* Finds whether a gradient of dst can be multiplied by pairs. */
-#include <stdatomic.h>
+/* Finds whether tensors of bf16 can be multiplied by pairs. */
+#include "pair_range.h"
 
 #include "../core/checked.h"
-#include "correlation_task.h"
+#include "blocking.h"
 #include "matrix_kernels.h"
 
 /* Elements of a task, about. It is chosen, not measured. */
@@ -15,30 +15,42 @@ enum { LEAST_EXPONENT = -100 };
 /* The bits of a bf16: its exponent is above FRACTION, and BIAS more. */
 enum { FRACTION = 7, BIAS = 127, HALF_BITS = 16 };
 
-/* An axis of dst. */
+/* An axis of a tensor. */
 struct axis {
     int64_t length, step;
 };
 
 struct search {
     const tconv_cpu_pair_kernels *kernels;
-    const uint16_t *dst;
-    const tconv_cpu_pair_range *weights;
+    const uint16_t *numbers;
+    const tconv_cpu_pair_range *factors;
     struct axis image, outer, inner; /* beside them elements follow one another */
     int64_t run;                     /* of these */
     int64_t size, tasks;             /* of outer: of a task, and of an image */
-    atomic_bool outside;
+    atomic_bool outside;             /* some numbers are: no more are looked at */
+    _Atomic uint32_t least, most;    /* of all tasks */
 };
 
-static bool are_in_range(const tconv_cpu_pair_range *dst, const tconv_cpu_pair_range *weights)
+bool tconv_cpu_are_pairs_exact(const tconv_cpu_pair_range *numbers, const tconv_cpu_pair_range *factors)
 {
-    const tconv_cpu_pair_range *both[2] = {dst, weights};
+    const tconv_cpu_pair_range *both[2] = {numbers, factors};
     for (int i = 0; i < 2; i++)
         if (both[i]->most != 0 && (both[i]->least < (TCONV_CPU_MATRIX_LEAST >> HALF_BITS) ||
                                    both[i]->most >= (TCONV_CPU_MATRIX_MOST >> HALF_BITS)))
             return false;
-    return dst->most == 0 || weights->most == 0 ||
-           (dst->least >> FRACTION) + (weights->least >> FRACTION) - 2 * BIAS >= LEAST_EXPONENT;
+    return numbers->most == 0 || factors->most == 0 ||
+           (numbers->least >> FRACTION) + (factors->least >> FRACTION) - 2 * BIAS >= LEAST_EXPONENT;
+}
+
+/* Extends the range of all tasks. */
+static void merge(struct search *search, const tconv_cpu_pair_range *range)
+{
+    uint32_t least = atomic_load_explicit(&search->least, memory_order_relaxed);
+    uint32_t most = atomic_load_explicit(&search->most, memory_order_relaxed);
+    while (range->least < least && !atomic_compare_exchange_weak(&search->least, &least, range->least))
+        ;
+    while (range->most > most && !atomic_compare_exchange_weak(&search->most, &most, range->most))
+        ;
 }
 
 static void search_share(void *argument, int index)
@@ -52,37 +64,41 @@ static void search_share(void *argument, int index)
         tconv_cpu_pair_range range = TCONV_CPU_NO_PAIR_RANGE;
         int64_t begin;
         const int64_t count = tconv_cpu_cut_tile(taken % search->tasks, search->size, outer->length, &begin);
-        const uint16_t *dst = search->dst + taken / search->tasks * search->image.step + begin * outer->step;
+        const uint16_t *numbers = search->numbers + taken / search->tasks * search->image.step + begin * outer->step;
         const int64_t row_count = rows ? 1 : inner->length, length = search->run * (rows ? inner->length : 1);
         for (int64_t i = 0; i < (all ? 1 : count); i++)
             for (int64_t row = 0; row < row_count; row++)
-                search->kernels->find_range(&range, dst + i * outer->step + row * inner->step,
+                search->kernels->find_range(&range, numbers + i * outer->step + row * inner->step,
                                             all ? count * length : length);
-        if (!are_in_range(&range, search->weights))
+        merge(search, &range);
+        if (!tconv_cpu_are_pairs_exact(&range, search->factors))
             atomic_store_explicit(&search->outside, true, memory_order_relaxed);
         if (atomic_load_explicit(&search->outside, memory_order_relaxed))
             return;
     }
 }
 
-bool tconv_cpu_are_in_range(const tconv_layer *layer, const tconv_cpu_correlation_plan *plan, const void *dst,
-                            const tconv_cpu_pair_range *weights, char *scratch)
+bool tconv_cpu_find_pair_range(const tconv_target *target, int threads, const tconv_cpu_pair_tensor *tensor,
+                               const tconv_cpu_pair_range *factors, tconv_cpu_pair_range *range, char *scratch)
 {
-    const tconv_problem *problem = &layer->problem;
-    const tconv_cpu_pair_range nothing = TCONV_CPU_NO_PAIR_RANGE;
-    const struct axis channels = {problem->out_channels, problem->dst.c}, rows = {problem->h.out, problem->dst.h},
-                      columns = {problem->w.out, problem->dst.w};
-    const bool planes = problem->layout == TCONV_NCHW;
-    struct search search = {.kernels = plan->pairs,
-                            .dst = dst,
-                            .weights = weights,
-                            .image = {problem->batch, problem->dst.n},
+    const tconv_strides *strides = tensor->strides;
+    const struct axis channels = {tensor->channels, strides->c}, rows = {tensor->rows, strides->h},
+                      columns = {tensor->columns, strides->w};
+    const bool planes = !tconv_cpu_are_channels_inside(strides);
+    const tconv_cpu_pair_range none = TCONV_CPU_NO_PAIR_RANGE;
+    struct search search = {.kernels = tconv_cpu_find_pair_kernels(target->cpu_isa),
+                            .numbers = tensor->numbers,
+                            .factors = factors,
+                            .image = {tensor->images, strides->n},
                             .outer = planes ? channels : rows,
                             .inner = planes ? rows : columns,
                             .run = planes ? columns.length : channels.length};
     search.size = tconv_max(1, TASK_ELEMENTS / tconv_max(1, search.inner.length * search.run));
     search.tasks = tconv_ceil_div(search.outer.length, search.size);
-    atomic_init(&search.outside, !are_in_range(&nothing, weights));
-    tconv_cpu_run_tasks(&layer->target, plan->threads, problem->batch * search.tasks, &search, scratch, search_share);
+    atomic_init(&search.least, none.least);
+    atomic_init(&search.most, none.most);
+    atomic_init(&search.outside, !tconv_cpu_are_pairs_exact(&none, factors));
+    tconv_cpu_run_tasks(target, threads, tensor->images * search.tasks, &search, scratch, search_share);
+    *range = (tconv_cpu_pair_range){(uint16_t)search.least, (uint16_t)search.most};
     return !atomic_load_explicit(&search.outside, memory_order_relaxed);
 }

@@ -1,8 +1,7 @@
-/* Space-to-depth of a layer: plain C, of every build, so that tests see it. */
+/* Space-to-depth of a layer. */
 #include "space_to_depth.h"
 
-#include "../../core/checked.h"
-#include "vectors.h"
+#include "checked.h"
 
 #define MOST_LAYERS 64 /* that are alike: each is launched by itself */
 
@@ -36,7 +35,7 @@ static bool join_channels(tconv_problem *of, const axis_view *along, int64_t res
 }
 
 /* Makes outputs and taps of them of the other axis, as many as tables hold in each of several layers. */
-static bool join_other(tconv_cuda_depth_layer *of, const axis_view *along, int64_t residues, int64_t most_taps)
+static bool join_other(tconv_depth_layer *of, const axis_view *along, int64_t residues, int64_t most_taps)
 {
     if (along->other->in != 1 || along->other->out != 1 || along->other->kernel != 1 || along->other->pad != 0)
         return false;
@@ -55,7 +54,7 @@ static bool join_other(tconv_cuda_depth_layer *of, const axis_view *along, int64
 }
 
 /* Space-to-depth of taps s * j + r of an axis, for `taps` numbers j from `first` on and r < residues; false where that is no layer. */
-static bool axis_to_depth(tconv_cuda_depth_layer *of, bool columns, int64_t first, int64_t taps, int64_t residues,
+static bool axis_to_depth(tconv_depth_layer *of, bool columns, int64_t first, int64_t taps, int64_t residues,
                           int64_t most_taps)
 {
     const axis_view along = view(&of->problem, columns);
@@ -79,35 +78,25 @@ static bool axis_to_depth(tconv_cuda_depth_layer *of, bool columns, int64_t firs
     return true;
 }
 
-/* Whether space-to-depth along an axis is worth it. */
-static bool is_worth(const tconv_problem *before, const tconv_problem *after, bool columns, int64_t most_taps)
-{
-    const tconv_axis *axis = columns ? &before->w : &before->h;
-    return axis->in == 1 || axis->kernel > most_taps ||
-           (!tconv_cuda_has_vectors(before, &before->dst, before->group_out) &&
-            tconv_cuda_has_vectors(after, &after->dst, after->group_out) &&
-            tconv_cuda_has_vectors(after, &after->src, after->group_in));
-}
-
-int tconv_cuda_space_to_depth(const tconv_problem *problem, int64_t most_taps,
-                              tconv_cuda_depth_layer made[TCONV_CUDA_MOST_DEPTH_LAYERS])
+int tconv_space_to_depth(const tconv_problem *problem, int64_t most_taps, tconv_depth_is_worth *is_worth,
+                         tconv_depth_layer made[TCONV_MOST_DEPTH_LAYERS])
 {
     static const bool order[] = {true, false,
                                  true}; /* columns or rows: one's channels may be those that the other needs */
     int count = 0;
-    made[0] = (tconv_cuda_depth_layer){*problem, 0, 0, 1, 0, 0};
+    made[0] = (tconv_depth_layer){*problem, 0, 0, 1, 0, 0};
     for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
         const bool columns = order[i];
         const tconv_axis *axis = columns ? &made[0].problem.w : &made[0].problem.h;
         const int64_t whole = axis->kernel / axis->stride, rest = axis->kernel % axis->stride;
         if (axis->kernel == 1 || axis->stride == 1 || whole == 0 || (rest > 0 && count > 0))
             continue;
-        tconv_cuda_depth_layer first = made[0], behind = made[0];
+        tconv_depth_layer first = made[0], behind = made[0];
         if (!axis_to_depth(&first, columns, 0, whole, axis->stride, most_taps) ||
             (rest > 0 && !axis_to_depth(&behind, columns, whole, 1, rest, most_taps)))
             continue;
         first.problem.layout = behind.problem.layout = TCONV_NHWC; /* columns are no neighbours any more */
-        if (!is_worth(&made[0].problem, &first.problem, columns, most_taps))
+        if (!is_worth(&made[0].problem, &first.problem, columns))
             continue;
         made[0] = first;
         made[1] = behind;
