@@ -40,10 +40,10 @@ static void NAME(begin)(double *high, double *low, int64_t pitch, const void *nu
  * odd", 2005). */
 ALWAYS_INLINE REAL NAME(round_sum)(double sum, const bool to_odd)
 {
-    const float nearest = (float)sum;
-    const double back = (double)nearest;
     if (!to_odd || sizeof(REAL) == sizeof(double))
         return (REAL)sum;
+    const float nearest = (float)sum;
+    const double back = (double)nearest;
     const uint32_t bits = tconv_bits_of_float(nearest) - (uint32_t)(fabs(back) > fabs(sum));
     return (REAL)tconv_float_of_bits(bits | (uint32_t)(back != sum));
 }
