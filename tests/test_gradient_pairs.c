@@ -131,9 +131,7 @@ static bool is_by_pairs(const struct given *given)
     harness_case test = scaled_case(given);
     bare_layer_make(&bare, given->problem->text, TCONV_BF16, given->problem->layout, &machine);
     cr_assert(has_pairs(given, &bare), "%s, op %d", given->problem->text, (int)given->gradient->op);
-    const tconv_problem *problem = &bare.problem;
-    const tconv_cpu_pair_tensor dst = {test.dst.data,         &problem->dst,  problem->batch,
-                                       problem->out_channels, problem->h.out, problem->w.out};
+    const tconv_cpu_pair_tensor dst = tconv_cpu_pairs_of_dst(&bare.problem, test.dst.data);
     char *scratch = aligned_alloc(TCONV_ALIGNMENT, (size_t)tconv_cpu_shared_bytes());
     cr_assert_not_null(scratch);
     tconv_cpu_find_pair_kernels(TCONV_CPU_ISA_AVX512_BF16)

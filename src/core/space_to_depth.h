@@ -1,5 +1,5 @@
 /*
- * Space-to-depth of a layer by its strides alone, for the gradient of weights: layers with fewer taps and more output
+ * Space-to-depth of a layer by its strides alone, for the gradients: layers with fewer taps and more output
  * channels, which are the same in memory. Taps k = s * j + r of an axis with stride s and dilation 1 reach outputs
  * s * q + r: an axis of outputs q, of taps j and stride 1, of which each residue r has channels of its own. Where residues
  * and channels are as far apart in the gradient of dst as in that of the weights, they are one axis of channels; where the

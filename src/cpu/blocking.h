@@ -102,6 +102,12 @@ static inline int64_t tconv_cpu_tap_weight(const tconv_layer *layer, const tconv
 /* Steps to the next phase, row phases outside; phase->row must be NULL at first. False at the end. */
 bool tconv_cpu_next_phase(const tconv_layer *layer, tconv_cpu_phase *phase);
 
+/* Whether channels of a pixel are neighbours, as in NHWC; else columns of a row are. */
+static inline bool tconv_cpu_are_channels_inside(const tconv_strides *of)
+{
+    return of->c == 1;
+}
+
 /* --------------------------------------------------------------------------------------------- caches and threads */
 
 /* Makes the thread round to nearest, because a plan must be the same whatever rounding mode its caller set. True where
@@ -208,12 +214,6 @@ tconv_status tconv_cpu_copy_weights(const tconv_layer *layer, const void *made, 
 
 /* The levels of a cascade of so many sums (tconv_cpu_microtile): the binary digits of the last sum's number. */
 int64_t tconv_cpu_cascade_levels(int64_t sums);
-
-/* Whether channels of a pixel are neighbours, as in NHWC; else columns of a row are. */
-static inline bool tconv_cpu_are_channels_inside(const tconv_strides *of)
-{
-    return of->c == 1;
-}
 
 /* Gives the bytes of count elements, rounded up to TCONV_ALIGNMENT; false where that overflows. */
 bool tconv_cpu_align_size(int64_t count, int64_t size, int64_t *bytes);

@@ -147,9 +147,7 @@ static bool by_pairs(const correlation *planned, const tconv_arguments *argument
         return false;
     const tconv_cpu_correlation_pair_header *pairs = (const void *)(packed + planned->plan.packed_bytes);
     const tconv_layer *layer = &planned->view.layer;
-    const tconv_problem *problem = &layer->problem;
-    const tconv_cpu_pair_tensor dst = {arguments->dst,        &problem->dst,  problem->batch,
-                                       problem->out_channels, problem->h.out, problem->w.out};
+    const tconv_cpu_pair_tensor dst = tconv_cpu_pairs_of_dst(&layer->problem, arguments->dst);
     tconv_cpu_pair_range range;
     return tconv_cpu_find_pair_range(&layer->target, planned->pairs.threads, &dst, &pairs->range, &range,
                                      arguments->scratch);

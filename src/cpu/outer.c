@@ -65,7 +65,7 @@ static void multiply_panel(tconv_cpu_outer_task *task, const struct panel *panel
                                       .taps = task->terms,
                                       .tap_count = task->images * task->rows,
                                       .channels = tconv_cpu_outer_terms(plan, task->columns),
-                                      .segment = tconv_cpu_even_segment(panel->terms, plan->segment),
+                                      .segment = tconv_cpu_outer_segment(plan, panel->terms),
                                       .weights = panel->src,
                                       .levels = task->levels,
                                       .sums = task->tile};
@@ -107,7 +107,7 @@ static void multiply_cut(tconv_cpu_outer_task *task, const struct panel *panel, 
                 .taps = &none,
                 .tap_count = 1,
                 .channels = columns,
-                .segment = tconv_cpu_even_segment(columns, plan->segment),
+                .segment = tconv_cpu_outer_segment(plan, columns),
                 .weights = tconv_cpu_real_at(plan->real_size, panel->src,
                                              (term * task->columns + first_column) * panel->width),
                 .levels = task->levels,
@@ -145,7 +145,7 @@ static void clear_panel(const tconv_cpu_outer_task *task, const struct panel *pa
 static void multiply_tile(tconv_cpu_outer_task *task)
 {
     const tconv_cpu_outer_plan *plan = task->job->plan;
-    const int64_t rows = task->images * task->rows, word = plan->pairs != NULL ? 2 : 1;
+    const int64_t rows = task->images * task->rows, word = tconv_cpu_outer_word(plan);
     struct panel panel = {.terms = rows * tconv_cpu_outer_terms(plan, task->columns), .src = task->src};
     for (int64_t image = 0; image < task->images; image++)
         for (int64_t row = 0; row < task->rows; row++)
@@ -382,14 +382,13 @@ static bool by_pairs(const outer *planned, const tconv_arguments *arguments)
 {
     const tconv_target *target = &planned->view.layer.target;
     const tconv_problem *problem = &planned->view.layer.problem;
-    const tconv_cpu_pair_tensor src = {arguments->src,       &problem->src, problem->batch,
-                                       problem->in_channels, problem->h.in, problem->w.in};
-    const tconv_cpu_pair_tensor dst = {arguments->dst,        &problem->dst,  problem->batch,
-                                       problem->out_channels, problem->h.out, problem->w.out};
-    tconv_cpu_pair_range of_src, of_dst = TCONV_CPU_NO_PAIR_RANGE;
+    const tconv_cpu_pair_tensor src = tconv_cpu_pairs_of_src(problem, arguments->src);
+    const tconv_cpu_pair_tensor dst = tconv_cpu_pairs_of_dst(problem, arguments->dst);
+    const tconv_cpu_pair_range none = TCONV_CPU_NO_PAIR_RANGE;
     const int threads = planned->pairs.threads;
+    tconv_cpu_pair_range of_src, of_dst;
     return arguments->weights != NULL && threads > 0 &&
-           tconv_cpu_find_pair_range(target, threads, &src, &of_dst, &of_src, arguments->scratch) &&
+           tconv_cpu_find_pair_range(target, threads, &src, &none, &of_src, arguments->scratch) &&
            tconv_cpu_find_pair_range(target, threads, &dst, &of_src, &of_dst, arguments->scratch);
 }
 

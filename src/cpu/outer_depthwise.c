@@ -71,7 +71,7 @@ void tconv_cpu_sum_outer_terms(const tconv_cpu_outer_task *task, int64_t terms, 
                                             .taps = task->terms,
                                             .tap_count = terms,
                                             .channels = 1,
-                                            .segment = tconv_cpu_even_segment(terms, plan->segment),
+                                            .segment = tconv_cpu_outer_segment(plan, terms),
                                             .weights = task->src,
                                             .levels = task->levels,
                                             .sums = task->tile};

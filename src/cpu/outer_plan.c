@@ -53,9 +53,7 @@ static tconv_cpu_outer_axis init_axis(const tconv_axis *axis, const tconv_phase_
 /* Sets what follows from the extents of a tile. */
 static void set_pitches(tconv_cpu_outer_plan *plan)
 {
-    plan->pitch = plan->tile_columns + plan->columns.halo;
-    if (plan->pairs != NULL)
-        plan->pitch = tconv_round_up(plan->pitch, 2); /* rows begin with words */
+    plan->pitch = tconv_round_up(plan->tile_columns + plan->columns.halo, tconv_cpu_outer_word(plan));
     plan->image_pitch = plan->pitch * (plan->tile_rows + plan->rows.halo);
     plan->plane = plan->images * plan->image_pitch;
     plan->channel_pitch = plan->plane * plan->rows.phases * plan->columns.phases;
@@ -255,7 +253,7 @@ static const char *set_scratch(tconv_cpu_outer_plan *plan, const tconv_layer *la
     const int64_t sum_terms = plan->planes ? vectors : rows * tconv_cpu_outer_terms(plan, plan->tile_columns);
     const int64_t terms = plan->depthwise || plan->planes ? pixels : rows;
     const int64_t levels =
-        1 + tconv_cpu_cascade_levels(tconv_ceil_div(sum_terms, tconv_cpu_even_segment(sum_terms, plan->segment)));
+        1 + tconv_cpu_cascade_levels(tconv_ceil_div(sum_terms, tconv_cpu_outer_segment(plan, sum_terms)));
     const int64_t sums = TCONV_CPU_MAX_PIXELS * plan->width;
     if (!tconv_cpu_align_size(plan->rows.phases + plan->columns.phases, (int64_t)sizeof(tconv_cpu_outer_phase),
                               &plan->phases_bytes) ||
@@ -306,7 +304,6 @@ static const char *make_plan(tconv_cpu_outer_plan *plan, const tconv_layer *laye
     plan->keeps_rest = plan->real != 0;
     plan->real_size = plan->real ? (int64_t)sizeof(double) : (int64_t)sizeof(float);
     plan->lanes = plan->pixels->real[plan->real].lanes;
-    plan->segment = TCONV_CPU_SEGMENT;
     plan->rows = init_axis(&problem->h, &layer->rows);
     plan->columns = init_axis(&problem->w, &layer->columns);
     if (plan->rows.taps > MAX_TAPS || plan->columns.taps > MAX_TAPS ||
@@ -330,7 +327,6 @@ static const char *make_plan(tconv_cpu_outer_plan *plan, const tconv_layer *laye
         return set_depthwise(plan, layer, room) ? finish_plan(plan, layer) : "no strip of outputs fits the cache";
     if (pairs) {
         plan->pairs = tconv_cpu_find_pair_kernels(layer->target.cpu_isa);
-        plan->segment = TCONV_CPU_SEGMENT / 2;
         plan->columns.halo++; /* the second number of a word */
     }
     int64_t pixels =

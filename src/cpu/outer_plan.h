@@ -13,6 +13,7 @@
 #ifndef TCONV_CPU_OUTER_PLAN_H
 #define TCONV_CPU_OUTER_PLAN_H
 
+#include "../core/checked.h"
 #include "blocking.h"
 #include "kernels.h"
 #include "pair_kernels.h"
@@ -27,9 +28,8 @@ typedef struct tconv_cpu_outer_plan {
     const tconv_cpu_pixel_kernels *pixels;
     const tconv_cpu_kernels *kernels;
     const tconv_cpu_pair_kernels
-        *pairs;      /* terms are words of two columns, and the dst strip is of bf16; NULL: they are not */
-    int64_t segment; /* most terms of one */
-    int real;        /* index to pixels->real */
+        *pairs; /* terms are words of two columns, and the dst strip is of bf16; NULL: they are not */
+    int real;   /* index to pixels->real */
     int64_t real_size, lanes, width; /* width: of a whole panel */
     tconv_cpu_outer_axis rows, columns;
     int64_t taps;       /* live, of both axes */
@@ -55,10 +55,22 @@ typedef struct tconv_cpu_outer_plan {
     int threads;
 } tconv_cpu_outer_plan;
 
+/* Columns of a term. */
+static inline int64_t tconv_cpu_outer_word(const tconv_cpu_outer_plan *plan)
+{
+    return plan->pairs != NULL ? 2 : 1;
+}
+
 /* Terms of a row of so many columns. */
 static inline int64_t tconv_cpu_outer_terms(const tconv_cpu_outer_plan *plan, int64_t columns)
 {
-    return plan->pairs != NULL ? (columns + 1) / 2 : columns;
+    return tconv_ceil_div(columns, tconv_cpu_outer_word(plan));
+}
+
+/* The terms of a segment, where a sum has so many. */
+static inline int64_t tconv_cpu_outer_segment(const tconv_cpu_outer_plan *plan, int64_t terms)
+{
+    return tconv_cpu_even_segment(terms, TCONV_CPU_SEGMENT / tconv_cpu_outer_word(plan));
 }
 
 /* Whether the layer of a plan can be summed by pairs too. */

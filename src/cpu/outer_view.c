@@ -20,17 +20,6 @@ static bool has_many_taps(const tconv_problem *before, const tconv_problem *afte
     return (columns ? before->w.kernel : before->h.kernel) > MANY_TAPS;
 }
 
-/* Makes space-to-depth of the layer, if that is one layer whose outputs are loaded by rows or by pixels. */
-static bool apply_space_to_depth(const tconv_layer *layer, tconv_depth_is_worth *is_worth, tconv_problem *to)
-{
-    tconv_depth_layer made[TCONV_MOST_DEPTH_LAYERS];
-    if (layer->problem.batch == 0 || tconv_space_to_depth(&layer->problem, 1, is_worth, made) != 1 ||
-        made->count != 1 || (made->problem.dst.c != 1 && made->problem.dst.w != 1))
-        return false;
-    *to = made->problem;
-    return true;
-}
-
 /* The phases of an axis that space-to-depth made, of stride 1. */
 static tconv_phase_table one_phase(const tconv_axis *axis, tconv_phase *phase)
 {
@@ -45,6 +34,22 @@ static tconv_phase_table one_phase(const tconv_axis *axis, tconv_phase *phase)
                                .phases = phase};
 }
 
+/* Makes space-to-depth of the layer, if that is one layer whose outputs are loaded by rows or by pixels; else the view is the
+ * layer. */
+static void apply_space_to_depth(tconv_cpu_outer_view *view, const tconv_layer *layer, tconv_depth_is_worth *is_worth)
+{
+    tconv_depth_layer made[TCONV_MOST_DEPTH_LAYERS];
+    const tconv_problem *problem = &layer->problem, *to = &made->problem;
+    view->layer = *layer;
+    if (tconv_space_to_depth(problem, 1, is_worth, made) != 1 || made->count != 1 || (to->dst.c != 1 && to->dst.w != 1))
+        return;
+    view->layer.problem = *to;
+    if (to->h.kernel != problem->h.kernel)
+        view->layer.rows = one_phase(&to->h, &view->row);
+    if (to->w.kernel != problem->w.kernel)
+        view->layer.columns = one_phase(&to->w, &view->column);
+}
+
 /* Whether an image is an input and an output for each of its channels, which are neighbours. */
 static bool is_pixel(const tconv_problem *of)
 {
@@ -54,34 +59,29 @@ static bool is_pixel(const tconv_problem *of)
            (of->group_out == 1 || of->weight.out == 1);
 }
 
-bool tconv_cpu_view_images(tconv_cpu_outer_view *view, const tconv_layer *layer)
+/* Makes pixels of a row of images that are each a pixel. */
+static void join_images(tconv_cpu_outer_view *view)
 {
-    tconv_problem *seen = &view->layer.problem;
-    view->layer = *layer;
-    apply_space_to_depth(layer, has_one_input, seen);
-    if (layer->problem.batch == 0 || !is_pixel(seen)) {
-        view->layer = *layer;
-        return false;
-    }
-    seen->layout = TCONV_NHWC;
-    seen->h = seen->w = (tconv_axis){.in = 1, .out = 1, .kernel = 1, .stride = 1, .dilation = 1};
-    seen->w.in = seen->w.out = seen->batch;
-    seen->batch = 1;
-    seen->src.c = seen->dst.c = seen->weight.out = 1;
-    seen->src.w = seen->src.n;
-    seen->dst.w = seen->dst.n;
-    view->layer.rows = one_phase(&seen->h, &view->row);
-    view->layer.columns = one_phase(&seen->w, &view->column);
-    return true;
+    tconv_problem *of = &view->layer.problem;
+    of->layout = TCONV_NHWC;
+    of->h = of->w = (tconv_axis){.in = 1, .out = 1, .kernel = 1, .stride = 1, .dilation = 1};
+    of->w.in = of->w.out = of->batch;
+    of->batch = 1;
+    of->src.c = of->dst.c = of->weight.out = 1;
+    of->src.w = of->src.n;
+    of->dst.w = of->dst.n;
+    view->layer.rows = one_phase(&of->h, &view->row);
+    view->layer.columns = one_phase(&of->w, &view->column);
 }
 
 void tconv_cpu_outer_view_init(tconv_cpu_outer_view *view, const tconv_layer *layer)
 {
-    tconv_problem *seen = &view->layer.problem;
-    if (tconv_cpu_view_images(view, layer) || !apply_space_to_depth(layer, has_many_taps, seen))
+    view->layer = *layer;
+    if (layer->problem.batch == 0)
         return;
-    if (seen->h.kernel != layer->problem.h.kernel)
-        view->layer.rows = one_phase(&seen->h, &view->row);
-    if (seen->w.kernel != layer->problem.w.kernel)
-        view->layer.columns = one_phase(&seen->w, &view->column);
+    apply_space_to_depth(view, layer, has_one_input);
+    if (is_pixel(&view->layer.problem))
+        join_images(view);
+    else
+        apply_space_to_depth(view, layer, has_many_taps);
 }

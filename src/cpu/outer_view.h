@@ -11,11 +11,8 @@ typedef struct tconv_cpu_outer_view {
 } tconv_cpu_outer_view;
 
 /* Views images of one input pixel, each of whose outputs has a tap, as the pixels of one row, whose output channels are all
- * outputs of an image: a matrix product, of 1 x 1 kernels. Returns whether the layer is such a one. */
-bool tconv_cpu_view_images(tconv_cpu_outer_view *view, const tconv_layer *layer);
-
-/* The same, or, where a kernel has many taps, views those of a stride as output channels (core/space_to_depth.h). The
- * layout of a view says nothing, only its strides. */
+ * outputs of an image: a matrix product, of 1 x 1 kernels; or, where a kernel has many taps, views those of a stride as
+ * output channels (core/space_to_depth.h). The layout of a view says nothing, only its strides. */
 void tconv_cpu_outer_view_init(tconv_cpu_outer_view *view, const tconv_layer *layer);
 
 #endif

@@ -31,7 +31,8 @@ struct search {
     _Atomic uint32_t least, most;    /* of all tasks */
 };
 
-bool tconv_cpu_are_pairs_exact(const tconv_cpu_pair_range *numbers, const tconv_cpu_pair_range *factors)
+/* Whether pairs have all products of numbers of two ranges. */
+static bool are_exact(const tconv_cpu_pair_range *numbers, const tconv_cpu_pair_range *factors)
 {
     const tconv_cpu_pair_range *both[2] = {numbers, factors};
     for (int i = 0; i < 2; i++)
@@ -71,7 +72,7 @@ static void search_share(void *argument, int index)
                 search->kernels->find_range(&range, numbers + i * outer->step + row * inner->step,
                                             all ? count * length : length);
         merge(search, &range);
-        if (!tconv_cpu_are_pairs_exact(&range, search->factors))
+        if (!are_exact(&range, search->factors))
             atomic_store_explicit(&search->outside, true, memory_order_relaxed);
         if (atomic_load_explicit(&search->outside, memory_order_relaxed))
             return;
@@ -97,7 +98,7 @@ bool tconv_cpu_find_pair_range(const tconv_target *target, int threads, const tc
     search.tasks = tconv_ceil_div(search.outer.length, search.size);
     atomic_init(&search.least, none.least);
     atomic_init(&search.most, none.most);
-    atomic_init(&search.outside, !tconv_cpu_are_pairs_exact(&none, factors));
+    atomic_init(&search.outside, !are_exact(&none, factors));
     tconv_cpu_run_tasks(target, threads, tensor->images * search.tasks, &search, scratch, search_share);
     *range = (tconv_cpu_pair_range){(uint16_t)search.least, (uint16_t)search.most};
     return !atomic_load_explicit(&search.outside, memory_order_relaxed);

@@ -12,8 +12,17 @@ typedef struct tconv_cpu_pair_tensor {
     int64_t images, channels, rows, columns;
 } tconv_cpu_pair_tensor;
 
-/* Whether pairs have all products of numbers of two ranges. */
-bool tconv_cpu_are_pairs_exact(const tconv_cpu_pair_range *numbers, const tconv_cpu_pair_range *factors);
+static inline tconv_cpu_pair_tensor tconv_cpu_pairs_of_src(const tconv_problem *problem, const void *src)
+{
+    return (tconv_cpu_pair_tensor){src,           &problem->src, problem->batch, problem->in_channels,
+                                   problem->h.in, problem->w.in};
+}
+
+static inline tconv_cpu_pair_tensor tconv_cpu_pairs_of_dst(const tconv_problem *problem, const void *dst)
+{
+    return (tconv_cpu_pair_tensor){dst,           &problem->dst, problem->batch, problem->out_channels, problem->h.out,
+                                   problem->w.out};
+}
 
 /* Finds the range of a tensor. Returns whether pairs have all products of its numbers with factors of a range; where they
  * have not, the range may be that of some numbers. What it returns does not depend on how many threads there are.
