@@ -29,8 +29,8 @@ namespace
 {
 
 constexpr int THREADS = 128;
-constexpr int LANES = 32, WARPS = THREADS / LANES;
-constexpr int64_t LEAST_CHANNELS = 8; /* for which threads of a warp have a channel each, where these are neighbours */
+constexpr int LANES = 32;             /* channels of a block in NHWC */
+constexpr int64_t LEAST_CHANNELS = 8; /* of a layer in NHWC, for blocks of so many */
 constexpr int PAIRS = 16;             /* of a block */
 constexpr int SEGMENT = 16;           /* terms: n round to within n / 2 units of the sum of their magnitudes */
 constexpr int64_t MOST_OUT = 4;       /* output channels of a group: tensor cores do more better */
@@ -39,8 +39,13 @@ constexpr int64_t BLOCKS = 16;                   /* of a multiprocessor, about *
 constexpr int64_t THREAD_PIXELS = 16;            /* that a thread sums, at least */
 constexpr int64_t MOST_SLICES_BYTES = (int64_t)32 << 20;
 
+struct range {
+    int first, last;
+};
+
 struct axis {
     int in, out, kernel, stride, dilation, pad;
+    range inside; /* outputs of tap 0, before padding, from which all taps' exist */
 };
 
 struct parameters {
@@ -74,28 +79,36 @@ using long_sum = std::conditional_t<std::is_same<Compute, double>::value, lossle
 
 /* A tap and an output channel: where its outputs lie from those of the first tap and channel. */
 struct pair {
-    int64_t offset;
+    int64_t offset; /* in bytes */
     int row, column;
 };
 
-/* Blocks of a multiprocessor that registers are for. */
-template <class Element> constexpr int RESIDENT = sizeof(Element) == sizeof(double) ? 2 : 3;
-
-/* Adds the sums of a warp's lanes for so many pairs: those of a pair are neighbouring lanes' in the end. A lane
- * sends the half of its pairs that the other one keeps. */
-template <int pairs, int half> __device__ __forceinline__ void add_lanes(double (&sums)[PAIRS], int lane)
+/* Adds an input's products with the outputs of a block's pairs, of which all exist if inside. All loads are under way
+ * together. */
+template <bool inside, class Element>
+__device__ __forceinline__ void add_products(compute_type<Element> (&sums)[PAIRS], compute_type<Element> value,
+                                             const Element *output, const pair *table, int row, int column,
+                                             const parameters &p)
 {
-    if constexpr (half > 0) {
-        const bool upper = (lane & half) != 0;
-        constexpr int kept = pairs > 1 ? pairs / 2 : 1;
+    Element read[PAIRS];
+    bool exists[PAIRS];
+    if (!inside)
+        asm volatile("" : : : "memory"); /* or all of the table is kept in registers */
 #pragma unroll
-        for (int j = 0; j < kept; j++) {
-            const double other = pairs > 1 ? sums[j + pairs / 2] : sums[j];
-            sums[j] = (upper ? other : sums[j]) + __shfl_xor_sync(0xffffffff, upper ? sums[j] : other, half);
-        }
-        add_lanes<kept, half / 2>(sums, lane);
+    for (int j = 0; j < PAIRS; j++) {
+        const pair of = table[j];
+        exists[j] = inside || ((unsigned)(row + of.row) < (unsigned)p.rows.out &&
+                               (unsigned)(column + of.column) < (unsigned)p.columns.out);
+        read[j] = exists[j] ? *(const Element *)((const char *)output + of.offset) : Element(0.0f);
     }
+#pragma unroll
+    for (int j = 0; j < PAIRS; j++)
+        if (exists[j])
+            sums[j] = fma(value, to_compute(read[j]), sums[j]);
 }
+
+/* Blocks of a multiprocessor that registers are for. */
+template <class Element> constexpr int RESIDENT = sizeof(Element) == sizeof(double) ? 3 : 5;
 
 template <class Element, bool by_lanes>
 __global__ void __launch_bounds__(THREADS, RESIDENT<Element>) sum_pixels(const __grid_constant__ parameters p)
@@ -103,8 +116,8 @@ __global__ void __launch_bounds__(THREADS, RESIDENT<Element>) sum_pixels(const _
     using Compute = compute_type<Element>;
     constexpr int CHANNELS = by_lanes ? LANES : 1;
     __shared__ pair table[PAIRS];
-    __shared__ double shared[PAIRS][WARPS][CHANNELS];
-    const int lane = (int)threadIdx.x % LANES, warp = (int)threadIdx.x / LANES;
+    constexpr int ADDERS = CHANNELS * PAIRS < THREADS ? THREADS / CHANNELS / PAIRS : 1; /* of a sum of all threads */
+    __shared__ long_sum<Compute> sums[PAIRS][THREADS + ADDERS];
     const Element *src = (const Element *)p.src, *diff_dst = (const Element *)p.diff_dst;
     for (int64_t block = blockIdx.x; block < p.parts * p.channel_blocks * p.pair_blocks; block += gridDim.x) {
         const int64_t first_pair = block % p.pair_blocks * PAIRS, rest = block / p.pair_blocks;
@@ -112,17 +125,19 @@ __global__ void __launch_bounds__(THREADS, RESIDENT<Element>) sum_pixels(const _
         const int64_t part = rest / p.channel_blocks, begin = part * p.part_pixels;
         const int64_t end = p.pixels - begin < p.part_pixels ? p.pixels : begin + p.part_pixels;
         const int pairs = (int)min((int64_t)PAIRS, p.pairs - first_pair);
-        if ((int)threadIdx.x < PAIRS) { /* pairs past the last have outputs nowhere */
-            const int64_t number = first_pair + threadIdx.x, tap = number / p.group_out, out = number % p.group_out;
+        if ((int)threadIdx.x < PAIRS) { /* pairs past the last are the first, of which nothing is kept */
+            const int64_t number = first_pair + ((int)threadIdx.x < pairs ? threadIdx.x : 0);
+            const int64_t tap = number / p.group_out, out = number % p.group_out;
             const int row = (int)(tap / p.columns.kernel) * p.rows.dilation - p.rows.pad;
             const int column = (int)(tap % p.columns.kernel) * p.columns.dilation - p.columns.pad;
-            const bool exists = (int)threadIdx.x < pairs;
-            table[threadIdx.x] = {out * p.dst_strides.c + row * p.dst_strides.h + column * p.dst_strides.w,
-                                  exists ? row : -(1 << 30), column};
+            const int64_t offset = out * p.dst_strides.c + row * p.dst_strides.h + column * p.dst_strides.w;
+            table[threadIdx.x] = {offset * (int64_t)sizeof(Element), row, column};
         }
         __syncthreads();
 
-        long_sum<Compute> sums[PAIRS] = {};
+#pragma unroll
+        for (int j = 0; j < PAIRS; j++)
+            sums[j][threadIdx.x] = {};
         Compute segment[PAIRS] = {};
         int in_segment = 0;
         for (int64_t first = begin, next; first < end && channel < p.groups; first = next) {
@@ -130,59 +145,43 @@ __global__ void __launch_bounds__(THREADS, RESIDENT<Element>) sum_pixels(const _
             const Element *from = src + image * p.src_strides.n + channel * p.src_strides.c;
             const Element *outputs = diff_dst + image * p.dst_strides.n + channel * p.group_out * p.dst_strides.c;
             next = min(end, image_begin + p.image_pixels);
+#pragma unroll 1
             for (int64_t i = first - image_begin + (int)threadIdx.x / CHANNELS; i < next - image_begin;
                  i += THREADS / CHANNELS) {
                 const quotient at = divide((int)i, p.by_columns);
                 const int row = at.whole * p.rows.stride, column = at.rest * p.columns.stride;
                 const Compute value = to_compute(from[at.whole * p.src_strides.h + at.rest * p.src_strides.w]);
                 const Element *output = outputs + row * p.dst_strides.h + column * p.dst_strides.w;
-                Element read[PAIRS];
-                bool exists[PAIRS];
-#pragma unroll
-                for (int j = 0; j < PAIRS; j++) {
-                    const pair of = table[j];
-                    exists[j] = (unsigned)(row + of.row) < (unsigned)p.rows.out &&
-                                (unsigned)(column + of.column) < (unsigned)p.columns.out;
-                    read[j] = exists[j] ? output[of.offset] : Element(0.0f);
-                }
-#pragma unroll
-                for (int j = 0; j < PAIRS; j++)
-                    if (exists[j])
-                        segment[j] = fma(value, to_compute(read[j]), segment[j]);
+                const bool inside = row >= p.rows.inside.first && row <= p.rows.inside.last &&
+                                    column >= p.columns.inside.first && column <= p.columns.inside.last;
+                if (__all_sync(__activemask(), inside)) /* or a warp at a border would go both ways */
+                    add_products<true>(segment, value, output, table, row, column, p);
+                else
+                    add_products<false>(segment, value, output, table, row, column, p);
                 if (++in_segment == SEGMENT) {
                     in_segment = 0;
 #pragma unroll
                     for (int j = 0; j < PAIRS; j++) {
-                        sums[j].add((double)segment[j]);
+                        sums[j][threadIdx.x].add((double)segment[j]);
                         segment[j] = 0;
                     }
                 }
             }
         }
-        double all[PAIRS];
 #pragma unroll
-        for (int j = 0; j < PAIRS; j++) {
-            sums[j].add((double)segment[j]);
-            all[j] = sums[j].whole();
-        }
-        if constexpr (by_lanes) {
-#pragma unroll
-            for (int j = 0; j < PAIRS; j++)
-                shared[j][warp][lane] = all[j];
-        } else {
-            add_lanes<PAIRS, LANES / 2>(all, lane);
-            if (lane % (LANES / PAIRS) == 0)
-                shared[lane / (LANES / PAIRS)][warp][0] = all[0];
-        }
+        for (int j = 0; j < PAIRS; j++)
+            sums[j][threadIdx.x].add((double)segment[j]);
         __syncthreads();
-        for (int i = (int)threadIdx.x; i < pairs * CHANNELS; i += THREADS) {
-            const int j = i / CHANNELS, of = i % CHANNELS;
-            const int64_t at = rest % p.channel_blocks * CHANNELS + of;
-            double sum = shared[j][0][of];
-#pragma unroll
-            for (int other = 1; other < WARPS; other++)
-                sum += shared[j][other][of];
-            if (at < p.groups)
+#pragma unroll 1
+        for (int i = (int)threadIdx.x; i < PAIRS * CHANNELS * ADDERS; i += THREADS) {
+            const int first = i % ADDERS, of = i / ADDERS % CHANNELS, j = i / ADDERS / CHANNELS;
+            const int64_t at = channel - (int)threadIdx.x % CHANNELS + of;
+            double sum = 0;
+            for (int term = first; term < THREADS / CHANNELS; term += ADDERS)
+                sum += sums[j][term * CHANNELS + of].whole();
+            for (int lanes = ADDERS / 2; lanes > 0; lanes /= 2)
+                sum += __shfl_down_sync(0xffffffff, sum, lanes);
+            if (first == 0 && at < p.groups && j < pairs)
                 p.slices[(part * p.groups + at) * p.pairs + first_pair + j] = sum;
         }
         __syncthreads();
@@ -204,7 +203,14 @@ bool is_small(const tconv_axis *of)
 
 axis axis_of(const tconv_axis *of)
 {
-    return {(int)of->in, (int)of->out, (int)of->kernel, (int)of->stride, (int)of->dilation, (int)of->pad};
+    const int64_t pad = of->pad, reach = (of->kernel - 1) * of->dilation;
+    return {(int)of->in,
+            (int)of->out,
+            (int)of->kernel,
+            (int)of->stride,
+            (int)of->dilation,
+            (int)pad,
+            {(int)pad, (int)(of->out - 1 - reach + pad)}};
 }
 
 tconv_status plan(const tconv_layer *layer, void *to, tconv_planned *planned, tconv_issue *issue)

@@ -102,22 +102,30 @@ bool is_worth(const tconv_problem *before, const tconv_problem *after, bool colu
             tconv_cuda_has_vectors(after, &after->src, after->group_in));
 }
 
-/* Plans the layer by space-to-depth, or as it is; false where there is no plan. */
+/* Plans the layer as it is. */
+bool choose_whole(const tconv_layer *layer, parts *made)
+{
+    *made = {1, {{{layer->problem, 0, 0, 1, 0, 0}, {}}}};
+    return choose(layer, &made->at[0].made);
+}
+
+/* Plans the layer by space-to-depth, or as it is; false where there is no plan. Several layers read src several times: only
+ * where there is no other way. */
 bool choose_parts(const tconv_layer *layer, parts *made)
 {
     tconv_depth_layer of[TCONV_MOST_DEPTH_LAYERS];
     bool planned = true;
-    made->count = tconv_space_to_depth(&layer->problem, MAX_TAPS, is_worth, of);
+    const int count = tconv_space_to_depth(&layer->problem, MAX_TAPS, is_worth, of);
+    if (count > 0 && (count > 1 || of[0].count > 1) && choose_whole(layer, made))
+        return true;
+    made->count = count;
     for (int i = 0; i < made->count; i++) {
         const tconv_layer part = layer_of(layer, &of[i].problem);
         made->at[i].of = of[i];
         planned = planned && choose(&part, &made->at[i].made);
         made->at[i].made.bias_parts = 0; /* the bias's channels are the layer's */
     }
-    if (made->count > 0 && planned)
-        return true;
-    *made = {1, {{{layer->problem, 0, 0, 1, 0, 0}, {}}}};
-    return choose(layer, &made->at[0].made);
+    return count > 0 && planned ? true : choose_whole(layer, made);
 }
 
 tconv_status plan(const tconv_layer *layer, void *to, tconv_planned *planned, tconv_issue *issue)
@@ -200,8 +208,6 @@ tconv_status execute_part(const tconv_layer *layer, const planned_layer *made, c
     p.slices = (float *)arguments->scratch;
     if (made->writes_weights)
         p.weights.at = arguments->weights;
-    if ((uintptr_t)arguments->weights % (WEIGHT_VECTOR * layer->problem.element_size) != 0)
-        p.weights.vectors = false;
     of->bias = bias_parts_in(made, arguments);
     if (arguments->bias != NULL && made->bias_parts > 0)
         p.bias_parts = (double2 *)of->bias;

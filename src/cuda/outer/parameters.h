@@ -25,10 +25,8 @@ constexpr int WARPGROUP_BLOCK_THREADS =
     512; /* of a kernel by wgmma: two warpgroups that multiply, eight warps that copy */
 
 constexpr int BOX_BLOCK_THREADS = 384; /* of a kernel by boxes: two warpgroups that multiply, one that copies */
-constexpr int WEIGHT_VECTOR = 4;       /* weights that a thread writes at once */
-
-constexpr int BOX_CHANNELS = 64; /* of a box, in rows of 128 bytes */
-constexpr int BOX_PIXELS = 64;   /* of a K-tile of boxes */
+constexpr int BOX_CHANNELS = 64;       /* of a box, in rows of 128 bytes */
+constexpr int BOX_PIXELS = 64;         /* of a K-tile of boxes */
 
 /* Factors of f32: rounded to TF32, or split in two (3xTF32); of 16 bits as they are. */
 enum mode { MODE_TF32, MODE_STRICT, MODE_F16, MODE_BF16, MODES };
@@ -68,7 +66,6 @@ struct weights_of_block {
     tconv_weight_strides strides;
     bool outputs_inner; /* output channels are neighbours among them, not taps */
     bool accumulates;   /* to what it holds */
-    bool vectors;       /* WEIGHT_VECTOR of them lie beside each other, at a multiple of that, as their sums do */
     int pitch;          /* sums from an input channel's to the next's in shared memory */
 };
 

@@ -223,22 +223,6 @@ bool can_share(const planned_layer *plan)
            p->lines.src_box_pixels > 0;
 }
 
-/* Whether weights that follow one another in a tile lie beside each other, by vectors. Of copies the problem has channels that
- * pad pixels, the tiles have not. */
-bool has_weight_vectors(const tconv_problem *problem, const sum_tiles *tiles)
-{
-    const tconv_weight_strides *strides = &problem->weight;
-    const int64_t taps = problem->h.kernel * problem->w.kernel;
-    const bool all_taps = tiles->rows.groups == 1 && tiles->columns.groups == 1;
-    if (strides->in % WEIGHT_VECTOR != 0)
-        return false;
-    if (strides->out == 1)
-        return tiles->chunk % WEIGHT_VECTOR == 0 && tiles->group_out % WEIGHT_VECTOR == 0 &&
-               (taps == 1 || (strides->h % WEIGHT_VECTOR == 0 && strides->w % WEIGHT_VECTOR == 0));
-    return all_taps && strides->out == taps && strides->w == 1 && strides->h == problem->w.kernel &&
-           tiles->chunk * taps % WEIGHT_VECTOR == 0 && tiles->group_out * taps % WEIGHT_VECTOR == 0;
-}
-
 /* Makes the plan of a candidate, in which layer-wide fields are set; false where it does not fit. */
 bool make(const tconv_layer *layer, const candidate *of, planned_layer *plan)
 {
@@ -288,11 +272,7 @@ bool make(const tconv_layer *layer, const candidate *of, planned_layer *plan)
     p->flush_tiles = (int)((plan->mode == MODE_STRICT ? STRICT_TERMS : FLUSH_TERMS) / p->k_pixels);
     if (!choose_stages(layer, plan))
         return false;
-    p->weights = {NULL,
-                  problem->weight,
-                  problem->weight.out == 1,
-                  problem->desc.accumulate != 0,
-                  has_weight_vectors(problem, tiles),
+    p->weights = {NULL, problem->weight, problem->weight.out == 1, problem->desc.accumulate != 0,
                   (int)(tiles->block_n + tiles->block_n / LANES) | 1};
     p->sharers = can_share(plan) ? MOST_SHARERS : 1;
     choose_splits(layer, plan,

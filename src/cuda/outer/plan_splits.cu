@@ -12,6 +12,8 @@ namespace
 
 constexpr size_t SLICES_BYTES = (size_t)60 << 20; /* of all slices, where one of them is not more than half of it */
 
+constexpr int64_t LEAST_SUMMED_CHANNELS = 32; /* of a chunk, of whose outputs blocks sum the bias */
+
 /* What the prediction is made of beside cost.h: */
 constexpr double BEGIN_CYCLES = 5000; /* of a block, until its first product */
 constexpr double STORE_BYTES = 32;    /* a cycle, of a block's sums */
@@ -53,6 +55,9 @@ int64_t bias_parts_of(const tconv_layer *layer, const planned_layer *plan)
     const parameters *p = &plan->parameters;
     const sum_tiles *tiles = &p->tiles;
     const int64_t line = ((int64_t)p->columns.stride << p->columns.tile_log2) * (int64_t)problem->element_size;
+    /* With fewer channels, few of the threads that copy have a part; blocks that share lines wait for one another. */
+    if (tiles->chunk < LEAST_SUMMED_CHANNELS || p->sharers > 1)
+        return 0;
     if (!plan->kernel.by_warpgroups || plan->mode == MODE_STRICT || plan->reading == ELEMENTS || plan->writes_weights ||
         !has_single_taps(&problem->h) || !has_single_taps(&problem->w))
         return 0;

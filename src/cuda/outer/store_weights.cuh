@@ -6,7 +6,6 @@
 #ifndef TCONV_CUDA_OUTER_STORE_WEIGHTS_CUH
 #define TCONV_CUDA_OUTER_STORE_WEIGHTS_CUH
 
-#include "../numeric/element.cuh"
 #include "load.cuh"
 
 namespace tconv::outer
@@ -56,16 +55,16 @@ static __device__ __forceinline__ int64_t weight_place(const parameters &p, cons
 
 constexpr int WEIGHT_ROW = 128; /* pairs that threads have side by side: tiles have multiples of it */
 
-/* Writes the weights of a block's tile with V weights that are neighbours for a thread at once. */
-template <class Element, int V>
-__device__ __forceinline__ void write_vectors(const parameters &p, crew by, const tile_at &tile, const float *sums)
+/* Writes the weights of a block's tile, whose sums lie channel by channel, in whole warps. */
+template <class Element> __device__ __forceinline__ void write_weights(const parameters &p, crew by, const float *sums)
 {
-    using Vector = element_vector<Element, V>;
-    constexpr int BESIDE = WEIGHT_ROW / V;
+    int64_t number = find_work(p).number;
+    asm volatile("" : "+l"(number)); /* or the block's tile is kept in registers through the main loop */
+    const tile_at tile = find_tile(p.tiles, number);
     const int64_t first = tile.m_tile * p.tiles.block_m, input = tile.group * p.tiles.group_in + first;
     const int channels = (int)min(p.tiles.group_in - first, (int64_t)p.tiles.block_m);
-    const int first_channel = by.thread / BESIDE, step = by.threads / BESIDE;
-    for (int i = by.thread % BESIDE * V; i < p.tiles.block_n; i += WEIGHT_ROW) {
+    const int first_channel = by.thread / WEIGHT_ROW, step = by.threads / WEIGHT_ROW;
+    for (int i = by.thread % WEIGHT_ROW; i < p.tiles.block_n; i += WEIGHT_ROW) {
         const int64_t place = weight_place(p, tile, i);
         if (place < 0)
             continue;
@@ -73,36 +72,18 @@ __device__ __forceinline__ void write_vectors(const parameters &p, crew by, cons
                       tile.chunk * p.tiles.chunk * p.weights.strides.out + place;
         const float *from = sums + skewed(i) + first_channel * p.weights.pitch;
         const auto write = [&](auto rounded) {
-#pragma unroll(V == 1 ? 8 : 4)
+#pragma unroll 8
             for (int c = first_channel; c < channels; c += step) {
-                Vector made;
-#pragma unroll
-                for (int j = 0; j < V; j++)
-                    made.at[j] = rounded(from[j], to + j);
-                *reinterpret_cast<Vector *>(to) = made;
+                *to = rounded(*from);
                 to += step * p.weights.strides.in;
                 from += step * p.weights.pitch;
             }
         };
         if (p.weights.accumulates)
-            write([](float sum, const Element *had) {
-                return static_cast<Element>((double)sum + static_cast<double>(*had));
-            });
+            write([&](float sum) { return static_cast<Element>((double)sum + static_cast<double>(*to)); });
         else
-            write([](float sum, const Element *) { return static_cast<Element>(sum); });
+            write([](float sum) { return static_cast<Element>(sum); });
     }
-}
-
-/* Writes the weights of a block's tile, whose sums lie channel by channel, in whole warps. */
-template <class Element> __device__ __forceinline__ void write_weights(const parameters &p, crew by, const float *sums)
-{
-    int64_t number = find_work(p).number;
-    asm volatile("" : "+l"(number)); /* or the block's tile is kept in registers through the main loop */
-    const tile_at tile = find_tile(p.tiles, number);
-    if (p.weights.vectors)
-        write_vectors<Element, WEIGHT_VECTOR>(p, by, tile, sums);
-    else
-        write_vectors<Element, 1>(p, by, tile, sums);
 }
 
 } // namespace tconv::outer

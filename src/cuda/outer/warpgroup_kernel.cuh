@@ -63,17 +63,6 @@ __device__ __forceinline__ void copy_slots(const parameters &p, const block_tile
                                           dst_origin<Element>(p, block, k_tile));
 }
 
-/* Tells for the warp that it has read a stage, in all blocks whose producers write it. Blocks do not share where factors are 16
- * bits: a loop would have ptxas wait for each product there. */
-template <bool half> __device__ __forceinline__ void signal_sharers(const parameters &p, uint32_t empty, int lane)
-{
-    if (half || p.sharers == 1)
-        signal_for_warp(empty, lane);
-    else if (arrives_for_warp(lane))
-        for (int rank = 0; rank < p.sharers; rank++)
-            mbarrier_arrive_remote(empty, rank);
-}
-
 /* Fills the stages. What goes through registers is loaded while the K-tile before is waited for. The bias's sums are of a
  * K-tile that so many stages after it have been filled. */
 template <mode MODE, int N, reading way, reading SRC_WAY = way>
@@ -127,6 +116,16 @@ __device__ __forceinline__ void produce(const parameters &p, const tensor_maps *
         }
         walk.advance(p);
     };
+    if (lag == 0) {
+#pragma unroll 1
+        for (int k = 0; k < count; k++, stage.next()) {
+            fill();
+            if (k + 1 < count)
+                load_ahead(walk);
+        }
+        cp_async_wait_all();
+        return;
+    }
 #pragma unroll 1
     for (int k = 0; k < count + lag; k++) {
         if (k < count)
@@ -134,22 +133,21 @@ __device__ __forceinline__ void produce(const parameters &p, const tensor_maps *
         if (k + 1 < count)
             load_ahead(walk);
         stage.next();
-        if (lag > 0 && k >= lag) { /* the stage that is the next to be filled, of the same parity */
+        if (k >= lag) { /* the stage that is the next to be filled, of the same parity */
             stage.wait_full();
             if (turns.next(p))
                 sums.add(p, block, by, stage.buffer() + p.src_bytes);
             __syncwarp();
-            signal_sharers<IS_HALF<MODE>>(p, stage.empty(), by.thread % LANES);
+            signal_for_warp(stage.empty(), by.thread % LANES);
         }
     }
     cp_async_wait_all();
-    if (lag > 0) { /* the last stages are not released; the one that would be filled next is */
-        stage.next();
-        mbarrier_wait(stage.empty(), stage.state.parity ^ 1);
-        block_work work = find_work(p);
-        asm volatile("" : "+l"(work.number), "+r"(work.split)); /* or they are kept in registers all the time */
-        sums.template finish<PRODUCERS>(p, work, by, stage.buffer());
-    }
+    /* The last stages are not released; the one that would be filled next is. */
+    stage.next();
+    mbarrier_wait(stage.empty(), stage.state.parity ^ 1);
+    block_work work = find_work(p);
+    asm volatile("" : "+l"(work.number), "+r"(work.split)); /* or they are kept in registers all the time */
+    sums.template finish<PRODUCERS>(p, work, by, stage.buffer());
 }
 
 /* wgmma reads A from registers while it runs. Instructions that never happen keep the compiler from reusing them before;
@@ -246,6 +244,17 @@ __device__ __forceinline__ void store_pairs(const float (&sums)[N / 2], float *t
         }
         to += 8 * pitch;
     }
+}
+
+/* Tells for the warp that it has read a stage, in all blocks whose producers write it. Blocks do not share where factors are 16
+ * bits: a loop would have ptxas wait for each product there. */
+template <bool half> __device__ __forceinline__ void signal_sharers(const parameters &p, uint32_t empty, int lane)
+{
+    if (half || p.sharers == 1)
+        signal_for_warp(empty, lane);
+    else if (arrives_for_warp(lane))
+        for (int rank = 0; rank < p.sharers; rank++)
+            mbarrier_arrive_remote(empty, rank);
 }
 
 /* Multiplies the stages: a step of K of all pairs in groups of MMAs, of which one is under way while the next one's fragments
