@@ -144,14 +144,14 @@ __device__ __forceinline__ void consume_boxes(const parameters &p, const block_t
         high[s] = 1u << 30 | (pixels[CORE_ROWS] - pixels[0]) / 16;
     }
     float sums[M][N / 2];
-    const auto store = [&](bool adds, float *to, int64_t pitch, bool as_weights) {
+    const auto store = [&](bool adds, float *to, int64_t pitch, const int *places) {
 #pragma unroll
         for (int m = 0; m < M; m++) {
             int first = first_pair + m * MMA_M + lane / 4;
             asm volatile("" : "+r"(first)); /* or where sums go is kept in registers through the main loop */
             int second = first + WARP_M / 2;
-            if (as_weights)
-                first = skewed(weight_number(p, first)), second = skewed(weight_number(p, second));
+            if (places != NULL)
+                first = places[first], second = places[second];
             store_pairs<N>(sums[m], to + first, second - first, pitch, adds, lane);
         }
     };
@@ -179,7 +179,7 @@ __device__ __forceinline__ void consume_boxes(const parameters &p, const block_t
         release = stage.empty();
         if (--until_flush == 0) {
             wgmma_wait<0>();
-            store(flushed, slice, p.tiles.block_n, false);
+            store(flushed, slice, p.tiles.block_n, NULL);
             flushed = true;
             accumulate = 0;
             until_flush = p.flush_tiles;
@@ -188,14 +188,10 @@ __device__ __forceinline__ void consume_boxes(const parameters &p, const block_t
     wgmma_wait<0>();
     if (!accumulate)
         return;
-    const bool writes = p.weights.at != NULL;
-    if (writes)
-        named_barrier_sync<CONSUMERS>();
-    store(flushed, writes ? stages : slice, writes ? p.weights.pitch : p.tiles.block_n, writes);
-    if (writes) {
-        named_barrier_sync<CONSUMERS>();
-        write_weights<element_of<MODE>>(p, {(int)threadIdx.x, CONSUMERS}, stages);
-    }
+    const int *places = p.weights.at != NULL ? make_weight_tables<CONSUMERS>(p, stages) : NULL;
+    store(flushed, places != NULL ? stages : slice, places != NULL ? p.weights.pitch : p.tiles.block_n, places);
+    if (places != NULL)
+        write_weights<element_of<MODE>, CONSUMERS>(p, stages);
 }
 
 template <mode MODE, int M, int N, reading way>
@@ -206,11 +202,9 @@ __global__ void TCONV_HOPPER_BOUNDS(BOX_BLOCK_THREADS)
     extern __shared__ __align__(STAGE_ALIGNMENT) char shared[]; /* the stages, the barriers and the tables */
     char *barriers = shared + p.stages * p.stage_bytes;
     const int warp = warp_of_block();
-    const int64_t number = blockIdx.x % p.tiles.count;
-    const int split = (int)(blockIdx.x / p.tiles.count);
+    const auto [number, split] = find_work(p);
     const block_tile block = find_block(p, number);
-    const int first = (int)((int64_t)p.k_tiles * split / p.splits);
-    const int count = (int)((int64_t)p.k_tiles * (split + 1) / p.splits) - first;
+    const auto [first, count] = find_k_tiles(p, split);
     const stage_ring ring = {shared_address(barriers), shared_address(shared), (uint32_t)p.stage_bytes, p.stages};
     if (threadIdx.x == 0) {
         const int readers = p.bias_parts != NULL ? CONSUMERS + BOX_SUMMERS : CONSUMERS;

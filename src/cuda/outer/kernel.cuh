@@ -183,12 +183,10 @@ __global__ void __launch_bounds__(RESIDENT_WARPS<MODE, HEIGHT> *LANES)
     constexpr bool HALF = IS_HALF<MODE>, STRICT = MODE == MODE_STRICT;
     extern __shared__ __align__(128) char shared[]; /* the tables, and the stages */
     const int lane = (int)threadIdx.x % LANES, warp = (int)threadIdx.x / LANES;
-    const int64_t number = blockIdx.x % p.tiles.count;
-    const int split = (int)(blockIdx.x / p.tiles.count);
+    const auto [number, split] = find_work(p);
     const block_tile block = find_block(p, number);
     const int warp_m = warp % p.warps_m, warp_n = warp / p.warps_m;
-    const int first = (int)((int64_t)p.k_tiles * split / p.splits);
-    const int count = (int)((int64_t)p.k_tiles * (split + 1) / p.splits) - first;
+    const auto [first, count] = find_k_tiles(p, split);
 
     const tables tables = make_tables<Element>(p, shared, block.slots,
                                                [&](int i) { return find_slot(p, block, i, (int)sizeof(Element)); });

@@ -170,7 +170,7 @@ struct block_tile {
     box inputs, outputs; /* of a K-tile, from its first */
 };
 
-static __device__ __forceinline__ block_tile find_block(const parameters &p, int64_t number)
+static __device__ __forceinline__ block_tile find_block(const parameters &p, uint32_t number)
 {
     block_tile block;
     block.at = find_tile(p.tiles, number);
@@ -218,15 +218,32 @@ static __device__ __forceinline__ place find_slot(const parameters &p, const blo
 
 /* The number of a block's tile, and its part of the pixels. Those that share are blocks one after another. */
 struct block_work {
-    int64_t number;
+    uint32_t number;
     int split;
 };
 
 static __device__ __forceinline__ block_work find_work(const parameters &p)
 {
-    const int64_t count = p.tiles.count / p.sharers, of_all = blockIdx.x / p.sharers;
-    const int64_t inner = p.tiles.chunks * p.tiles.rows.groups * p.tiles.columns.groups, number = of_all % count;
-    return {(number / inner * p.sharers + blockIdx.x % p.sharers) * inner + number % inner, (int)(of_all / count)};
+    uint32_t count = (uint32_t)p.tiles.count, of_all = blockIdx.x;
+    if (p.sharers == 1)
+        return {of_all % count, (int)(of_all / count)};
+    const uint32_t inner = (uint32_t)p.tiles.chunks * p.tiles.rows.groups * p.tiles.columns.groups;
+    const uint32_t sharers = p.sharers, sharer = of_all % sharers;
+    count /= sharers;
+    of_all /= sharers;
+    const uint32_t number = of_all % count;
+    return {(number / inner * sharers + sharer) * inner + number % inner, (int)(of_all / count)};
+}
+
+/* The K-tiles of a part. */
+struct k_range {
+    int first, count;
+};
+
+static __device__ __forceinline__ k_range find_k_tiles(const parameters &p, int split)
+{
+    const int first = (int)((int64_t)p.k_tiles * split / p.splits);
+    return {first, (int)((int64_t)p.k_tiles * (split + 1) / p.splits) - first};
 }
 
 /* What a block keeps in shared memory beside the stages. */
@@ -264,6 +281,7 @@ template <class Element>
 __device__ __forceinline__ const char *address_of(const void *tensor, const tconv_strides &of, int64_t channel,
                                                   int image, int row, int column)
 {
+    asm volatile("" : "+l"(channel)); /* or its product with the stride is kept in registers as well */
     return (const char *)((const Element *)tensor + channel * of.c + image * of.n + row * of.h + column * of.w);
 }
 

@@ -61,6 +61,12 @@ struct line_slots {
 };
 
 /* The gradient of weights, where a block writes its sums to it. */
+/* Of the tables beside a block's sums (store_weights.cuh), of so many pairs. */
+constexpr int64_t weight_table_bytes(int64_t pairs)
+{
+    return pairs * (int64_t)(sizeof(int) + sizeof(int64_t)) + (int64_t)sizeof(int);
+}
+
 struct weights_of_block {
     void *at; /* NULL: blocks write slices */
     tconv_weight_strides strides;

@@ -24,7 +24,9 @@ bool can_write_weights(const planned_layer *plan)
 {
     const parameters *p = &plan->parameters;
     return plan->kernel.by_warpgroups && p->k_tiles < p->flush_tiles && parts_of(plan->copies) <= 1 &&
-           (int64_t)p->tiles.block_m * p->weights.pitch * (int64_t)sizeof(float) <= (int64_t)p->stages * p->stage_bytes;
+           (int64_t)p->tiles.block_m * p->weights.pitch * (int64_t)sizeof(float) +
+                   weight_table_bytes(p->tiles.block_n) <=
+               (int64_t)p->stages * p->stage_bytes;
 }
 
 /* How many times as much moves as is written, where a block writes its weights: whole sectors. */

@@ -98,8 +98,7 @@ __global__ void __launch_bounds__(THREADS<way>) sum_slots_kernel(const __grid_co
     const crew by = {(int)threadIdx.x, THREADS<way>};
     const block_work work = find_work(p);
     const block_tile block = find_block(p, work.number);
-    const int first = (int)((int64_t)p.k_tiles * work.split / p.splits);
-    const int count = (int)((int64_t)p.k_tiles * (work.split + 1) / p.splits) - first;
+    const auto [first, count] = find_k_tiles(p, work.split);
     sums_of<Element, way> sums;
     bias_turns turns = {(int)block.at.m_tile};
     k_walk walk;

@@ -55,22 +55,56 @@ static __device__ __forceinline__ int64_t weight_place(const parameters &p, cons
 
 constexpr int WEIGHT_ROW = 128; /* pairs that threads have side by side: tiles have multiples of it */
 
-/* Writes the weights of a block's tile, whose sums lie channel by channel, in whole warps. */
-template <class Element> __device__ __forceinline__ void write_weights(const parameters &p, crew by, const float *sums)
+/* Of a block's tile, behind its sums: a pair's place among those of an input channel, and the place of its weight. Each
+ * is found once; what threads would find for themselves takes longer than to write the weights. */
+struct weight_tables {
+    int *sums;
+    int64_t *weights; /* of the sum with this number */
+    int *channels;    /* input channels that the tile has: one number */
+
+    __device__ __forceinline__ weight_tables(const parameters &p, float *stages)
+        : sums((int *)(stages + p.tiles.block_m * p.weights.pitch)), weights((int64_t *)(sums + p.tiles.block_n)),
+          channels((int *)(weights + p.tiles.block_n))
+    {
+    }
+};
+
+/* Fills the tables of a block that writes weights, of which nothing else uses the stages; `by`: its threads that multiply. */
+template <int threads> __device__ __forceinline__ const int *make_weight_tables(const parameters &p, float *stages)
 {
-    int64_t number = find_work(p).number;
-    asm volatile("" : "+l"(number)); /* or the block's tile is kept in registers through the main loop */
+    const weight_tables tables(p, stages);
+    uint32_t number = find_work(p).number;
+    asm volatile("" : "+r"(number)); /* or the block's tile is kept in registers through the main loop */
     const tile_at tile = find_tile(p.tiles, number);
-    const int64_t first = tile.m_tile * p.tiles.block_m, input = tile.group * p.tiles.group_in + first;
-    const int channels = (int)min(p.tiles.group_in - first, (int64_t)p.tiles.block_m);
-    const int first_channel = by.thread / WEIGHT_ROW, step = by.threads / WEIGHT_ROW;
-    for (int i = by.thread % WEIGHT_ROW; i < p.tiles.block_n; i += WEIGHT_ROW) {
+    const int64_t channel = tile.m_tile * p.tiles.block_m,
+                  first = (tile.group * p.tiles.group_in + channel) * p.weights.strides.in +
+                          tile.chunk * p.tiles.chunk * p.weights.strides.out;
+    named_barrier_sync<threads>();
+#pragma unroll 1
+    for (int i = (int)threadIdx.x; i < p.tiles.block_n; i += threads) {
         const int64_t place = weight_place(p, tile, i);
+        tables.sums[i] = skewed(weight_number(p, i));
+        tables.weights[i] = place < 0 ? -1 : first + place;
+    }
+    if (threadIdx.x == 0)
+        *tables.channels = (int)min(p.tiles.group_in - channel, (int64_t)p.tiles.block_m);
+    named_barrier_sync<threads>();
+    return tables.sums;
+}
+
+/* Writes the weights of a block's tile, whose sums lie channel by channel, in whole warps. */
+template <class Element, int threads> __device__ __forceinline__ void write_weights(const parameters &p, float *stages)
+{
+    const weight_tables tables(p, stages);
+    const int first_channel = (int)threadIdx.x / WEIGHT_ROW, step = threads / WEIGHT_ROW;
+    named_barrier_sync<threads>();
+    const int channels = *tables.channels;
+    for (int i = (int)threadIdx.x % WEIGHT_ROW; i < p.tiles.block_n; i += WEIGHT_ROW) {
+        const int64_t place = tables.weights[i];
         if (place < 0)
             continue;
-        Element *to = static_cast<Element *>(p.weights.at) + (input + first_channel) * p.weights.strides.in +
-                      tile.chunk * p.tiles.chunk * p.weights.strides.out + place;
-        const float *from = sums + skewed(i) + first_channel * p.weights.pitch;
+        Element *to = static_cast<Element *>(p.weights.at) + place + first_channel * p.weights.strides.in;
+        const float *from = stages + skewed(i) + first_channel * p.weights.pitch;
         const auto write = [&](auto rounded) {
 #pragma unroll 8
             for (int c = first_channel; c < channels; c += step) {

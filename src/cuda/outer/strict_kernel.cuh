@@ -207,7 +207,7 @@ __device__ __forceinline__ void consume_split(const parameters &p, const block_t
                     sums[m][part][i] = 0;
     };
     /* Calls `what` with the sums of 64 pairs by a part of the channels, and where they go. */
-    const auto for_sums = [&](float *to, int64_t pitch, bool as_weights, auto what) {
+    const auto for_sums = [&](float *to, int64_t pitch, const int *places, auto what) {
 #pragma unroll
         for (int m = 0; m < M; m++) {
             int row = (first_tile + m * WARPGROUPS) * MMA_M + warp_pair + (BY_LINES ? lane / 4 : lane / 4 * 2);
@@ -215,8 +215,8 @@ __device__ __forceinline__ void consume_split(const parameters &p, const block_t
             int first = row, second = row + (BY_LINES ? 8 : 1);
             if constexpr (BY_LINES)
                 first = line_pair(p, first), second = line_pair(p, second);
-            if (as_weights)
-                first = skewed(weight_number(p, first)), second = skewed(weight_number(p, second));
+            if (places != NULL)
+                first = places[first], second = places[second];
 #pragma unroll
             for (int part = 0; part < PARTS; part++)
                 what(sums[m][part], to + first + part * PARTIAL_CHANNELS * pitch, second - first);
@@ -224,7 +224,7 @@ __device__ __forceinline__ void consume_split(const parameters &p, const block_t
     };
     const int64_t lost = p.splits * p.tiles.count * p.tiles.block_m * p.tiles.block_n;
     const auto flush = [&](bool first, bool last) {
-        for_sums(slice, p.tiles.block_n, false, [&](auto &of, float *to, int second) {
+        for_sums(slice, p.tiles.block_n, NULL, [&](auto &of, float *to, int second) {
             add_pairs(of, to, lost, second, p.tiles.block_n, first, last, lane);
         });
     };
@@ -310,21 +310,17 @@ __device__ __forceinline__ void consume_split(const parameters &p, const block_t
             until_flush = p.flush_tiles;
         }
     }
-    const bool writes = p.weights.at != NULL;
     if (flushed) {
         flush(false, true);
         return;
     }
-    if (writes)
-        named_barrier_sync<CONSUMERS>();
-    const int64_t pitch = writes ? p.weights.pitch : p.tiles.block_n;
-    for_sums(writes ? stages : slice, pitch, writes, [&](auto &of, float *to, int second) {
+    const int *places = p.weights.at != NULL ? make_weight_tables<CONSUMERS>(p, stages) : NULL;
+    const int64_t pitch = places != NULL ? p.weights.pitch : p.tiles.block_n;
+    for_sums(places != NULL ? stages : slice, pitch, places, [&](auto &of, float *to, int second) {
         store_pairs<PARTIAL_CHANNELS>(of, to, second, pitch, false, lane);
     });
-    if (writes) {
-        named_barrier_sync<CONSUMERS>();
-        write_weights<float>(p, {(int)threadIdx.x, CONSUMERS}, stages);
-    }
+    if (places != NULL)
+        write_weights<float, CONSUMERS>(p, stages);
 }
 
 template <int M, int N, reading way>
@@ -335,11 +331,9 @@ __global__ void TCONV_HOPPER_BOUNDS(WARPGROUP_BLOCK_THREADS)
     extern __shared__ __align__(STAGE_ALIGNMENT) char shared[]; /* the stages, the barriers and the tables */
     char *barriers = shared + p.stages * p.stage_bytes;
     const int warp = warp_of_block();
-    const int64_t number = blockIdx.x % p.tiles.count;
-    const int split = (int)(blockIdx.x / p.tiles.count);
+    const auto [number, split] = find_work(p);
     const block_tile block = find_block(p, number);
-    const int first = (int)((int64_t)p.k_tiles * split / p.splits);
-    const int count = (int)((int64_t)p.k_tiles * (split + 1) / p.splits) - first;
+    const auto [first, count] = find_k_tiles(p, split);
     const stage_ring ring = {shared_address(barriers), shared_address(shared), (uint32_t)p.stage_bytes, p.stages};
     const uint32_t raw = ring.barriers + BARRIER_BYTES;
     if (threadIdx.x == 0) {

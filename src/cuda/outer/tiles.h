@@ -61,17 +61,20 @@ struct tile_at {
     int row_group, column_group;
 };
 
-TCONV_BOTH tile_at find_tile(const sum_tiles &tiles, int64_t number)
+/* Number: a type that holds the number of tiles. */
+template <class Number> TCONV_BOTH tile_at find_tile(const sum_tiles &tiles, Number number)
 {
+    const Number columns = (Number)tiles.columns.groups, rows = (Number)tiles.rows.groups;
+    const Number chunks = (Number)tiles.chunks, m_tiles = (Number)tiles.m_tiles;
     tile_at found;
-    found.column_group = (int)(number % tiles.columns.groups);
-    number /= tiles.columns.groups;
-    found.row_group = (int)(number % tiles.rows.groups);
-    number /= tiles.rows.groups;
-    found.chunk = number % tiles.chunks;
-    number /= tiles.chunks;
-    found.m_tile = number % tiles.m_tiles;
-    found.group = number / tiles.m_tiles;
+    found.column_group = (int)(number % columns);
+    number /= columns;
+    found.row_group = (int)(number % rows);
+    number /= rows;
+    found.chunk = number % chunks;
+    number /= chunks;
+    found.m_tile = number % m_tiles;
+    found.group = number / m_tiles;
     return found;
 }
 

@@ -82,9 +82,6 @@ __device__ __forceinline__ void produce(const parameters &p, const tensor_maps *
             if (has_block)
                 load_block<Element, SRC_WAY>(held, place, src_origin<Element>(p, block, at), p.src_unit);
     };
-    std::conditional_t<way == LINES, line_sums<Element>, slot_sums<Element, false>> sums;
-    bias_turns turns = {(int)block.at.m_tile};
-    const int lag = way != ELEMENTS && p.bias_parts != NULL ? p.stages - 1 : 0;
     stage_walk stage(ring, 1);
     k_walk walk;
     walk.begin(p, first);
@@ -116,38 +113,42 @@ __device__ __forceinline__ void produce(const parameters &p, const tensor_maps *
         }
         walk.advance(p);
     };
-    if (lag == 0) {
+    if constexpr (way != ELEMENTS)
+        if (p.bias_parts != NULL) {
+            std::conditional_t<way == LINES, line_sums<Element>, slot_sums<Element, false>> sums;
+            bias_turns turns = {(int)block.at.m_tile};
+            const int lag = p.stages - 1;
 #pragma unroll 1
-        for (int k = 0; k < count; k++, stage.next()) {
-            fill();
-            if (k + 1 < count)
-                load_ahead(walk);
+            for (int k = 0; k < count + lag; k++) {
+                if (k < count)
+                    fill();
+                if (k + 1 < count)
+                    load_ahead(walk);
+                stage.next();
+                if (k >= lag) { /* the stage that is the next to be filled, of the same parity */
+                    stage.wait_full();
+                    if (turns.next(p))
+                        sums.add(p, block, by, stage.buffer() + p.src_bytes);
+                    __syncwarp();
+                    signal_for_warp(stage.empty(), by.thread % LANES);
+                }
+            }
+            cp_async_wait_all();
+            /* The last stages are not released; the one that would be filled next is. */
+            stage.next();
+            mbarrier_wait(stage.empty(), stage.state.parity ^ 1);
+            block_work work = find_work(p);
+            asm volatile("" : "+r"(work.number), "+r"(work.split)); /* or they are kept in registers all the time */
+            sums.template finish<PRODUCERS>(p, work, by, stage.buffer());
+            return;
         }
-        cp_async_wait_all();
-        return;
-    }
 #pragma unroll 1
-    for (int k = 0; k < count + lag; k++) {
-        if (k < count)
-            fill();
+    for (int k = 0; k < count; k++, stage.next()) {
+        fill();
         if (k + 1 < count)
             load_ahead(walk);
-        stage.next();
-        if (k >= lag) { /* the stage that is the next to be filled, of the same parity */
-            stage.wait_full();
-            if (turns.next(p))
-                sums.add(p, block, by, stage.buffer() + p.src_bytes);
-            __syncwarp();
-            signal_for_warp(stage.empty(), by.thread % LANES);
-        }
     }
     cp_async_wait_all();
-    /* The last stages are not released; the one that would be filled next is. */
-    stage.next();
-    mbarrier_wait(stage.empty(), stage.state.parity ^ 1);
-    block_work work = find_work(p);
-    asm volatile("" : "+l"(work.number), "+r"(work.split)); /* or they are kept in registers all the time */
-    sums.template finish<PRODUCERS>(p, work, by, stage.buffer());
 }
 
 /* wgmma reads A from registers while it runs. Instructions that never happen keep the compiler from reusing them before;
@@ -296,7 +297,7 @@ __device__ __forceinline__ void consume(const parameters &p, const block_tile &b
             for (int i = 0; i < N / 2; i++)
                 sums[m][i] = 0;
     };
-    const auto store = [&](bool adds, float *to, int64_t pitch, bool as_weights) {
+    const auto store = [&](bool adds, float *to, int64_t pitch, const int *places) {
 #pragma unroll
         for (int m = 0; m < M; m++) {
             int row = first_pair + m * MMA_M + (HALF || BY_LINES ? lane / 4 : lane / 4 * 2);
@@ -304,8 +305,8 @@ __device__ __forceinline__ void consume(const parameters &p, const block_tile &b
             int first = row, second = row + (HALF || BY_LINES ? 8 : 1);
             if constexpr (BY_LINES)
                 first = line_pair(p, first), second = line_pair(p, second);
-            if (as_weights)
-                first = skewed(weight_number(p, first)), second = skewed(weight_number(p, second));
+            if (places != NULL)
+                first = places[first], second = places[second];
             store_pairs<N>(sums[m], to + first, second - first, pitch, adds, lane);
         }
     };
@@ -363,7 +364,7 @@ __device__ __forceinline__ void consume(const parameters &p, const block_tile &b
         release = stage.empty();
         if (--until_flush == 0) {
             wgmma_wait<0>();
-            store(flushed, slice, p.tiles.block_n, false);
+            store(flushed, slice, p.tiles.block_n, NULL);
             clear();
             flushed = true;
             until_flush = p.flush_tiles;
@@ -371,14 +372,10 @@ __device__ __forceinline__ void consume(const parameters &p, const block_tile &b
     }
     wgmma_wait<0>();
     keep_until_here(a[1], never);
-    const bool writes = p.weights.at != NULL;
-    if (writes)
-        named_barrier_sync<CONSUMERS>();
-    store(flushed, writes ? stages : slice, writes ? p.weights.pitch : p.tiles.block_n, writes);
-    if (writes) {
-        named_barrier_sync<CONSUMERS>();
-        write_weights<element_of<MODE>>(p, {(int)threadIdx.x, CONSUMERS}, stages);
-    }
+    const int *places = p.weights.at != NULL ? make_weight_tables<CONSUMERS>(p, stages) : NULL;
+    store(flushed, places != NULL ? stages : slice, places != NULL ? p.weights.pitch : p.tiles.block_n, places);
+    if (places != NULL)
+        write_weights<element_of<MODE>, CONSUMERS>(p, stages);
 }
 
 template <mode MODE, int M, int N, reading way>
@@ -392,8 +389,7 @@ __global__ void TCONV_HOPPER_BOUNDS(WARPGROUP_BLOCK_THREADS)
     const int warp = warp_of_block();
     const auto [number, split] = find_work(p);
     const block_tile block = find_block(p, number);
-    const int first = (int)((int64_t)p.k_tiles * split / p.splits);
-    const int count = (int)((int64_t)p.k_tiles * (split + 1) / p.splits) - first;
+    const auto [first, count] = find_k_tiles(p, split);
     const stage_ring ring = {shared_address(barriers), shared_address(shared), (uint32_t)p.stage_bytes, p.stages};
     if (threadIdx.x == 0) {
         const int readers = p.bias_parts != NULL ? CONSUMERS + PRODUCERS : CONSUMERS;
