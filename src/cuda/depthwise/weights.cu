@@ -17,6 +17,7 @@
 #include "../numeric/divisor.h"
 #include "../numeric/element.cuh"
 #include "../outer/sums.h"
+#include "../ptx/dependent_launch.cuh"
 #include "../runtime/launch.h"
 
 #include <cstdio>
@@ -119,6 +120,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT<Element>) sum_pixels(const _
     constexpr int ADDERS = CHANNELS * PAIRS < THREADS ? THREADS / CHANNELS / PAIRS : 1; /* of a sum of all threads */
     __shared__ long_sum<Compute> sums[PAIRS][THREADS + ADDERS];
     const Element *src = (const Element *)p.src, *diff_dst = (const Element *)p.diff_dst;
+    launch_dependents(); /* what adds slices */
     for (int64_t block = blockIdx.x; block < p.parts * p.channel_blocks * p.pair_blocks; block += gridDim.x) {
         const int64_t first_pair = block % p.pair_blocks * PAIRS, rest = block / p.pair_blocks;
         const int64_t channel = rest % p.channel_blocks * CHANNELS + (int)threadIdx.x % CHANNELS;

@@ -16,6 +16,7 @@
 #include "../numeric/compensated.cuh"
 #include "../numeric/element.cuh"
 #include "../outer/sums.h"
+#include "../ptx/dependent_launch.cuh"
 #include "../runtime/launch.h"
 
 #include <cstdio>
@@ -51,6 +52,7 @@ __global__ void __launch_bounds__(THREADS)
     __shared__ Sum rows[K_PIXELS][SIDE + 1], columns[K_PIXELS][SIDE + 1];
     __shared__ bool has_output[K_PIXELS][SIDE];
     const int64_t blocks = p.splits * p.tiles.count * p.pair_tiles;
+    launch_dependents(); /* what adds slices */
     const int lane_m = (int)threadIdx.x % (SIDE / THREAD_SIDE), lane_n = (int)threadIdx.x / (SIDE / THREAD_SIDE);
     /* What the thread loads: one pixel, and every 16th channel or pair. */
     const int pixel_lane = (int)threadIdx.x % K_PIXELS, first_lane = (int)threadIdx.x / K_PIXELS;

@@ -12,6 +12,7 @@
 #include "../numeric/compensated.cuh"
 #include "../numeric/divisor.h"
 #include "../numeric/element.cuh"
+#include "../ptx/dependent_launch.cuh"
 #include "../runtime/launch.h"
 #include "sums.h"
 
@@ -114,6 +115,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
     using Sum = std::conditional_t<sizeof(Element) == sizeof(double), lossless, plain>;
     __shared__ lossless shared[THREADS * V];
     const int at = (int)threadIdx.x * V;
+    launch_dependents();
     for (int64_t block = blockIdx.x; block < p.channel_blocks * p.parts; block += gridDim.x) {
         const int64_t part = block / p.channel_blocks, first = block % p.channel_blocks * p.block_channels;
         const int channels = (int)min(p.block_channels, p.channels - first), threads = threads_of(channels, V);
@@ -139,6 +141,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
                 shared[i].add(shared[i + half * channels]);
             __syncthreads();
         }
+        wait_for_kernel_ahead(); /* which may read what lies there */
         for (int i = (int)threadIdx.x; i < channels; i += THREADS)
             parts[part * p.channels + first + i] = shared[i];
         __syncthreads();
@@ -160,6 +163,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
     using Sum = std::conditional_t<sizeof(Element) == sizeof(double), lossless, plain>;
     const int at = (int)threadIdx.x % WARP * V, warps = THREADS / WARP;
     const int64_t step = (int64_t)WARP * V;
+    launch_dependents();
     for (int64_t item = (int64_t)blockIdx.x * warps + (int)threadIdx.x / WARP; item < p.channels * p.parts;
          item += (int64_t)gridDim.x * warps) {
         const int64_t part = item / p.channels, channel = item % p.channels;
@@ -178,6 +182,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
         for (int j = 1; j < V; j++)
             sum.add((lossless)sums[j]);
         add_lanes(sum);
+        wait_for_kernel_ahead(); /* which may read what lies there */
         if (at == 0)
             parts[part * p.channels + channel] = sum;
     }
@@ -188,6 +193,7 @@ __global__ void __launch_bounds__(THREADS)
     add_parts_kernel(const __grid_constant__ parameters p, const lossless *parts, Element *bias)
 {
     const int lane = (int)threadIdx.x % WARP;
+    wait_for_kernel_ahead();
     for (int64_t channel = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / WARP; channel < p.channels;
          channel += (int64_t)gridDim.x * (THREADS / WARP)) {
         lossless sum = {0, 0};
@@ -268,11 +274,12 @@ tconv_status add_bias_parts(const tconv_layer *layer, const void *parts, int64_t
     const void *kernel = with_element(layer->problem.dtype,
                                       [](auto element) { return (const void *)add_parts_kernel<decltype(element)>; });
     void *arguments[] = {&p, &parts, &bias};
-    return launch_blocks(kernel, tconv_ceil_div(p.channels, THREADS / WARP), THREADS, arguments, stream, issue);
+    return launch_blocks(kernel, tconv_ceil_div(p.channels, THREADS / WARP), THREADS, arguments, stream, issue,
+                         count > 0 && may_overlap(layer));
 }
 
-tconv_status sum_bias(const tconv_layer *layer, const void *diff_dst, void *scratch, void *bias, void *stream,
-                      tconv_issue *issue)
+tconv_status sum_bias(const tconv_layer *layer, const void *diff_dst, void *scratch, void *bias, bool follows,
+                      void *stream, tconv_issue *issue)
 {
     parameters p = parameters_of(layer);
     p.aligned = is_aligned(&layer->problem, &p, diff_dst);
@@ -290,7 +297,8 @@ tconv_status sum_bias(const tconv_layer *layer, const void *diff_dst, void *scra
     void *arguments[] = {&p, &diff_dst, &scratch};
     tconv_status status = TCONV_SUCCESS;
     if (p.parts > 0)
-        status = launch_blocks(sum_parts, p.channel_blocks * p.parts, THREADS, arguments, stream, issue);
+        status = launch_blocks(sum_parts, p.channel_blocks * p.parts, THREADS, arguments, stream, issue,
+                               follows && may_overlap(layer));
     return status == TCONV_SUCCESS ? add_bias_parts(layer, scratch, p.parts, bias, stream, issue) : status;
 }
 

@@ -144,17 +144,22 @@ __device__ __forceinline__ void consume_boxes(const parameters &p, const block_t
         high[s] = 1u << 30 | (pixels[CORE_ROWS] - pixels[0]) / 16;
     }
     float sums[M][N / 2];
-    const auto store = [&](bool adds, float *to, int64_t pitch, const int *places) {
+    /* Calls `what` with the sums of 64 pairs by N channels and the numbers of the lane's two pairs. */
+    const auto for_sums = [&](auto what) {
 #pragma unroll
         for (int m = 0; m < M; m++) {
             int first = first_pair + m * MMA_M + lane / 4;
             asm volatile("" : "+r"(first)); /* or where sums go is kept in registers through the main loop */
-            int second = first + WARP_M / 2;
-            if (places != NULL)
-                first = places[first], second = places[second];
-            store_pairs<N>(sums[m], to + first, second - first, pitch, adds, lane);
+            what(sums[m], first, first + WARP_M / 2);
         }
     };
+    const auto store = [&](bool adds) {
+        for_sums([&](auto &of, int first, int second) {
+            store_pairs<N>(of, slice + first, second - first, p.tiles.block_n, adds, lane);
+        });
+    };
+    const bool writes = p.weights.at != NULL;
+    const int last = writes ? -1 : count - 1; /* whose sums go to the slice */
     bool flushed = p.adds;
     int until_flush = p.flush_tiles, accumulate = 0;
     uint32_t release = 0; /* the empty barrier of the stage before */
@@ -177,21 +182,21 @@ __device__ __forceinline__ void consume_boxes(const parameters &p, const block_t
         if (release != 0)
             signal_for_warp(release, lane);
         release = stage.empty();
-        if (--until_flush == 0) {
+        if (--until_flush == 0 || k == last) {
             wgmma_wait<0>();
-            store(flushed, slice, p.tiles.block_n, NULL);
+            store(flushed);
             flushed = true;
             accumulate = 0;
             until_flush = p.flush_tiles;
         }
     }
     wgmma_wait<0>();
-    if (!accumulate)
+    if (!writes)
         return;
-    const int *places = p.weights.at != NULL ? make_weight_tables<CONSUMERS>(p, stages) : NULL;
-    store(flushed, places != NULL ? stages : slice, places != NULL ? p.weights.pitch : p.tiles.block_n, places);
-    if (places != NULL)
-        write_weights<element_of<MODE>, CONSUMERS>(p, stages);
+    const int *places = make_weight_tables<CONSUMERS>(p, stages);
+    for_sums(
+        [&](auto &of, int first, int second) { place_pairs<N>(p, of, stages, places[first], places[second], lane); });
+    write_weights<element_of<MODE>, CONSUMERS>(p, stages);
 }
 
 template <mode MODE, int M, int N, reading way>
@@ -203,6 +208,7 @@ __global__ void TCONV_HOPPER_BOUNDS(BOX_BLOCK_THREADS)
     char *barriers = shared + p.stages * p.stage_bytes;
     const int warp = warp_of_block();
     const auto [number, split] = find_work(p);
+    launch_dependents(); /* what adds slices */
     const block_tile block = find_block(p, number);
     const auto [first, count] = find_k_tiles(p, split);
     const stage_ring ring = {shared_address(barriers), shared_address(shared), (uint32_t)p.stage_bytes, p.stages};

@@ -7,6 +7,7 @@
 
 #include <cstring>
 
+#include "../ptx/dependent_launch.cuh"
 #include "../ptx/memory.cuh"
 #include "parameters.h"
 

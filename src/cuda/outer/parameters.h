@@ -108,6 +108,13 @@ struct parameters {
  * 16 bytes of channels of both, or of src alone in 16 bits, or boxes of 64 channels of both. */
 enum reading { ELEMENTS, LINES, CHANNELS, SRC_CHANNELS, BOXES, READINGS };
 
+/* Whether blocks of a kernel sum the gradient of the bias of what they read so, of 16 bits or not: those of 16 bits that read
+ * channels read them by boxes where there are many. */
+TCONV_BOTH constexpr bool sums_bias(reading way, bool half)
+{
+    return way == LINES || way == BOXES || (way == CHANNELS && !half);
+}
+
 /* The tensor maps of the gradient of dst, and of src for LINES and BOXES. */
 struct tensor_maps {
     CUtensorMap dst, src;

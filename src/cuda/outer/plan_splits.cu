@@ -60,8 +60,9 @@ int64_t bias_parts_of(const tconv_layer *layer, const planned_layer *plan)
     /* With fewer channels, few of the threads that copy have a part; blocks that share lines wait for one another. */
     if (tiles->chunk < LEAST_SUMMED_CHANNELS || p->sharers > 1)
         return 0;
-    if (!plan->kernel.by_warpgroups || plan->mode == MODE_STRICT || plan->reading == ELEMENTS || plan->writes_weights ||
-        !has_single_taps(&problem->h) || !has_single_taps(&problem->w))
+    if (!plan->kernel.by_warpgroups || plan->mode == MODE_STRICT || plan->writes_weights ||
+        !sums_bias(plan->reading, problem->element_size == 2) || !has_single_taps(&problem->h) ||
+        !has_single_taps(&problem->w))
         return 0;
     if (plan->reading == LINES && (problem->layout != TCONV_NCHW || tiles->columns.groups > 1 ||
                                    line % LINE_BYTES != 0 || tiles->chunk > MAX_LINE_CHANNELS))

@@ -5,6 +5,7 @@
 #include "../../core/checked.h"
 #include "../numeric/divisor.h"
 #include "../numeric/element.cuh"
+#include "../ptx/dependent_launch.cuh"
 #include "../runtime/launch.h"
 #include "sums.h"
 
@@ -39,6 +40,7 @@ __global__ void __launch_bounds__(THREADS)
     const sum_tiles &tiles = p.tiles;
     const int all_taps = p.by_taps.divisor, pitch = all_taps | 1, row_sums = p.by_chunk.divisor * pitch;
     const int count = p.by_sums.divisor, part_sums = p.rows * row_sums;
+    launch_dependents();
     for (int64_t run = blockIdx.x; run < p.runs; run += gridDim.x) {
         const int64_t first = run * p.rows;
         const tile_at at = find_tile(tiles, first / tiles.block_m);
@@ -50,6 +52,7 @@ __global__ void __launch_bounds__(THREADS)
                           ? tap_at(tiles.rows, y) * p.strides.h + tap_at(tiles.columns, x) * p.strides.w
                           : -1;
         }
+        wait_for_kernel_ahead();
         for (int begin = (int)threadIdx.x; begin < count * p.parts; begin += LOADS * THREADS) {
             const Sum *from[LOADS];
             int to[LOADS], left[LOADS]; /* slices */
@@ -137,7 +140,7 @@ tconv_status add_rows(const tconv_layer *layer, const slices *of, const void *me
                               : (const void *)add_rows_kernel<Element, float>;
     });
     void *arguments[] = {&p, &memory, &weights};
-    return launch_blocks(kernel, p.runs, THREADS, arguments, stream, issue);
+    return launch_blocks(kernel, p.runs, THREADS, arguments, stream, issue, may_overlap(layer));
 }
 
 } // namespace tconv::outer

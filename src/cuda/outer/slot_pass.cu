@@ -97,6 +97,7 @@ __global__ void __launch_bounds__(THREADS<way>) sum_slots_kernel(const __grid_co
     __shared__ __align__(16) char shared[THREADS<way> * SLOT_CHANNELS * sizeof(lossless_sum<float>)];
     const crew by = {(int)threadIdx.x, THREADS<way>};
     const block_work work = find_work(p);
+    launch_dependents(); /* what adds the parts */
     const block_tile block = find_block(p, work.number);
     const auto [first, count] = find_k_tiles(p, work.split);
     sums_of<Element, way> sums;
@@ -111,9 +112,9 @@ __global__ void __launch_bounds__(THREADS<way>) sum_slots_kernel(const __grid_co
 
 template <class Element> const void *kernel_of(reading way)
 {
-    return way == LINES   ? (const void *)sum_slots_kernel<Element, LINES>
-           : way == BOXES ? (const void *)sum_slots_kernel<Element, BOXES>
-                          : (const void *)sum_slots_kernel<Element, CHANNELS>;
+    constexpr reading BESIDE = sizeof(Element) == 2 ? BOXES : CHANNELS;
+    return way == LINES ? (const void *)sum_slots_kernel<Element, LINES>
+                        : (const void *)sum_slots_kernel<Element, BESIDE>;
 }
 
 } // namespace

@@ -92,6 +92,26 @@ template <int threads> __device__ __forceinline__ const int *make_weight_tables(
     return tables.sums;
 }
 
+/* Puts the sums of 64 pairs by N channels among those of the block's tile; first, second: places of the lane's pairs. */
+template <int N>
+__device__ __forceinline__ void place_pairs(const parameters &p, const float (&sums)[N / 2], const float *stages,
+                                            int first, int second, int lane)
+{
+    const uint32_t pitch = p.weights.pitch * (uint32_t)sizeof(float);
+    uint32_t to = shared_address(stages) + lane % 4 * 2 * pitch;
+#pragma unroll
+    for (int i = 0; i < N / 2; i += 4) {
+        asm volatile("" : "+r"(to)); /* addresses are computed here: there are no registers for more */
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            float sum = sums[i + j];
+            asm volatile("" : "+f"(sum)); /* not before products have been waited for: they would be one by one */
+            store_shared(to + j % 2 * pitch + (j / 2 == 0 ? first : second) * (uint32_t)sizeof(float), sum);
+        }
+        to += 8 * pitch;
+    }
+}
+
 /* Writes the weights of a block's tile, whose sums lie channel by channel, in whole warps. */
 template <class Element, int threads> __device__ __forceinline__ void write_weights(const parameters &p, float *stages)
 {

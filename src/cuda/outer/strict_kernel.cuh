@@ -206,8 +206,9 @@ __device__ __forceinline__ void consume_split(const parameters &p, const block_t
                 for (int i = 0; i < PARTIAL_CHANNELS / 2; i++)
                     sums[m][part][i] = 0;
     };
-    /* Calls `what` with the sums of 64 pairs by a part of the channels, and where they go. */
-    const auto for_sums = [&](float *to, int64_t pitch, const int *places, auto what) {
+    /* Calls `what` with the sums of 64 pairs by a part of the channels, the numbers of the lane's two pairs and the part's
+     * first channel. */
+    const auto for_sums = [&](auto what) {
 #pragma unroll
         for (int m = 0; m < M; m++) {
             int row = (first_tile + m * WARPGROUPS) * MMA_M + warp_pair + (BY_LINES ? lane / 4 : lane / 4 * 2);
@@ -215,17 +216,16 @@ __device__ __forceinline__ void consume_split(const parameters &p, const block_t
             int first = row, second = row + (BY_LINES ? 8 : 1);
             if constexpr (BY_LINES)
                 first = line_pair(p, first), second = line_pair(p, second);
-            if (places != NULL)
-                first = places[first], second = places[second];
 #pragma unroll
             for (int part = 0; part < PARTS; part++)
-                what(sums[m][part], to + first + part * PARTIAL_CHANNELS * pitch, second - first);
+                what(sums[m][part], first, second, part * PARTIAL_CHANNELS);
         }
     };
     const int64_t lost = p.splits * p.tiles.count * p.tiles.block_m * p.tiles.block_n;
     const auto flush = [&](bool first, bool last) {
-        for_sums(slice, p.tiles.block_n, NULL, [&](auto &of, float *to, int second) {
-            add_pairs(of, to, lost, second, p.tiles.block_n, first, last, lane);
+        for_sums([&](auto &of, int one, int other, int64_t channel) {
+            add_pairs(of, slice + one + channel * p.tiles.block_n, lost, other - one, p.tiles.block_n, first, last,
+                      lane);
         });
     };
     clear();
@@ -314,13 +314,18 @@ __device__ __forceinline__ void consume_split(const parameters &p, const block_t
         flush(false, true);
         return;
     }
-    const int *places = p.weights.at != NULL ? make_weight_tables<CONSUMERS>(p, stages) : NULL;
-    const int64_t pitch = places != NULL ? p.weights.pitch : p.tiles.block_n;
-    for_sums(places != NULL ? stages : slice, pitch, places, [&](auto &of, float *to, int second) {
-        store_pairs<PARTIAL_CHANNELS>(of, to, second, pitch, false, lane);
+    if (p.weights.at == NULL) {
+        for_sums([&](auto &of, int first, int second, int64_t channel) {
+            store_pairs<PARTIAL_CHANNELS>(of, slice + first + channel * p.tiles.block_n, second - first,
+                                          p.tiles.block_n, false, lane);
+        });
+        return;
+    }
+    const int *places = make_weight_tables<CONSUMERS>(p, stages);
+    for_sums([&](auto &of, int first, int second, int channel) {
+        place_pairs<PARTIAL_CHANNELS>(p, of, stages + channel * p.weights.pitch, places[first], places[second], lane);
     });
-    if (places != NULL)
-        write_weights<float, CONSUMERS>(p, stages);
+    write_weights<float, CONSUMERS>(p, stages);
 }
 
 template <int M, int N, reading way>
@@ -332,6 +337,7 @@ __global__ void TCONV_HOPPER_BOUNDS(WARPGROUP_BLOCK_THREADS)
     char *barriers = shared + p.stages * p.stage_bytes;
     const int warp = warp_of_block();
     const auto [number, split] = find_work(p);
+    launch_dependents(); /* what adds slices */
     const block_tile block = find_block(p, number);
     const auto [first, count] = find_k_tiles(p, split);
     const stage_ring ring = {shared_address(barriers), shared_address(shared), (uint32_t)p.stage_bytes, p.stages};

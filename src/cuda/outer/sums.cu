@@ -3,6 +3,7 @@
 #include "../../core/checked.h"
 #include "../numeric/divisor.h"
 #include "../numeric/element.cuh"
+#include "../ptx/dependent_launch.cuh"
 #include "../runtime/launch.h"
 #include "sums.h"
 
@@ -122,6 +123,8 @@ __global__ void __launch_bounds__(THREADS)
     __shared__ double sums[THREADS];
     const int width = THREADS / p.parts, part = (int)threadIdx.x / width, lane = (int)threadIdx.x % width;
     const int64_t begin = p.slices * part / p.parts, end = p.slices * (part + 1) / p.parts;
+    launch_dependents();
+    wait_for_kernel_ahead();
     for (int64_t first = (int64_t)blockIdx.x * width; first < p.weights; first += (int64_t)gridDim.x * width) {
         const int64_t number = first + lane;
         double sum = 0;
@@ -168,7 +171,8 @@ tconv_status launch(const tconv_layer *layer, const slices *of, const void *memo
                               : (const void *)add_slices_kernel<Element, float, Index>;
     });
     void *arguments[] = {&p, &memory, &weights};
-    return launch_blocks(kernel, tconv_ceil_div(p.weights, THREADS / p.parts), THREADS, arguments, stream, issue);
+    return launch_blocks(kernel, tconv_ceil_div(p.weights, THREADS / p.parts), THREADS, arguments, stream, issue,
+                         of->count > 0 && may_overlap(layer));
 }
 
 } // namespace

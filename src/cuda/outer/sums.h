@@ -3,7 +3,7 @@
 #define TCONV_CUDA_OUTER_SUMS_H
 
 #include "../../core/impl.h"
-#include "../runtime/guard.h"
+#include "../runtime/launch.h"
 #include "tiles.h"
 
 namespace tconv::outer
@@ -33,6 +33,13 @@ inline int parts_of_slices(int64_t slices)
 tconv_status add_slices(const tconv_layer *layer, const slices *of, const void *memory, void *weights, void *stream,
                         tconv_issue *issue);
 
+/* Whether a kernel of this layer may begin while the one before it still runs, of which it waits for what it reads or overwrites
+ * (ptx/dependent_launch.cuh). The first one of a call must not. */
+inline bool may_overlap(const tconv_layer *layer)
+{
+    return layer->target.compute_capability >= DEPENDENT_LAUNCH_CAPABILITY;
+}
+
 /* The same for many weights, row after row of a tile: sums are read as they lie, and transposed in shared memory. */
 bool adds_rows(const tconv_layer *layer, const slices *of);
 tconv_status add_rows(const tconv_layer *layer, const slices *of, const void *memory, void *weights, void *stream,
@@ -42,9 +49,9 @@ tconv_status add_rows(const tconv_layer *layer, const slices *of, const void *me
 size_t bias_scratch(const tconv_layer *layer);
 
 /* Launches the kernels that sum the gradient of dst over all images and outputs of a channel: parts of an order that the
- * layer fixes, in double, compensated. */
-tconv_status sum_bias(const tconv_layer *layer, const void *diff_dst, void *scratch, void *bias, void *stream,
-                      tconv_issue *issue);
+ * layer fixes, in double, compensated. follows: another kernel of the call. */
+tconv_status sum_bias(const tconv_layer *layer, const void *diff_dst, void *scratch, void *bias, bool follows,
+                      void *stream, tconv_issue *issue);
 
 /* Launches the kernel that adds parts of all channels, in order; bytes of so many. */
 tconv_status add_bias_parts(const tconv_layer *layer, const void *parts, int64_t count, void *bias, void *stream,
@@ -68,7 +75,8 @@ tconv_status execute_gradients(const tconv_layer *layer, const tconv_arguments *
         if (status == TCONV_SUCCESS && arguments->bias != NULL && of.bias_parts > 0)
             status = add_bias_parts(layer, of.bias, of.bias_parts, arguments->bias, arguments->stream, issue);
         else if (status == TCONV_SUCCESS && arguments->bias != NULL)
-            status = sum_bias(layer, arguments->dst, arguments->scratch, arguments->bias, arguments->stream, issue);
+            status = sum_bias(layer, arguments->dst, arguments->scratch, arguments->bias, arguments->weights != NULL,
+                              arguments->stream, issue);
         return status;
     });
 }

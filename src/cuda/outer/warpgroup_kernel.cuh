@@ -113,7 +113,7 @@ __device__ __forceinline__ void produce(const parameters &p, const tensor_maps *
         }
         walk.advance(p);
     };
-    if constexpr (way != ELEMENTS)
+    if constexpr (sums_bias(way, IS_HALF<MODE>))
         if (p.bias_parts != NULL) {
             std::conditional_t<way == LINES, line_sums<Element>, slot_sums<Element, false>> sums;
             bias_turns turns = {(int)block.at.m_tile};
@@ -297,7 +297,8 @@ __device__ __forceinline__ void consume(const parameters &p, const block_tile &b
             for (int i = 0; i < N / 2; i++)
                 sums[m][i] = 0;
     };
-    const auto store = [&](bool adds, float *to, int64_t pitch, const int *places) {
+    /* Calls `what` with the sums of 64 pairs by N channels and the numbers of the lane's two pairs. */
+    const auto for_sums = [&](auto what) {
 #pragma unroll
         for (int m = 0; m < M; m++) {
             int row = first_pair + m * MMA_M + (HALF || BY_LINES ? lane / 4 : lane / 4 * 2);
@@ -305,13 +306,18 @@ __device__ __forceinline__ void consume(const parameters &p, const block_tile &b
             int first = row, second = row + (HALF || BY_LINES ? 8 : 1);
             if constexpr (BY_LINES)
                 first = line_pair(p, first), second = line_pair(p, second);
-            if (places != NULL)
-                first = places[first], second = places[second];
-            store_pairs<N>(sums[m], to + first, second - first, pitch, adds, lane);
+            what(sums[m], first, second);
         }
+    };
+    const auto store = [&](bool adds) {
+        for_sums([&](auto &of, int first, int second) {
+            store_pairs<N>(of, slice + first, second - first, p.tiles.block_n, adds, lane);
+        });
     };
     clear();
     fragment_a a[2][GROUP];
+    const bool writes = p.weights.at != NULL;
+    const int last = writes ? -1 : count - 1; /* whose sums go to the slice */
     bool flushed = false;
     int until_flush = p.flush_tiles;
     uint32_t release = 0; /* the empty barrier of the stage before */
@@ -362,9 +368,9 @@ __device__ __forceinline__ void consume(const parameters &p, const block_tile &b
             }
         }
         release = stage.empty();
-        if (--until_flush == 0) {
+        if (--until_flush == 0 || k == last) {
             wgmma_wait<0>();
-            store(flushed, slice, p.tiles.block_n, NULL);
+            store(flushed);
             clear();
             flushed = true;
             until_flush = p.flush_tiles;
@@ -372,10 +378,12 @@ __device__ __forceinline__ void consume(const parameters &p, const block_tile &b
     }
     wgmma_wait<0>();
     keep_until_here(a[1], never);
-    const int *places = p.weights.at != NULL ? make_weight_tables<CONSUMERS>(p, stages) : NULL;
-    store(flushed, places != NULL ? stages : slice, places != NULL ? p.weights.pitch : p.tiles.block_n, places);
-    if (places != NULL)
-        write_weights<element_of<MODE>, CONSUMERS>(p, stages);
+    if (!writes)
+        return;
+    const int *places = make_weight_tables<CONSUMERS>(p, stages);
+    for_sums(
+        [&](auto &of, int first, int second) { place_pairs<N>(p, of, stages, places[first], places[second], lane); });
+    write_weights<element_of<MODE>, CONSUMERS>(p, stages);
 }
 
 template <mode MODE, int M, int N, reading way>
@@ -388,6 +396,7 @@ __global__ void TCONV_HOPPER_BOUNDS(WARPGROUP_BLOCK_THREADS)
     char *barriers = shared + p.stages * p.stage_bytes;
     const int warp = warp_of_block();
     const auto [number, split] = find_work(p);
+    launch_dependents(); /* what adds slices */
     const block_tile block = find_block(p, number);
     const auto [first, count] = find_k_tiles(p, split);
     const stage_ring ring = {shared_address(barriers), shared_address(shared), (uint32_t)p.stage_bytes, p.stages};

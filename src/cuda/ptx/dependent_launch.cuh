@@ -17,7 +17,7 @@
 namespace tconv
 {
 
-/* The packing kernel calls it first of all. */
+/* The kernel ahead calls it first of all. */
 __device__ __forceinline__ void launch_dependents()
 {
 #if __CUDA_ARCH__ >= 900
@@ -25,12 +25,19 @@ __device__ __forceinline__ void launch_dependents()
 #endif
 }
 
-/* Waits until the packing kernel has ended and its writes are visible, to TMA too; does nothing where the launch did
- * not overlap. Weights must not be read as constant (ld.global.nc), because they change while the kernel runs. */
-__device__ __forceinline__ void wait_for_weights()
+/* Waits until the kernel ahead has ended, and with it all that it waited for; does nothing where the launch did not overlap. */
+__device__ __forceinline__ void wait_for_kernel_ahead()
 {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* Waits until the packing kernel has ended and its writes are visible, to TMA too. Weights must not be read as constant (ld.global.nc), because they change while the kernel runs. */
+__device__ __forceinline__ void wait_for_weights()
+{
+    wait_for_kernel_ahead();
+#if __CUDA_ARCH__ >= 900
     asm volatile("fence.proxy.async.global;" ::: "memory");
 #endif
 }

@@ -92,9 +92,10 @@ tconv_status launch_kernel(const launch_grid *grid, void **arguments, void *stre
 }
 
 tconv_status launch_blocks(const void *function, int64_t blocks, int threads, void **arguments, void *stream,
-                           tconv_issue *issue)
+                           tconv_issue *issue, bool overlaps)
 {
-    return launch_blocks_shared(function, blocks, threads, 0, arguments, stream, issue);
+    const launch_grid grid = {function, tconv_min(blocks, MAX_GRID), threads, 0, overlaps};
+    return launch_kernel(&grid, arguments, stream, issue);
 }
 
 tconv_status launch_blocks_shared(const void *function, int64_t blocks, int threads, int64_t shared_bytes,

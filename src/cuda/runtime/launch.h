@@ -30,9 +30,9 @@ tconv_status allow_shared(const void *kernel, int64_t bytes, tconv_issue *issue)
 /* Launches it on the current device. */
 tconv_status launch_kernel(const launch_grid *grid, void **arguments, void *stream, tconv_issue *issue);
 
-/* Launches once: blocks is cut to the most that a grid can hold. */
+/* Launches once: blocks is cut to the most that a grid can hold. overlaps: as launch_grid's. */
 tconv_status launch_blocks(const void *function, int64_t blocks, int threads, void **arguments, void *stream,
-                           tconv_issue *issue);
+                           tconv_issue *issue, bool overlaps = false);
 
 /* The same with dynamic shared memory; above 48 KB it is always of the same size for a function, because all threads of
  * the process share its limit. */
