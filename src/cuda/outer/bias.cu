@@ -278,7 +278,7 @@ tconv_status add_bias_parts(const tconv_layer *layer, const void *parts, int64_t
                          count > 0 && may_overlap(layer));
 }
 
-tconv_status sum_bias(const tconv_layer *layer, const void *diff_dst, void *scratch, void *bias, bool follows,
+tconv_status sum_bias(const tconv_layer *layer, const void *diff_dst, void *scratch, void *bias, bool overlaps,
                       void *stream, tconv_issue *issue)
 {
     parameters p = parameters_of(layer);
@@ -298,7 +298,7 @@ tconv_status sum_bias(const tconv_layer *layer, const void *diff_dst, void *scra
     tconv_status status = TCONV_SUCCESS;
     if (p.parts > 0)
         status = launch_blocks(sum_parts, p.channel_blocks * p.parts, THREADS, arguments, stream, issue,
-                               follows && may_overlap(layer));
+                               overlaps && may_overlap(layer));
     return status == TCONV_SUCCESS ? add_bias_parts(layer, scratch, p.parts, bias, stream, issue) : status;
 }
 

@@ -74,6 +74,7 @@ __device__ __forceinline__ void produce_boxes(const parameters &p, const CUtenso
                          column + p.columns.least[block.column_first + i % block.column_residues],
                          row + p.rows.least[block.row_first + i / block.column_residues], walk.image, stage.full());
     }
+    launch_dependents(); /* what adds slices: not before, or it would crowd where no block is */
 }
 
 /* Sums the gradient of the bias of what TMA has brought: the warps that nothing else has work for. */
@@ -114,6 +115,7 @@ __device__ __forceinline__ void produce_elements(const parameters &p, const bloc
                                dst_origin<Element>(p, block, walk));
         stage.signal_written(by.thread % LANES);
     }
+    launch_dependents();
 }
 
 /* Multiplies the stages: the MMAs of a K-tile are a commit group, and its stage is released when those of the next are on
@@ -208,7 +210,6 @@ __global__ void TCONV_HOPPER_BOUNDS(BOX_BLOCK_THREADS)
     char *barriers = shared + p.stages * p.stage_bytes;
     const int warp = warp_of_block();
     const auto [number, split] = find_work(p);
-    launch_dependents(); /* what adds slices */
     const block_tile block = find_block(p, number);
     const auto [first, count] = find_k_tiles(p, split);
     const stage_ring ring = {shared_address(barriers), shared_address(shared), (uint32_t)p.stage_bytes, p.stages};

@@ -184,7 +184,6 @@ __global__ void __launch_bounds__(RESIDENT_WARPS<MODE, HEIGHT> *LANES)
     extern __shared__ __align__(128) char shared[]; /* the tables, and the stages */
     const int lane = (int)threadIdx.x % LANES, warp = (int)threadIdx.x / LANES;
     const auto [number, split] = find_work(p);
-    launch_dependents(); /* what adds slices */
     const block_tile block = find_block(p, number);
     const int warp_m = warp % p.warps_m, warp_n = warp / p.warps_m;
     const auto [first, count] = find_k_tiles(p, split);
@@ -265,6 +264,7 @@ __global__ void __launch_bounds__(RESIDENT_WARPS<MODE, HEIGHT> *LANES)
             until_flush = p.flush_tiles;
         }
     }
+    launch_dependents(); /* what adds slices */
     if constexpr (STRICT)
         store_sums<HALF>(total.total, slice, p.tiles.block_n, false, lane);
     else

@@ -220,7 +220,11 @@ tconv_status execute_part(const tconv_layer *layer, const planned_layer *made, c
         if (p.bias_parts == NULL && status == TCONV_SUCCESS)
             status = sum_slots(layer, made, arguments->dst, bias_parts_in(made, arguments), arguments->stream, issue);
     }
-    if (status != TCONV_SUCCESS || (p.k_tiles > 0 && made->writes_weights))
+    if (status != TCONV_SUCCESS)
+        return status;
+    /* All of the bias's pass would crowd where there is no block of products. */
+    of->overlaps = p.k_tiles == 0 || !made->writes_weights;
+    if (!of->overlaps)
         return status;
     const slices sums = {p.tiles, p.k_tiles > 0 ? p.splits : 0, false};
     return add_slices(layer, &sums, arguments->scratch, arguments->weights, arguments->stream, issue);

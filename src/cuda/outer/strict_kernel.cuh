@@ -337,7 +337,6 @@ __global__ void TCONV_HOPPER_BOUNDS(WARPGROUP_BLOCK_THREADS)
     char *barriers = shared + p.stages * p.stage_bytes;
     const int warp = warp_of_block();
     const auto [number, split] = find_work(p);
-    launch_dependents(); /* what adds slices */
     const block_tile block = find_block(p, number);
     const auto [first, count] = find_k_tiles(p, split);
     const stage_ring ring = {shared_address(barriers), shared_address(shared), (uint32_t)p.stage_bytes, p.stages};
@@ -368,6 +367,7 @@ __global__ void TCONV_HOPPER_BOUNDS(WARPGROUP_BLOCK_THREADS)
             produce_split<N, way, CHANNELS>(p, &maps, block, tables, ring, first, count);
         else
             produce_split<N, way, ELEMENTS>(p, &maps, block, tables, ring, first, count);
+        launch_dependents(); /* what adds slices: not before, or it would crowd where no block is */
     }
 #endif
 }

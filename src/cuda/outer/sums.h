@@ -15,6 +15,7 @@ struct slices {
     int64_t count; /* 0: all sums are 0 */
     bool are_double;
     bool are_added = false; /* already, in the gradient of weights */
+    bool overlaps = true;   /* the bias's pass may begin before what was launched last has ended */
     int64_t bias_parts = 0; /* of the gradient of the bias, that the same kernel has written, as bias.cu does */
     const void *bias = NULL;
 };
@@ -49,8 +50,8 @@ tconv_status add_rows(const tconv_layer *layer, const slices *of, const void *me
 size_t bias_scratch(const tconv_layer *layer);
 
 /* Launches the kernels that sum the gradient of dst over all images and outputs of a channel: parts of an order that the
- * layer fixes, in double, compensated. follows: another kernel of the call. */
-tconv_status sum_bias(const tconv_layer *layer, const void *diff_dst, void *scratch, void *bias, bool follows,
+ * layer fixes, in double, compensated. overlaps: they may begin while the kernel of this call before them still runs. */
+tconv_status sum_bias(const tconv_layer *layer, const void *diff_dst, void *scratch, void *bias, bool overlaps,
                       void *stream, tconv_issue *issue);
 
 /* Launches the kernel that adds parts of all channels, in order; bytes of so many. */
@@ -75,8 +76,8 @@ tconv_status execute_gradients(const tconv_layer *layer, const tconv_arguments *
         if (status == TCONV_SUCCESS && arguments->bias != NULL && of.bias_parts > 0)
             status = add_bias_parts(layer, of.bias, of.bias_parts, arguments->bias, arguments->stream, issue);
         else if (status == TCONV_SUCCESS && arguments->bias != NULL)
-            status = sum_bias(layer, arguments->dst, arguments->scratch, arguments->bias, arguments->weights != NULL,
-                              arguments->stream, issue);
+            status = sum_bias(layer, arguments->dst, arguments->scratch, arguments->bias,
+                              arguments->weights != NULL && of.overlaps, arguments->stream, issue);
         return status;
     });
 }

@@ -10,6 +10,9 @@
  * are on a multiprocessor then and end without needing room, so that blocks that wait cannot keep them from it, however
  * much shared memory or registers they take. A block of the second that finds no room waits for one of the first to
  * end.
+ *
+ * The passes of a gradient of weights (outer/sums.h) overlap in the same way: each waits for the kernel ahead before it reads
+ * or overwrites anything of it, and with it for all that this one waited for.
  */
 #ifndef TCONV_CUDA_PTX_DEPENDENT_LAUNCH_CUH
 #define TCONV_CUDA_PTX_DEPENDENT_LAUNCH_CUH
