@@ -69,7 +69,7 @@ struct weight_tables {
     }
 };
 
-/* Fills the tables of a block that writes weights, of which nothing else uses the stages; `by`: its threads that multiply. */
+/* Fills the tables of a block that writes weights, whose stages nothing else uses; threads: those that multiply. */
 template <int threads> __device__ __forceinline__ const int *make_weight_tables(const parameters &p, float *stages)
 {
     const weight_tables tables(p, stages);
