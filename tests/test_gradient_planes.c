@@ -101,6 +101,9 @@ static const struct {
     {"n=8 ci=128 h=60 w=125 co=64 k=3x2 p=1x0", "src=gathered_in_pairs"},
 };
 
+static const struct way correlation = {"cuda_correlation", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT,
+                                       "cuda_correlation"};
+
 Test(gradients, layers_of_16_bits_reach_words_of_columns)
 {
     for (size_t n = 0; n < COUNT(halves); n++)
@@ -113,8 +116,6 @@ Test(gradients, layers_of_16_bits_reach_words_of_columns)
 
 Test(gradients_cuda, words_of_columns_are_exact)
 {
-    static const struct way way = {"cuda_correlation", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT,
-                                   "cuda_correlation"};
     skip_without_cuda();
     for (size_t n = 0; n < COUNT(halves); n++)
         for (int form = 0; form < 6; form++) {
@@ -124,7 +125,7 @@ Test(gradients_cuda, words_of_columns_are_exact)
             if (!harness_has_integers(&layer))
                 continue;
             harness_case test = make_sampled_case(&layer, HARNESS_INTEGERS, n);
-            cr_expect(check_way(&test, &way, 1, form > 2), "%s", halves[n].problem);
+            cr_expect(check_way(&test, &correlation, 1, form > 2), "%s", halves[n].problem);
             harness_case_destroy(&test);
         }
 }
@@ -191,13 +192,21 @@ static const char *const long_sums[] = {
     "n=3 ci=40 h=5 w=7 co=2048 k=5 s=2 p=2 op=1",
 };
 
+enum { LONG_SUM_FORMS = 4 }; /* layouts by dtypes */
+
+static harness_layer long_sum(size_t n, int form)
+{
+    harness_layer layer = gradient_layer(long_sums[n], TCONV_BACKWARD_DATA);
+    layer.desc.layout = (tconv_layout)(form % 2);
+    layer.desc.dtype = form / 2 == 0 ? TCONV_F16 : TCONV_BF16;
+    return layer;
+}
+
 Test(gradients, long_sums_of_16_bits_come_in_parts)
 {
     for (size_t n = 0; n < COUNT(long_sums); n++)
-        for (int form = 0; form < 4; form++) {
-            harness_layer layer = gradient_layer(long_sums[n], TCONV_BACKWARD_DATA);
-            layer.desc.layout = (tconv_layout)(form % 2);
-            layer.desc.dtype = form / 2 == 0 ? TCONV_F16 : TCONV_BF16;
+        for (int form = 0; form < LONG_SUM_FORMS; form++) {
+            const harness_layer layer = long_sum(n, form);
             cr_expect(is_planned(&layer.desc, "by=cuda_igemm") && !is_planned(&layer.desc, " parts=1 "),
                       "%s: not in parts", long_sums[n]);
         }
@@ -205,18 +214,14 @@ Test(gradients, long_sums_of_16_bits_come_in_parts)
 
 Test(gradients_cuda, long_sums_of_16_bits_are_exact)
 {
-    static const struct way way = {"cuda_correlation", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT,
-                                   "cuda_correlation"};
     skip_without_cuda();
     for (size_t n = 0; n < COUNT(long_sums); n++)
-        for (int form = 0; form < 4; form++) {
-            harness_layer layer = gradient_layer(long_sums[n], TCONV_BACKWARD_DATA);
-            layer.desc.layout = (tconv_layout)(form % 2);
-            layer.desc.dtype = form / 2 == 0 ? TCONV_F16 : TCONV_BF16;
+        for (int form = 0; form < LONG_SUM_FORMS; form++) {
+            const harness_layer layer = long_sum(n, form);
             if (!harness_has_integers(&layer))
                 continue;
             harness_case test = make_sampled_case(&layer, HARNESS_INTEGERS, n);
-            cr_expect(check_way(&test, &way, 1, form % 2 != 0), "%s", long_sums[n]);
+            cr_expect(check_way(&test, &correlation, 1, form % 2 != 0), "%s", long_sums[n]);
             harness_case_destroy(&test);
         }
 }

@@ -193,12 +193,8 @@ __device__ __forceinline__ void consume_boxes(const parameters &p, const block_t
         }
     }
     wgmma_wait<0>();
-    if (!writes)
-        return;
-    const int *places = make_weight_tables<CONSUMERS>(p, stages);
-    for_sums(
-        [&](auto &of, int first, int second) { place_pairs<N>(p, of, stages, places[first], places[second], lane); });
-    write_weights<element_of<MODE>, CONSUMERS>(p, stages);
+    if (writes)
+        write_tile<element_of<MODE>, N, CONSUMERS>(p, stages, lane, for_sums);
 }
 
 template <mode MODE, int M, int N, reading way>

@@ -78,8 +78,8 @@ struct weights_of_block {
 struct parameters {
     const void *src, *diff_dst;
     float *slices;
-    double2
-        *bias_parts; /* sums and what is lost of them: a block's of the gradient of the bias; NULL: they have none */
+    /* A block's sums of the gradient of the bias and what is lost of them; NULL: they have none. */
+    double2 *bias_parts;
     tconv_strides src_strides, dst_strides;
     sum_tiles tiles;
     tile_axis rows, columns;

@@ -140,6 +140,18 @@ template <class Element, int threads> __device__ __forceinline__ void write_weig
     }
 }
 
+/* Writes the weights of a block that has all terms of its tile. for_sums calls its argument with the sums of 64 pairs by N
+ * channels, the numbers of the lane's two pairs and the first channel, where it is not that of the tile. */
+template <class Element, int N, int threads, class ForSums>
+__device__ __forceinline__ void write_tile(const parameters &p, float *stages, int lane, const ForSums &for_sums)
+{
+    const int *places = make_weight_tables<threads>(p, stages);
+    for_sums([&](auto &of, int first, int second, int channel = 0) {
+        place_pairs<N>(p, of, stages + channel * p.weights.pitch, places[first], places[second], lane);
+    });
+    write_weights<Element, threads>(p, stages);
+}
+
 } // namespace tconv::outer
 
 #endif

@@ -321,11 +321,7 @@ __device__ __forceinline__ void consume_split(const parameters &p, const block_t
         });
         return;
     }
-    const int *places = make_weight_tables<CONSUMERS>(p, stages);
-    for_sums([&](auto &of, int first, int second, int channel) {
-        place_pairs<PARTIAL_CHANNELS>(p, of, stages + channel * p.weights.pitch, places[first], places[second], lane);
-    });
-    write_weights<float, CONSUMERS>(p, stages);
+    write_tile<float, PARTIAL_CHANNELS, CONSUMERS>(p, stages, lane, for_sums);
 }
 
 template <int M, int N, reading way>

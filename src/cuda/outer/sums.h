@@ -30,16 +30,16 @@ inline int parts_of_slices(int64_t slices)
     return parts;
 }
 
-/* Launches the kernel that adds the slices in order, in double, and rounds to the layer's dtype once. */
-tconv_status add_slices(const tconv_layer *layer, const slices *of, const void *memory, void *weights, void *stream,
-                        tconv_issue *issue);
-
 /* Whether a kernel of this layer may begin while the one before it still runs, of which it waits for what it reads or overwrites
  * (ptx/dependent_launch.cuh). The first one of a call must not. */
 inline bool may_overlap(const tconv_layer *layer)
 {
     return layer->target.compute_capability >= DEPENDENT_LAUNCH_CAPABILITY;
 }
+
+/* Launches the kernel that adds the slices in order, in double, and rounds to the layer's dtype once. */
+tconv_status add_slices(const tconv_layer *layer, const slices *of, const void *memory, void *weights, void *stream,
+                        tconv_issue *issue);
 
 /* The same for many weights, row after row of a tile: sums are read as they lie, and transposed in shared memory. */
 bool adds_rows(const tconv_layer *layer, const slices *of);

@@ -378,12 +378,8 @@ __device__ __forceinline__ void consume(const parameters &p, const block_tile &b
     }
     wgmma_wait<0>();
     keep_until_here(a[1], never);
-    if (!writes)
-        return;
-    const int *places = make_weight_tables<CONSUMERS>(p, stages);
-    for_sums(
-        [&](auto &of, int first, int second) { place_pairs<N>(p, of, stages, places[first], places[second], lane); });
-    write_weights<element_of<MODE>, CONSUMERS>(p, stages);
+    if (writes)
+        write_tile<element_of<MODE>, N, CONSUMERS>(p, stages, lane, for_sums);
 }
 
 template <mode MODE, int M, int N, reading way>

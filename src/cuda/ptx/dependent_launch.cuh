@@ -20,7 +20,7 @@
 namespace tconv
 {
 
-/* The kernel ahead calls it first of all. */
+/* The kernel ahead calls it: first of all where it packs, where it leaves no room beside it towards its end. */
 __device__ __forceinline__ void launch_dependents()
 {
 #if __CUDA_ARCH__ >= 900
@@ -28,7 +28,8 @@ __device__ __forceinline__ void launch_dependents()
 #endif
 }
 
-/* Waits until the kernel ahead has ended, and with it all that it waited for; does nothing where the launch did not overlap. */
+/* Waits until the kernel ahead has ended, and with it all that it waited for; does nothing where the launch did not
+ * overlap. */
 __device__ __forceinline__ void wait_for_kernel_ahead()
 {
 #if __CUDA_ARCH__ >= 900
@@ -36,7 +37,8 @@ __device__ __forceinline__ void wait_for_kernel_ahead()
 #endif
 }
 
-/* Waits until the packing kernel has ended and its writes are visible, to TMA too. Weights must not be read as constant (ld.global.nc), because they change while the kernel runs. */
+/* Waits until the packing kernel has ended and its writes are visible, to TMA too. Weights must not be read as constant
+ * (ld.global.nc), because they change while the kernel runs. */
 __device__ __forceinline__ void wait_for_weights()
 {
     wait_for_kernel_ahead();

@@ -91,23 +91,24 @@ tconv_status launch_kernel(const launch_grid *grid, void **arguments, void *stre
     return check_cuda(launch(grid, arguments, (cudaStream_t)stream), "cudaLaunchKernel", issue);
 }
 
+static tconv_status launch_once(launch_grid grid, void **arguments, void *stream, tconv_issue *issue)
+{
+    grid.blocks = tconv_min(grid.blocks, MAX_GRID);
+    const tconv_status status =
+        grid.shared_bytes > FREE_SHARED ? allow_shared(grid.kernel, grid.shared_bytes, issue) : TCONV_SUCCESS;
+    return status == TCONV_SUCCESS ? launch_kernel(&grid, arguments, stream, issue) : status;
+}
+
 tconv_status launch_blocks(const void *function, int64_t blocks, int threads, void **arguments, void *stream,
                            tconv_issue *issue, bool overlaps)
 {
-    const launch_grid grid = {function, tconv_min(blocks, MAX_GRID), threads, 0, overlaps};
-    return launch_kernel(&grid, arguments, stream, issue);
+    return launch_once({function, blocks, threads, 0, overlaps}, arguments, stream, issue);
 }
 
 tconv_status launch_blocks_shared(const void *function, int64_t blocks, int threads, int64_t shared_bytes,
                                   void **arguments, void *stream, tconv_issue *issue)
 {
-    const launch_grid grid = {function, tconv_min(blocks, MAX_GRID), threads, shared_bytes, false};
-    tconv_status status = TCONV_SUCCESS;
-    if (shared_bytes > FREE_SHARED)
-        status = allow_shared(function, shared_bytes, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
-    return launch_kernel(&grid, arguments, stream, issue);
+    return launch_once({function, blocks, threads, shared_bytes, false}, arguments, stream, issue);
 }
 
 tconv_status launch_on_device(const launch_grid *grid, void **arguments, int device, void *stream, tconv_issue *issue)
