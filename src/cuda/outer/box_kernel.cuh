@@ -43,36 +43,46 @@ __device__ __forceinline__ void copy_elements(crew by, uint32_t to, const place 
     }
 }
 
-/* Has TMA fill the stages: one thread. */
-template <int N>
-__device__ __forceinline__ void produce_boxes(const parameters &p, const CUtensorMap *src_map,
-                                              const CUtensorMap *dst_map, const block_tile &block,
-                                              const stage_ring &ring, int first, int count)
+/* Box i: those of src, then those of the gradient of dst, channels by channels, residue by residue. */
+template <int N> __device__ __forceinline__ tile_box find_box(const parameters &p, const block_tile &block, int i)
 {
+    constexpr int OF_SRC = N / BOX_CHANNELS;
+    constexpr uint32_t BYTES = BOX_PIXELS * SWIZZLED_BYTES;
+    if (i < OF_SRC) {
+        const int first = (int)(block.at.group * p.tiles.group_in + block.at.m_tile * N);
+        return {i * BYTES, first + i * BOX_CHANNELS, 0, 0};
+    }
+    i -= OF_SRC;
     const int residues = block.row_residues * block.column_residues;
-    const int in_channel = (int)(block.at.group * p.tiles.group_in + block.at.m_tile * N);
-    const int out_channel = (int)(block.at.group * p.tiles.group_out + block.at.chunk * p.tiles.chunk);
-    const int chunk = (int)p.tiles.chunk;
-    const uint32_t src_box = BOX_PIXELS * SWIZZLED_BYTES;
-    const uint32_t bytes = (uint32_t)(N / BOX_CHANNELS * src_box + chunk / BOX_CHANNELS * residues * p.box_bytes);
+    return find_slot_box(p, block, i % residues, i / residues * BOX_CHANNELS,
+                         OF_SRC * BYTES + i * p.residue_slots * SWIZZLED_BYTES);
+}
+
+/* Has TMA fill the stages: one warp, a lane a box. */
+template <int M, int N>
+__device__ __forceinline__ void produce_boxes(const parameters &p, const tensor_maps &maps, const block_tile &block,
+                                              const stage_ring &ring, int first, int count, int lane)
+{
+    constexpr int OF_SRC = N / BOX_CHANNELS;
+    static_assert(WARPGROUPS * M * MMA_M / BOX_CHANNELS + OF_SRC <= LANES, "a lane has one box");
+    const int of_dst = (int)p.tiles.chunk / BOX_CHANNELS * block.row_residues * block.column_residues;
+    const uint32_t bytes = OF_SRC * BOX_PIXELS * SWIZZLED_BYTES + of_dst * p.box_bytes;
+    const bool has_box = lane < OF_SRC + of_dst;
+    const tile_box box = find_box<N>(p, block, has_box ? lane : 0);
+    const bool of_src = lane < OF_SRC;
+    const CUtensorMap *map = of_src ? &maps.src : &maps.dst;
+    const int columns = of_src ? 1 : p.columns.stride, rows = of_src ? 1 : p.rows.stride; /* from input to input */
     stage_walk stage(ring, 1);
     k_walk walk;
     walk.begin(p, first);
 #pragma unroll 1
     for (int k = 0; k < count; k++, stage.next(), walk.advance(p)) {
-        stage.expect(bytes);
-        uint32_t to = stage.buffer();
-#pragma unroll 1
-        for (int channel = 0; channel < N; channel += BOX_CHANNELS, to += src_box)
-            tma_load(to, src_map, in_channel + channel, walk.column, walk.row, walk.image, stage.full());
-        const int column = walk.column * p.columns.stride, row = walk.row * p.rows.stride;
-#pragma unroll 1
-        for (int channel = 0; channel < chunk; channel += BOX_CHANNELS)
-#pragma unroll 1
-            for (int i = 0; i < residues; i++, to += p.residue_slots * SWIZZLED_BYTES)
-                tma_load(to, dst_map, out_channel + channel,
-                         column + p.columns.least[block.column_first + i % block.column_residues],
-                         row + p.rows.least[block.row_first + i / block.column_residues], walk.image, stage.full());
+        if (lane == 0)
+            stage.expect(bytes);
+        __syncwarp();
+        if (has_box)
+            tma_load(stage.buffer() + box.to, map, box.x, box.y + walk.column * columns, box.z + walk.row * rows,
+                     walk.image, stage.full());
     }
     launch_dependents(); /* what adds slices: not before, or it would crowd where no block is */
 }
@@ -227,9 +237,9 @@ __global__ void TCONV_HOPPER_BOUNDS(BOX_BLOCK_THREADS)
         setmaxnreg_decrease<BOX_PRODUCER_REGISTERS>();
         if constexpr (way == ELEMENTS)
             produce_elements<Element, N>(p, block, tables, ring, first, count);
-        else if (threadIdx.x == CONSUMERS)
-            produce_boxes<N>(p, &maps.src, &maps.dst, block, ring, first, count);
-        else if (warp > CONSUMERS / LANES && p.bias_parts != NULL)
+        else if (warp == CONSUMERS / LANES)
+            produce_boxes<M, N>(p, maps, block, ring, first, count, (int)threadIdx.x % LANES);
+        else if (p.bias_parts != NULL)
             sum_bias_of_boxes<Element>(p, block, ring, count, {number, split});
     }
 #endif

@@ -9,9 +9,7 @@
 #ifndef TCONV_CUDA_OUTER_LINES_CUH
 #define TCONV_CUDA_OUTER_LINES_CUH
 
-#include "../ptx/mbarrier.cuh"
-#include "../ptx/tma.cuh"
-#include "load.cuh"
+#include "tile_box.cuh"
 
 namespace tconv::outer
 {
@@ -74,41 +72,21 @@ static __device__ __forceinline__ int line_rows(const parameters &p, const block
     return (block.row_residues * p.rows.extent) << p.images_log2;
 }
 
-/* Has TMA bring lines, residue by residue; blocks that share them take turns. */
+/* The box of the lines of residue i of rows. */
 template <class Element>
-__device__ __forceinline__ void load_lines(const parameters &p, const CUtensorMap *map, const block_tile &block,
-                                           const k_walk &k_tile, uint32_t slots, uint32_t full)
+__device__ __forceinline__ tile_box find_line_box(const parameters &p, const block_tile &block, int i)
 {
     const int channel =
         p.lines.channels > 1 ? 0 : (int)(block.at.group * p.tiles.group_out + block.at.chunk * p.tiles.chunk);
-    const int column = (k_tile.column * p.columns.stride + line_begin<Element>(block)) * p.lines.channels;
-    mbarrier_expect_tx(full, (uint32_t)(p.box_bytes * block.row_residues));
-#pragma unroll 1
-    for (int i = 0; i < block.row_residues; i++) {
-        const uint32_t to = slots + i * p.lines.residue_bytes;
-        const int row = k_tile.row * p.rows.stride + p.rows.least[block.row_first + i];
-        if (p.sharers == 1)
-            tma_load(to, map, column, channel, row, k_tile.image, full);
-        else if (i % p.sharers == (int)blockIdx.x % p.sharers)
-            tma_load_multicast(to, map, column, channel, row, k_tile.image, full, (uint16_t)((1 << p.sharers) - 1));
-    }
+    return {(uint32_t)(p.src_bytes + i * p.lines.residue_bytes), line_begin<Element>(block) * p.lines.channels, channel,
+            p.rows.least[block.row_first + i]};
 }
 
-/* Has TMA bring src's channels as the operand. */
-template <class Element>
-__device__ __forceinline__ void load_src_boxes(const parameters &p, const CUtensorMap *map, const block_tile &block,
-                                               const k_walk &k_tile, uint32_t operand, uint32_t full)
+/* Box i of src's channels, which is the operand as it lies. */
+static __device__ __forceinline__ tile_box find_src_box(const parameters &p, const block_tile &block, int i)
 {
-    const int bytes = p.k_pixels * p.tiles.block_m * (int)sizeof(Element);
-    const int rows_log2 = p.lines.src_row_columns > 0 ? p.rows.tile_log2 : 0;
-    const int boxes = max(1, (1 << (p.columns.tile_log2 + rows_log2)) / p.lines.src_box_pixels);
-    const int column = k_tile.column + k_tile.row * p.lines.src_row_columns;
-    const int channel = (int)(block.at.group * p.tiles.group_in) + (int)block.at.m_tile * p.tiles.block_m;
-    mbarrier_expect_tx(full, (uint32_t)bytes);
-#pragma unroll 1
-    for (int i = 0; i < boxes; i++)
-        tma_load(operand + i * (bytes / boxes), map, column + i * p.lines.src_box_pixels, channel,
-                 p.lines.src_row_columns > 0 ? 0 : k_tile.row, k_tile.image, full);
+    return {(uint32_t)(i * p.lines.src_box_bytes), i * p.lines.src_box_pixels,
+            (int)(block.at.group * p.tiles.group_in) + (int)block.at.m_tile * p.tiles.block_m, 0};
 }
 
 /* Copies so many bytes to shared memory, or zeros: fewer than 4 bytes, which cp.async does not, before it goes on. */

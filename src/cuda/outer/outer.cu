@@ -168,7 +168,7 @@ tconv_status launch_products(const tconv_layer *layer, const planned_layer *made
     p->src_unit = src_aligned ? p->src_unit : 1;
     p->lines.src_vectors = p->lines.src_vectors && src_aligned;
     if (p->lines.src_box_pixels > 0 && !encode_tensor_map(&of_src, &maps.src))
-        p->lines.src_box_pixels = 0;
+        p->lines.src_box_pixels = p->lines.src_boxes = 0;
     if (p->box_bytes == 0)
         p->sharers = 1;
     const launch_grid grid = {made->kernel.functions[reading], made->blocks, made->threads, shared_bytes_of(p), false,

@@ -17,6 +17,8 @@ constexpr int MAX_WARPS = 8;   /* of a block */
 constexpr int LANES = 32;
 constexpr int LINE_BYTES = 16;                             /* at whose multiples lines begin */
 constexpr int MAX_LINE_CHANNELS = 256;                     /* of whose lines a block sums the bias: one a thread */
+constexpr int BOX_TABLE_BYTES = 16;                        /* of what a block knows of a box of every K-tile */
+constexpr int MOST_SRC_BOXES = 2;                          /* LINES: of 128 bytes of columns */
 constexpr int STRICT_STEPS = 4;                            /* of K, whose sums in 3xTF32 are the tensor cores' */
 constexpr int MAX_PIXELS = 64;                             /* of a K-tile */
 constexpr int PIXELS_BEHIND = 4;                           /* the last in their table, which is read a step ahead */
@@ -50,14 +52,15 @@ struct tile_axis {
 /* Slots as lines of outputs: a line has all columns of a row, for all taps of a group of columns. Where K-tiles lie in shared
  * memory line by line, for each channel one, residues are those of rows alone. */
 struct line_slots {
-    int channels;        /* of a line: 1, or all of the layer, whose outputs lie beside each other */
-    int length;          /* elements of a line, what pads it included */
-    int unit;            /* elements of lines that are copied at once, where TMA brings none */
-    int residue_bytes;   /* from a residue to the next */
-    int twins;           /* rows of M that follow one another and are taps of neighbouring columns */
-    int src_box_pixels;  /* TMA brings src so many columns at a time; 0: it brings none */
-    int src_row_columns; /* of src's rows, of which TMA takes several as one; 0: it does not */
-    bool src_vectors;    /* 16 bytes of channels of src are read at once */
+    int channels;                 /* of a line: 1, or all of the layer, whose outputs lie beside each other */
+    int length;                   /* elements of a line, what pads it included */
+    int unit;                     /* elements of lines that are copied at once, where TMA brings none */
+    int residue_bytes;            /* from a residue to the next */
+    int twins;                    /* rows of M that follow one another and are taps of neighbouring columns */
+    int src_box_pixels;           /* TMA brings src so many columns at a time; 0: it brings none */
+    int src_boxes, src_box_bytes; /* of a K-tile; of each */
+    int src_row_columns;          /* of src's rows, of which TMA takes several as one; 0: it does not */
+    bool src_vectors;             /* 16 bytes of channels of src are read at once */
 };
 
 /* The gradient of weights, where a block writes its sums to it. */

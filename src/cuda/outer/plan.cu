@@ -192,10 +192,15 @@ int64_t src_bytes_of(const tconv_layer *layer, const planned_layer *plan)
     return p->k_pixels * size * channels * (plan->mode == MODE_STRICT ? STRICT_PLANES : 1);
 }
 
-/* Bytes of a block's tables. */
-int64_t table_bytes_of(const planned_layer *plan, int64_t slots)
+/* Bytes of a block's tables; residues: of rows and columns. */
+int64_t table_bytes_of(const planned_layer *plan, int64_t slots, int rows, int columns)
 {
-    return plan->parameters.k_pixels * TABLE_PIXEL + PIXELS_BEHIND * (int64_t)sizeof(int) + slots * TABLE_SLOT;
+    const int64_t boxes = !plan->kernel.by_warpgroups || plan->kernel.by_boxes ? 0
+                          : plan->reading == LINES                             ? rows + MOST_SRC_BOXES
+                          : plan->reading == CHANNELS                          ? (int64_t)rows * columns
+                                                                               : 0;
+    return plan->parameters.k_pixels * TABLE_PIXEL + PIXELS_BEHIND * (int64_t)sizeof(int) + slots * TABLE_SLOT +
+           boxes * BOX_TABLE_BYTES;
 }
 
 /* Finds how many stages, and blocks of a multiprocessor, there is memory for; false where there is too little. */
@@ -261,8 +266,9 @@ bool make(const tconv_layer *layer, const candidate *of, planned_layer *plan)
                                   ? (int64_t)row_residues * p->lines.residue_bytes
                                   : slots * p->dst_pitch * (by_boxes ? tiles->chunk / BOX_CHANNELS : 1);
     p->stage_bytes = (int)tconv_round_up(p->src_bytes + dst_bytes, by_warpgroups ? STAGE_ALIGNMENT : 128);
-    p->table_bytes =
-        (int)tconv_round_up(table_bytes_of(plan, slots) + (by_warpgroups ? BARRIER_BYTES + RAW_BARRIER_BYTES : 0), 128);
+    p->table_bytes = (int)tconv_round_up(table_bytes_of(plan, slots, row_residues, column_residues) +
+                                             (by_warpgroups ? BARRIER_BYTES + RAW_BARRIER_BYTES : 0),
+                                         128);
     if (!is_near(problem, &p->src_strides, p->images_log2, 1 << of->row_log2, 1 << of->column_log2) ||
         !is_near(problem, &p->dst_strides, p->images_log2, furthest_slot(&p->rows, p->rows.first[tiles->rows.groups]),
                  furthest_slot(&p->columns, p->columns.first[tiles->columns.groups])))

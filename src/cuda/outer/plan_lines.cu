@@ -82,7 +82,11 @@ void describe_src(const tconv_layer *layer, planned_layer *plan)
                         : bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
                         : bytes == 32 ? CU_TENSOR_MAP_SWIZZLE_32B
                                       : CU_TENSOR_MAP_SWIZZLE_NONE;
-    p->lines.src_box_pixels = bytes >= CORE_ROW_BYTES && fits(&plan->src) ? bytes / size : 0;
+    if (bytes < CORE_ROW_BYTES || !fits(&plan->src))
+        return;
+    p->lines.src_box_pixels = bytes / size;
+    p->lines.src_boxes = columns * size / bytes;
+    p->lines.src_box_bytes = p->k_pixels * (int)p->tiles.block_m * size / p->lines.src_boxes;
 }
 
 /* The gradient of dst, as lines of a row of each channel, or of all together. */

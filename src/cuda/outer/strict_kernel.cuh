@@ -62,6 +62,10 @@ static __device__ __forceinline__ void produce_split_boxes(const parameters &p, 
 {
     const crew by = {(int)threadIdx.x - CONSUMERS - LANES, PRODUCERS - LANES};
     const bool issues = by.thread < 0;
+    const int lane = (int)threadIdx.x % LANES;
+    const int of_dst = p.box_bytes > 0 ? block.row_residues : 0;
+    const own_box dst_box = {issues && lane < of_dst ? make_own_box<float, LINES>(p, block, tables, lane).place : 0},
+                  src_box = {issues ? make_own_box<float, LINES>(p, block, tables, of_dst + lane).place : 0};
     stage_walk stage(ring, 1);
     k_walk walk;
     walk.begin(p, first);
@@ -70,12 +74,11 @@ static __device__ __forceinline__ void produce_split_boxes(const parameters &p, 
         stage.wait_empty();
         const uint32_t slots = stage.buffer() + p.src_bytes, raw_full = raw + 8 * stage.state.at;
         if (issues) {
-            if (by.thread == -LANES) {
-                if (p.box_bytes > 0)
-                    load_lines<float>(p, &maps->dst, block, walk, slots, stage.full());
-                load_src_boxes<float>(p, &maps->src, block, walk, stage.buffer(), raw_full);
+            dst_box.load<LINES>(p, maps, walk, stage.buffer(), stage.full());
+            src_box.load<LINES>(p, maps, walk, stage.buffer(), raw_full);
+            __syncwarp();
+            if (lane == 0)
                 mbarrier_arrive(raw_full);
-            }
         } else {
             if (p.box_bytes == 0)
                 copy_lines_by_units<float>(p, block, by, slots, tables.slots, walk);
@@ -83,7 +86,7 @@ static __device__ __forceinline__ void produce_split_boxes(const parameters &p, 
             split_boxes(by, stage.buffer(), (uint32_t)p.src_bytes / STRICT_PLANES);
         }
         cp_async_arrive(stage.full());
-        stage.signal_written((int)threadIdx.x % LANES);
+        stage.signal_written(lane);
         walk.advance(p);
     }
     cp_async_wait_all();
@@ -95,6 +98,7 @@ __device__ __forceinline__ void produce_split(const parameters &p, const tensor_
                                               const tables &tables, const stage_ring &ring, int first, int count)
 {
     const crew by = {(int)threadIdx.x - CONSUMERS, PRODUCERS};
+    const own_box box = make_own_box<float, way>(p, block, tables, box_of(by));
     const int vectors_log2 = p.images_log2 + p.rows.tile_log2 + p.columns.tile_log2 - 2;
     const bool has_block = by.thread < N / BLOCK_CHANNELS << vectors_log2;
     src_block held;
@@ -111,15 +115,9 @@ __device__ __forceinline__ void produce_split(const parameters &p, const tensor_
     for (int k = 0; k < count; k++, stage.next()) {
         stage.wait_empty();
         const uint32_t slots = stage.buffer() + p.src_bytes;
-        if constexpr (way == LINES) {
-            if (p.box_bytes == 0)
-                copy_lines_by_units<float>(p, block, by, slots, tables.slots, walk);
-            else if (by.thread == 0)
-                load_lines<float>(p, &maps->dst, block, walk, slots, stage.full());
-        } else if (way == CHANNELS && p.box_bytes > 0)
-            load_boxes(p, &maps->dst, block, walk, by, slots, stage.full());
-        else
-            copy_slots<float, way>(p, block, tables, walk, by, slots);
+        box.load<way>(p, maps, walk, stage.buffer(), stage.full());
+        if ((way != LINES && way != CHANNELS) || p.box_bytes == 0)
+            copy_dst<float, way>(p, block, tables, walk, by, slots);
         if (has_block)
             store_split_block<SRC_WAY>(held, place, stage.buffer(), (uint32_t)p.src_bytes / STRICT_PLANES, N);
         cp_async_arrive(stage.full());

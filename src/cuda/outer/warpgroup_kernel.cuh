@@ -12,7 +12,6 @@
 #include "../gemm/kernel.cuh"
 #include "../gemm/pipeline.cuh"
 #include "../ptx/mma.cuh"
-#include "../ptx/tma.cuh"
 #include "lines.cuh"
 #include "slot_bias.cuh"
 #include "src_operand.cuh"
@@ -37,30 +36,39 @@ constexpr wgmma_type TYPE_OF = MODE == MODE_F16    ? mn_major ? WGMMA_F16_MN_MAJ
                                : MODE == MODE_BF16 ? mn_major ? WGMMA_BF16_MN_MAJOR : WGMMA_BF16
                                                    : WGMMA_TF32;
 
-/* Has TMA fill the slots of a K-tile, residue by residue of rows and of columns: a lane of each warp some of them. */
-__device__ __forceinline__ void load_boxes(const parameters &p, const CUtensorMap *map, const block_tile &block,
-                                           const k_walk &k_tile, crew by, uint32_t slots, uint32_t full)
+/* Box i of what TMA brings, the boxes of the gradient of dst before those of src; it lies behind the block's tables. Blocks that
+ * share the gradient of dst take turns. */
+template <class Element, reading way>
+__device__ __forceinline__ own_box make_own_box(const parameters &p, block_tile block, const tables &tables, int i)
 {
-    const int channel = (int)(block.at.group * p.tiles.group_out + block.at.chunk * p.tiles.chunk);
-    const int column = k_tile.column * p.columns.stride, row = k_tile.row * p.rows.stride;
-    if (by.thread % LANES != 0)
-        return;
-#pragma unroll 1
-    for (int i = by.thread / LANES; i < block.row_residues * block.column_residues; i += by.threads / LANES) {
-        mbarrier_expect_tx(full, (uint32_t)p.box_bytes);
-        tma_load(slots + i * p.residue_slots * p.dst_pitch, map, channel,
-                 column + p.columns.least[block.column_first + i % block.column_residues],
-                 row + p.rows.least[block.row_first + i / block.column_residues], k_tile.image, full);
-    }
+    /* Or what others find of it as well is kept in registers. */
+    asm volatile(""
+                 : "+r"(block.row_first), "+r"(block.row_residues), "+l"(block.at.group), "+l"(block.at.chunk),
+                   "+l"(block.at.m_tile));
+    const int of_dst = p.box_bytes == 0  ? 0
+                       : way == LINES    ? block.row_residues
+                       : way == CHANNELS ? block.row_residues * block.column_residues
+                                         : 0;
+    if (i >= of_dst + (way == LINES ? p.lines.src_boxes : 0))
+        return {0};
+    tile_box *place = reinterpret_cast<tile_box *>(tables.pixels + p.k_pixels + PIXELS_BEHIND) + i;
+    *place = i >= of_dst    ? find_src_box(p, block, i - of_dst)
+             : way == LINES ? find_line_box<Element>(p, block, i)
+                            : find_slot_box(p, block, i, 0, p.src_bytes + i * p.residue_slots * p.dst_pitch);
+    const bool asks = p.sharers == 1 || i % p.sharers == (int)blockIdx.x % p.sharers;
+    return {shared_address(place) + (i >= of_dst ? OF_SRC : asks ? OF_DST : EXPECTED)};
 }
 
-/* Copies the slots of a K-tile otherwise. */
+/* Copies the slots or lines of a K-tile otherwise. */
 template <class Element, reading way>
-__device__ __forceinline__ void copy_slots(const parameters &p, const block_tile &block, const tables &tables,
-                                           const k_walk &k_tile, crew by, uint32_t slots)
+__device__ __forceinline__ void copy_dst(const parameters &p, const block_tile &block, const tables &tables,
+                                         const k_walk &k_tile, crew by, uint32_t slots)
 {
-    copy_pixels<Element, way == CHANNELS>(by, slots, p.dst_pitch, tables.slots, block.slots, (int)p.tiles.chunk,
-                                          dst_origin<Element>(p, block, k_tile));
+    if constexpr (way == LINES)
+        copy_lines_by_units<Element>(p, block, by, slots, tables.slots, k_tile);
+    else
+        copy_pixels<Element, way == CHANNELS>(by, slots, p.dst_pitch, tables.slots, block.slots, (int)p.tiles.chunk,
+                                              dst_origin<Element>(p, block, k_tile));
 }
 
 /* Fills the stages. What goes through registers is loaded while the K-tile before is waited for. The bias's sums are of a
@@ -71,6 +79,7 @@ __device__ __forceinline__ void produce(const parameters &p, const tensor_maps *
 {
     using Element = element_of<MODE>;
     const crew by = {(int)threadIdx.x - CONSUMERS, PRODUCERS};
+    const own_box box = make_own_box<Element, way>(p, block, tables, box_of(by));
     const int pixels_log2 = p.images_log2 + p.rows.tile_log2 + p.columns.tile_log2;
     const int vectors_log2 = pixels_log2 - (sizeof(Element) == 4 ? 2 : 3);
     const bool has_block =
@@ -89,17 +98,9 @@ __device__ __forceinline__ void produce(const parameters &p, const tensor_maps *
     const auto fill = [&] {
         stage.wait_empty();
         const uint32_t slots = stage.buffer() + p.src_bytes;
-        if constexpr (way == LINES) {
-            if (p.box_bytes == 0)
-                copy_lines_by_units<Element>(p, block, by, slots, tables.slots, walk);
-            else if (by.thread == 0)
-                load_lines<Element>(p, &maps->dst, block, walk, slots, stage.full());
-            if (p.lines.src_box_pixels > 0 && by.thread == LANES)
-                load_src_boxes<Element>(p, &maps->src, block, walk, stage.buffer(), stage.full());
-        } else if (way == CHANNELS && p.box_bytes > 0)
-            load_boxes(p, &maps->dst, block, walk, by, slots, stage.full());
-        else
-            copy_slots<Element, way>(p, block, tables, walk, by, slots);
+        box.load<way>(p, maps, walk, stage.buffer(), stage.full());
+        if ((way != LINES && way != CHANNELS) || p.box_bytes == 0)
+            copy_dst<Element, way>(p, block, tables, walk, by, slots);
         if constexpr (SRC_IS_MN_MAJOR<MODE, way>)
             copy_boxes(by, stage.buffer(), tables.inputs, pixels_log2, N, src_origin<Element>(p, block, walk));
         else if (has_block)
