@@ -215,7 +215,10 @@ static void plan_axes(tconv_cpu_matrix_plan *plan)
     plan->strip_phases = rows.phases * columns.phases;
     plan->row_stride = rows.stride;
     plan->column_stride = columns.stride;
-    plan->splits = problem->layout == TCONV_NCHW && columns.stride > 1;
+    const bool planes = problem->layout == TCONV_NCHW;
+    plan->splits = planes && columns.stride > 1;
+    plan->copies = problem->dtype == TCONV_BF16 && (!planes || plan->kernels->load_pairs != NULL);
+    plan->direct = problem->dtype == TCONV_F32 ? !plan->splits : !planes && plan->copies;
     plan->together = problem->layout == TCONV_NCHW && problem->w.stride <= TCONV_CPU_MAX_INTERLEAVE;
 }
 

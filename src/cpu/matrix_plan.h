@@ -30,6 +30,8 @@ typedef struct tconv_cpu_matrix_plan {
     int64_t strip_phases;              /* of both axes */
     int64_t row_stride, column_stride; /* of what is read, from place to place of a phase */
     bool splits;                       /* NCHW: rows are split into column phases as they are loaded */
+    bool copies;                       /* bf16, which is not converted; in NCHW it is loaded by pairs of channels */
+    bool direct;                       /* numbers are taken from where they lie, else they are loaded before */
     int64_t column_phases;             /* that are loaded together, at most TCONV_CPU_MATRIX_TOGETHER */
     int64_t plane_positions;           /* of the planes that are loaded at a time */
     int64_t depth, chunks; /* input channels of a chunk, even; chunks of a group, the last padded with zeros */

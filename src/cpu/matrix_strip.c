@@ -1,7 +1,8 @@
 /*
- * Loads input into a strip of the matrix algorithm, a chunk of channels and a few rows at a time: f32 is split from where
- * it lies, f16 and bf16 from a buffer of f32; planes are transposed. Zeros stand where a row or column lies outside the
- * image, or, where a weight is Inf or NaN, TCONV_CPU_MATRIX_MARK.
+ * Loads what is read into a strip of the matrix algorithm, a chunk of channels and a few rows of a phase at a time: f32 is
+ * split from where it lies, f16 from a buffer of f32, bf16 is moved as it is; planes are transposed. Where columns of a
+ * phase are not neighbours in planes, several column phases are loaded at once, since they share what is read. Zeros stand
+ * where a row or column lies outside the image, or, where a weight is Inf or NaN, TCONV_CPU_MATRIX_MARK.
  */
 #include <string.h>
 
@@ -75,49 +76,83 @@ static int64_t channel_offset(const tconv_cpu_matrix_task *task, int64_t channel
     return (task->group * problem->group_in + channel) * problem->src.c;
 }
 
-/* Converts channels [channel, channel + count) of the group, of listed rows, to planes of so many positions: [row][column
- * phase][column]. */
-static void convert_planes(const tconv_cpu_matrix_task *task, const struct rows *rows, const struct columns *columns,
-                           int64_t channel, int64_t count, int64_t positions)
+/* Numbers of an element of the planes. */
+static int64_t word_of(const tconv_cpu_matrix_plan *plan)
+{
+    return plan->copies ? 2 : 1;
+}
+
+/* What is loaded of the channels [channel, channel + count) of the group, of listed rows and column phases, to planes of so
+ * many positions. */
+struct planes {
+    const struct rows *rows;
+    const struct columns *columns;
+    int64_t channel, count, positions;
+    tconv_cpu_padded_row padded[MAX_ROWS];
+};
+
+/* Loads words from number `first` on, each from channels one after another; second: from the first to the second. */
+static void load_words(const tconv_cpu_matrix_task *task, const struct planes *planes, int64_t first, int64_t words,
+                       int64_t second)
 {
     const tconv_cpu_matrix_plan *plan = task->job->plan;
     const tconv_problem *problem = &task->job->layer->problem;
-    const void *src = (const char *)task->job->src + channel_offset(task, channel) * (int64_t)problem->element_size;
-    const struct inside *inside = &columns->inside[0];
-    tconv_cpu_padded_row padded[MAX_ROWS];
-    for (int64_t i = 0; i < rows->count; i++) {
-        padded[i] = (tconv_cpu_padded_row){.strip = i * columns->count * plan->row_pitch, .left = plan->row_pitch};
-        if (rows->src[i] < 0)
-            continue;
-        padded[i].src = rows->src[i] + (plan->splits ? 0 : inside->src);
-        padded[i].left = inside->left;
-        padded[i].count = plan->splits ? problem->w.in : inside->count;
-        padded[i].right = inside->right;
+    const int64_t word = word_of(plan), offset = channel_offset(task, planes->channel + first * word);
+    const char *src = (const char *)task->job->src + offset * (int64_t)problem->element_size;
+    float *const strip = task->planes + first * planes->positions;
+    if (plan->splits) {
+        const tconv_cpu_split_load load = {.src = src,
+                                           .strip = strip,
+                                           .src_channel = problem->src.c * word,
+                                           .strip_channel = planes->positions,
+                                           .channels = words,
+                                           .row_count = planes->rows->count,
+                                           .run_count = planes->columns->count,
+                                           .stride = plan->column_stride,
+                                           .length = problem->w.in,
+                                           .second = second,
+                                           .rows = planes->padded,
+                                           .runs = planes->columns->runs};
+        (plan->copies ? plan->kernels->split_pairs : plan->kernels->dtype[problem->dtype].load_split)(&load);
+        return;
     }
-    if (plan->splits)
-        plan->kernels->dtype[problem->dtype].load_split(&(tconv_cpu_split_load){.src = src,
-                                                                                .strip = task->planes,
-                                                                                .src_channel = problem->src.c,
-                                                                                .strip_channel = positions,
-                                                                                .channels = count,
-                                                                                .row_count = rows->count,
-                                                                                .run_count = columns->count,
-                                                                                .stride = plan->column_stride,
-                                                                                .length = problem->w.in,
-                                                                                .rows = padded,
-                                                                                .runs = columns->runs});
-    else
-        plan->kernels->dtype[problem->dtype].load_planes(&(tconv_cpu_load){.src = src,
-                                                                           .strip = task->planes,
-                                                                           .src_channel = problem->src.c,
-                                                                           .strip_channel = positions,
-                                                                           .src_pixel = problem->src.w,
-                                                                           .channels = count,
-                                                                           .row_count = rows->count,
-                                                                           .rows = padded});
+    const tconv_cpu_load load = {.src = src,
+                                 .strip = strip,
+                                 .src_channel = problem->src.c * word,
+                                 .strip_channel = planes->positions,
+                                 .src_pixel = problem->src.w,
+                                 .second = second,
+                                 .channels = words,
+                                 .row_count = planes->rows->count,
+                                 .rows = planes->padded};
+    (plan->copies ? plan->kernels->load_pairs : plan->kernels->dtype[problem->dtype].load_planes)(&load);
 }
 
-/* Converts them to pixels. */
+/* Loads planes: [channel, or pair][row][column phase][column]. */
+static void load_planes(const tconv_cpu_matrix_task *task, const struct rows *rows, const struct columns *columns,
+                        int64_t channel, int64_t count)
+{
+    const tconv_cpu_matrix_plan *plan = task->job->plan;
+    const tconv_problem *problem = &task->job->layer->problem;
+    const struct inside *inside = &columns->inside[0];
+    struct planes planes = {rows, columns, channel, count, rows->count * columns->count * plan->row_pitch, {{0}}};
+    for (int64_t i = 0; i < rows->count; i++) {
+        tconv_cpu_padded_row *padded = &planes.padded[i];
+        *padded = (tconv_cpu_padded_row){.strip = i * columns->count * plan->row_pitch, .left = plan->row_pitch};
+        if (rows->src[i] < 0)
+            continue;
+        padded->src = rows->src[i] + (plan->splits ? 0 : inside->src);
+        padded->left = inside->left;
+        padded->count = plan->splits ? problem->w.in : inside->count;
+        padded->right = inside->right;
+    }
+    const int64_t word = word_of(plan);
+    load_words(task, &planes, 0, count / word, problem->src.c);
+    if (count % word != 0)
+        load_words(task, &planes, count / word, 1, 0);
+}
+
+/* Converts pixels of channels [channel, channel + count) of the group. */
 static void convert_pixels(const tconv_cpu_matrix_task *task, const struct rows *rows, const struct inside *inside,
                            int64_t channel, int64_t count)
 {
@@ -150,17 +185,12 @@ static void fill_outside(const tconv_cpu_matrix_task *task, uint16_t *to, int64_
         to[i] = TCONV_CPU_MATRIX_MARK;
 }
 
-/* Where f32 numbers of a chunk of a row lie: src itself, or what was converted. */
+/* Where numbers of a chunk of a row lie: in src itself, or where they were loaded. */
 struct source {
-    const float *from;
-    int64_t position, channel; /* from one to the next */
+    const void *from;
+    int64_t size;              /* of an element: a number, or a pair */
+    int64_t position, channel; /* elements from one position, or one element of a position, to the next */
 };
-
-/* Tells whether numbers are split where they lie in src. */
-static bool is_direct(const tconv_cpu_matrix_plan *plan)
-{
-    return plan->view.layer.problem.dtype == TCONV_F32 && !plan->splits;
-}
 
 /* Returns the source of row i and column phase p of what is listed. */
 static struct source source_of(const tconv_cpu_matrix_task *task, const struct rows *rows,
@@ -169,35 +199,47 @@ static struct source source_of(const tconv_cpu_matrix_task *task, const struct r
     const tconv_cpu_matrix_plan *plan = task->job->plan;
     const tconv_problem *problem = &task->job->layer->problem;
     const struct inside *inside = &columns->inside[p];
-    if (is_direct(plan)) {
+    const int64_t size = plan->direct ? (int64_t)problem->element_size : (int64_t)sizeof(float);
+    if (plan->direct) {
         const int64_t at = rows->src[i] + inside->src + channel_offset(task, channel);
-        return (struct source){(const float *)task->job->src + at, problem->src.w * plan->column_stride,
+        return (struct source){(const char *)task->job->src + at * size, size, problem->src.w * plan->column_stride,
                                problem->src.c};
     }
     const bool planes = problem->layout == TCONV_NCHW;
     const int64_t first = (i * columns->count + p) * plan->row_pitch + inside->left;
-    return (struct source){task->planes + first * (planes ? 1 : count), planes ? 1 : count,
+    return (struct source){task->planes + first * (planes ? 1 : count), size, planes ? 1 : count,
                            planes ? rows->count * columns->count * plan->row_pitch : 1};
 }
 
-/* Splits channels [first, first + count) of a chunk of a row. */
+/* Splits, or copies, channels [first, first + count) of a chunk of a row. */
 static void split_channels(tconv_cpu_matrix_task *task, const struct source *source, int64_t positions, int64_t first,
                            int64_t count, uint16_t *to, tconv_cpu_matrix_range *range)
 {
     const tconv_cpu_matrix_plan *plan = task->job->plan;
-    const tconv_cpu_matrix_split split = {
-        .from = source->from + first * source->channel,
-        .rows = positions,
-        .count = count,
-        .row = source->position,
-        .step = source->channel,
-        .parts = plan->parts,
-        .to = to + first,
-        .to_row = plan->depth,
-        .part_pitch = tconv_cpu_matrix_part(plan),
-        .range = range,
-    };
-    plan->matrix->split(&split);
+    const int64_t word = plan->direct ? 1 : word_of(plan);
+    const void *from = (const char *)source->from + first / word * source->channel * source->size;
+    if (plan->copies) {
+        plan->matrix->copy(&(tconv_cpu_matrix_copy){.from = from,
+                                                    .pairs = word > 1,
+                                                    .rows = positions,
+                                                    .count = tconv_ceil_div(count, word),
+                                                    .row = source->position,
+                                                    .step = source->channel,
+                                                    .to = to + first,
+                                                    .to_row = plan->depth,
+                                                    .range = range});
+        return;
+    }
+    plan->matrix->split(&(tconv_cpu_matrix_split){.from = from,
+                                                  .rows = positions,
+                                                  .count = count,
+                                                  .row = source->position,
+                                                  .step = source->channel,
+                                                  .parts = plan->parts,
+                                                  .to = to + first,
+                                                  .to_row = plan->depth,
+                                                  .part_pitch = tconv_cpu_matrix_part(plan),
+                                                  .range = range});
 }
 
 /* Splits a chunk of channels of row i and column phase p of what is listed. to: the row's place in the strip. */
@@ -206,7 +248,8 @@ static void split_chunk(tconv_cpu_matrix_task *task, const struct rows *rows, co
 {
     const tconv_cpu_matrix_plan *plan = task->job->plan;
     const struct inside *inside = &columns->inside[p];
-    const int64_t together = task->job->layer->problem.layout == TCONV_NCHW ? TCONV_CPU_FRAGMENT : count;
+    const bool planes = task->job->layer->problem.layout == TCONV_NCHW;
+    const int64_t together = planes ? word_of(plan) * TCONV_CPU_FRAGMENT : count;
     if (rows->src[i] < 0) {
         fill_outside(task, to, plan->row_pitch);
         return;
@@ -227,10 +270,10 @@ static void load_chunk(tconv_cpu_matrix_task *task, const struct rows *rows, con
     const tconv_cpu_matrix_plan *plan = task->job->plan;
     const tconv_problem *problem = &task->job->layer->problem;
     const int64_t channel = chunk * plan->depth, count = tconv_min(plan->depth, problem->group_in - channel);
-    if (problem->layout == TCONV_NHWC && !is_direct(plan))
+    if (!plan->direct && problem->layout == TCONV_NHWC)
         convert_pixels(task, rows, &columns->inside[0], channel, count);
-    else if (!is_direct(plan))
-        convert_planes(task, rows, columns, channel, count, rows->count * columns->count * plan->row_pitch);
+    else if (!plan->direct)
+        load_planes(task, rows, columns, channel, count);
     for (int64_t p = 0; p < columns->count; p++) {
         const int64_t place = ((phase + p) * plan->chunks + chunk) * plan->pitch;
         for (int64_t i = 0; i < rows->count; i++)
