@@ -37,13 +37,25 @@ enum { SLACK = TCONV_CPU_MATRIX_SLACK };
 /* Rows of a tile that are not cut further for the sake of more tasks, before blocks are. It is chosen, not measured. */
 enum { FEW_ROWS = 8 };
 
-/* What is_faster counts with, in nanoseconds of one core of an Emerald Rapids: fitted by eye to 28 layers in f32 and in
- * bf16 (docs/log/2026-11-26-cpu-amx.md). */
-static const struct rates {
+/* What is_faster counts with, in nanoseconds of one core of an Emerald Rapids. Forward: fitted by eye to 28 layers in f32
+ * and in bf16 (docs/log/2026-11-26-cpu-amx.md). The gradient of src: fitted to 164 layers in f32, f16 and bf16, on a machine
+ * whose AMX was hidden, so that steps have forward's rates (docs/log/2026-11-27-cpu-amx-gradients.md). */
+struct rates {
     double input, output, multiply_add; /* for each input, each output; of vectors, for each multiply-add of f32 */
-    double input_part;                  /* of matrices, for each part of an input */
-} matrices[] = {[TCONV_NCHW] = {0.5, 0.45, 0, 0.55}, [TCONV_NHWC] = {0.3, 0.4, 0, 0.5}},
-  vectors[] = {[TCONV_NCHW] = {0.5, 0.45, 0.0132, 0}, [TCONV_NHWC] = {0, 0.15, 0.0125, 0}};
+    double input_part, weight_byte; /* of matrices, for each part of an input, each byte of weights in a strip's turn */
+};
+static const struct times {
+    struct rates matrices, vectors;
+    double enough; /* matrices are taken where they are predicted to take less of the other's time than this */
+} forward[] = {[TCONV_NCHW] = {{0.5, 0.45, 0, 0.55, 0}, {0.5, 0.45, 0.0132, 0, 0}, 0.95},
+               [TCONV_NHWC] = {{0.3, 0.4, 0, 0.5, 0}, {0, 0.15, 0.0125, 0, 0}, 0.95}},
+  gradient[] = {[TCONV_NCHW] = {{0.35, 0.25, 0, 0.3, 0.035}, {0.33, 0.12, 0.0129, 0, 0}, 0.85},
+                [TCONV_NHWC] = {{0.1, 0.25, 0, 0.17, 0.035}, {0.37, 0.26, 0.0125, 0, 0}, 0.85}};
+
+static const struct times *times_of(const tconv_cpu_matrix_plan *plan)
+{
+    return &(plan->view.exchanged ? gradient : forward)[plan->view.layer.problem.layout];
+}
 
 /* The same of a step of a whole micro-tile, by the parts of a factor, and of the rest of the micro-tile. */
 static const double step_rates[TCONV_CPU_MATRIX_PARTS + 1] = {0, 46, 144, 214}, tile_rate = 240;
@@ -54,9 +66,6 @@ static const double pairs_overhead = 1.25;
 
 /* Products of parts that are summed for a product, by the parts of a factor. */
 static const double products[TCONV_CPU_MATRIX_PARTS + 1] = {0, 1, 4, 6};
-
-/* The algorithm is taken where it is predicted to take less of the other's time than this. */
-static const double enough = 0.95;
 
 static int64_t residues(const tconv_cpu_matrix_plan *plan)
 {
@@ -139,15 +148,17 @@ static double step_rate(const tconv_cpu_matrix_plan *plan, const tconv_layer *la
     const double multiply_adds = products[plan->parts] * TCONV_CPU_MATRIX_SUMS * (double)plan->depth;
     return plan->matrix->multiplies == TCONV_CPU_MATRICES
                ? step_rates[plan->parts]
-               : multiply_adds * vectors[layer->problem.layout].multiply_add * pairs_overhead /
+               : multiply_adds * times_of(plan)->vectors.multiply_add * pairs_overhead /
                      tconv_cpu_find_traits(layer->target.tuning)->pairs_rate;
 }
 
-/* Tells whether the algorithm is predicted to be faster than those that multiply vectors of f32, in a tile of a group. */
+/* Tells whether the algorithm is predicted to be faster than those that multiply vectors of f32, in a tile of a group. Where
+ * pairs are faster than f32, the gradient of src has another algorithm for them. */
 static bool is_faster(const tconv_cpu_matrix_plan *plan, const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
-    const struct rates *ours = &matrices[problem->layout], *theirs = &vectors[problem->layout];
+    const struct times *times = times_of(plan);
+    const struct rates *ours = &times->matrices, *theirs = &times->vectors;
     const double phases = (double)layer->rows.count * (double)layer->columns.count;
     const double taps = (double)plan->rows.taps * (double)plan->columns.taps;
     const double positions = (double)plan->tile_rows * (double)plan->tile_columns;
@@ -156,12 +167,16 @@ static bool is_faster(const tconv_cpu_matrix_plan *plan, const tconv_layer *laye
                          (double)tconv_ceil_div(plan->blocks, TCONV_CPU_MATRIX_BLOCKS);
     const double inputs = (double)plan->image_pitch * (double)problem->group_in * (double)plan->strip_phases;
     const double outputs = positions * (double)problem->group_out * phases;
+    const double weights =
+        (double)(plan->blocks * tconv_cpu_matrix_block(plan)) * sizeof(uint16_t) / (double)plan->images;
     const double by_matrices = tiles * (taps * (double)plan->chunks * step_rate(plan, layer) + phases * tile_rate) +
-                               inputs * (ours->input + plan->parts * ours->input_part) + outputs * ours->output;
+                               inputs * (ours->input + plan->parts * ours->input_part) + outputs * ours->output +
+                               weights * ours->weight_byte;
     const double by_vectors =
         positions * (double)problem->group_out * (double)problem->group_in * taps * theirs->multiply_add +
         inputs * theirs->input + outputs * theirs->output;
-    return by_matrices < enough * by_vectors;
+    return (plan->matrix->multiplies == TCONV_CPU_MATRICES || !plan->view.exchanged) &&
+           by_matrices < times->enough * by_vectors;
 }
 
 /* Cuts the layer into more tasks until there are enough for the threads. */
@@ -242,8 +257,6 @@ static const char *make_plan(tconv_cpu_matrix_plan *plan, const tconv_layer *cal
         return "no strip of input fits the cache";
     plan_columns(plan);
     place_sums(plan, layer);
-    if (!named && plan->view.exchanged)
-        return "the gradient of src is taken by its name alone";
     if (!named && !is_faster(plan, layer))
         return "multiply-adds of vectors are predicted to be faster";
     plan_tasks(plan, layer);
