@@ -1,21 +1,25 @@
 /*
- * cpu_matrix: transposed convolution by phases on registers that hold matrices (AMX), for f32, f16 and bf16 in either
- * layout; on other machines in C to the same rules, where it is asked for by its name.
+ * cpu_matrix: transposed convolution by phases, and the gradient of src, on registers that hold matrices (AMX), for f32, f16
+ * and bf16 in either layout; on other machines in C to the same rules, where it is asked for by its name.
  *
  * Factors are split into parts of bf16, three for f32 (Henry, Tang, Heinecke, "Leveraging the bfloat16 Artificial
  * Intelligence Datatype For Higher-Precision Computations", ARITH 2019), the input as it is loaded, weights as they are
  * packed. A phase is a dense stride-1 correlation over its own taps (core/phases.h): for each tap and chunk of input
  * channels a fragment of weights is multiplied by the fragment of the strip that lies so far on. The sums of a block of
- * rows are stored as cpu_phases stores them.
+ * rows are stored as cpu_phases stores them. The gradient of src is seen as a layer of one phase (matrix_view.h):
+ *
+ *     diff_src[n, c, i] = sum over phases of dst, o, taps t of diff_dst[n, o, i + places of t] * weights[c, o, t]
+ *
+ * The strip holds each phase of dst by itself, and steps are those of all phases, one after another.
  *
  * Parts have bf16's range, and AMX takes subnormals for zeros. So where a strip and a block of weights hold numbers so
  * small that parts of their products may be lost, or so large that they may be infinite, or that are not finite, they are
  * joined again and multiplied in f32 (sum_joined), leaving out what lies outside the image. NaN and Inf go where the
  * formula takes them.
  *
- * Numeric order, of each output by itself: over taps and chunks in segments (tconv_cpu_matrix_tile), then the bias, then
- * what it held, where the layer accumulates; float; one rounding to the dtype. It depends on the layer, on what the strip
- * holds and on the machine, never on threads.
+ * Numeric order, of each output by itself: over phases that are read, chunks and taps in segments
+ * (tconv_cpu_matrix_tile), then the bias, then what it held, where the layer accumulates; float; one rounding to the dtype.
+ * It depends on the layer, on what the strip holds and on the machine, never on threads.
  */
 #include <inttypes.h>
 #include <stdio.h>
