@@ -89,6 +89,7 @@ static harness_buffer run_at(const struct given *given, const harness_case *test
         tensors.weights = result.data;
     }
     bare_layer_make(&bare, given->problem->text, TCONV_BF16, given->problem->layout, &machine);
+    bare.target.tuning = TCONV_CPU_TUNING_COMMON; /* which takes pairs */
     bare_layer_run(&bare, given->gradient->implementation, &tensors);
     bare_layer_release(&bare);
     return result;
@@ -165,4 +166,29 @@ Test(gradients, pairs_multiply_what_they_can)
             cr_expect(is_same(&given), "%s, op %d, factors %zu", given.problem->text, (int)given.gradient->op, f);
         }
     }
+}
+
+/* Bytes of the packed weights of the gradient of src, which pairs take beside f32's. */
+static size_t packed_bytes(tconv_cpu_tuning tuning)
+{
+    const struct bare_target machine = {.isa = TCONV_CPU_ISA_AVX512_BF16, .threads = 1};
+    tconv_layer bare;
+    tconv_memory_sizes sizes;
+    tconv_issue issue;
+    void *made;
+    bare_layer_make(&bare, "n=1 ci=32 h=9 w=33 co=16 k=3", TCONV_BF16, TCONV_NCHW, &machine);
+    bare.target.tuning = tuning;
+    cr_assert_eq(bare_layer_plan(&bare, &tconv_cpu_correlation, &made, &sizes, &issue), TCONV_SUCCESS, "%s",
+                 issue.message);
+    free(made);
+    bare_layer_release(&bare);
+    return sizes.packed;
+}
+
+/* Xeons multiply half as many. */
+Test(gradients, pairs_of_src_are_taken_where_they_are_faster)
+{
+    if (!tconv_cpu_has_isa(TCONV_CPU_ISA_AVX512_BF16))
+        cr_skip_test("skipped: this needs AVX512_BF16");
+    cr_expect_gt(packed_bytes(TCONV_CPU_TUNING_COMMON), packed_bytes(TCONV_CPU_TUNING_XEON));
 }

@@ -38,13 +38,13 @@ static void set(harness_case *test, harness_role role, const int64_t at[4], doub
                         harness_view_index(&test->views[role], at[0], at[1], at[2], at[3]), value);
 }
 
-/* Makes few elements NaN, Inf or -Inf. */
+/* Makes few elements special. */
 static void sprinkle(harness_case *test, harness_role role, const int64_t at[4], void *random)
 {
-    static const double values[] = {NAN, INFINITY, -INFINITY};
     const int64_t rarity = 1 + harness_view_elements(&test->views[role]) / SPECIALS_ASKED;
     if (harness_random_integer(random, 1, rarity) == 1)
-        set(test, role, at, values[harness_random_integer(random, 0, 2)]);
+        make_special(test->layer.desc.dtype, test->tensors[role].data,
+                     harness_view_index(&test->views[role], at[0], at[1], at[2], at[3]), random);
 }
 
 static bool same_kind(double a, double b)

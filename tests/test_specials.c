@@ -13,17 +13,15 @@
 static struct way ways[MAX_WAYS];
 static size_t way_count;
 
-/* Replaces about one in rarity elements by NaN, Inf or -Inf. */
+/* Makes about one in rarity elements special. */
 static void sprinkle(const harness_view *view, tconv_dtype dtype, void *data, harness_random *random, int64_t rarity)
 {
-    static const double values[] = {NAN, INFINITY, -INFINITY};
     for (int64_t a = 0; a < view->shape[0]; a++)
         for (int64_t b = 0; b < view->shape[1]; b++)
             for (int64_t c = 0; c < view->shape[2]; c++)
                 for (int64_t d = 0; d < view->shape[3]; d++)
                     if (harness_random_integer(random, 1, rarity) == 1)
-                        harness_element_set(dtype, data, harness_view_index(view, a, b, c, d),
-                                            values[harness_random_integer(random, 0, 2)]);
+                        make_special(dtype, data, harness_view_index(view, a, b, c, d), random);
 }
 
 static bool same_kind(double a, double b)

@@ -11,9 +11,10 @@
  * weights are Inf or NaN. _plan decides how a layer is cut up, _pack packs weights, _ahead prefetches, _task is what they
  * share.
  *
- * Of bf16 two output channels are a word, where the machine has AVX512_BF16: there is a second plan, which is the same with
- * words for channels (pair_kernels.h). The instruction takes what is subnormal for zero, so that each execute looks through
- * the gradient of dst first (_range): where a product may be lost all is summed by the first plan.
+ * Of bf16 two output channels are a word, where the machine multiplies more of them by AVX512_BF16 than of f32: there is a
+ * second plan, which is the same with words for channels (pair_kernels.h). The instruction takes what is subnormal for
+ * zero, so that each execute looks through the gradient of dst first (_range): where a product may be lost all is summed by
+ * the first plan.
  *
  * Numeric order, of each result by itself: over K-blocks of output channels; planes: output channels, then taps; pixels:
  * taps, then output channels; in segments (tconv_cpu_microtile); then what it held, where the layer accumulates; float, or
@@ -30,6 +31,7 @@
 #include "cpu_backend.h"
 #include "outer_view.h"
 #include "pair_range.h"
+#include "tuning.h"
 
 /* Sets the part of the layer that a task is. */
 static void place_task(tconv_cpu_correlation_task *task, int64_t index)
@@ -184,7 +186,8 @@ static tconv_status plan_layer(const tconv_layer *layer, void *made, tconv_plann
     tconv_status status = tconv_cpu_correlation_plan_init(to, &seen->view.layer, false, issue);
     if (status != TCONV_SUCCESS)
         return status;
-    if (tconv_cpu_has_correlation_pairs(to, &seen->view.layer))
+    if (tconv_cpu_find_traits(layer->target.tuning)->pairs_rate > 1 &&
+        tconv_cpu_has_correlation_pairs(to, &seen->view.layer))
         status = tconv_cpu_correlation_plan_init(&seen->pairs, &seen->view.layer, true, issue);
     if (status != TCONV_SUCCESS)
         return status;

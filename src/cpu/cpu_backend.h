@@ -14,6 +14,7 @@ extern const tconv_implementation tconv_cpu_phases;
 extern const tconv_implementation tconv_cpu_reference;
 
 /* Those of the gradients of src, and of weights and bias. */
+extern const tconv_implementation tconv_cpu_matrix_data;
 extern const tconv_implementation tconv_cpu_correlation;
 extern const tconv_implementation tconv_cpu_outer;
 extern const tconv_implementation tconv_cpu_reference_data;

@@ -1,21 +1,25 @@
 /*
- * cpu_matrix: transposed convolution by phases on registers that hold matrices (AMX), for f32, f16 and bf16 in either
- * layout; on other machines in C to the same rules, where it is asked for by its name.
+ * cpu_matrix: transposed convolution by phases, and the gradient of src, on registers that hold matrices (AMX), for f32, f16
+ * and bf16 in either layout; on other machines in C to the same rules, where it is asked for by its name.
  *
  * Factors are split into parts of bf16, three for f32 (Henry, Tang, Heinecke, "Leveraging the bfloat16 Artificial
  * Intelligence Datatype For Higher-Precision Computations", ARITH 2019), the input as it is loaded, weights as they are
  * packed. A phase is a dense stride-1 correlation over its own taps (core/phases.h): for each tap and chunk of input
  * channels a fragment of weights is multiplied by the fragment of the strip that lies so far on. The sums of a block of
- * rows are stored as cpu_phases stores them.
+ * rows are stored as cpu_phases stores them. The gradient of src is seen as a layer of one phase (matrix_view.h):
+ *
+ *     diff_src[n, c, i] = sum over phases of dst, o, taps t of diff_dst[n, o, i + places of t] * weights[c, o, t]
+ *
+ * The strip holds each phase of dst by itself, and steps are those of all phases, one after another.
  *
  * Parts have bf16's range, and AMX takes subnormals for zeros. So where a strip and a block of weights hold numbers so
  * small that parts of their products may be lost, or so large that they may be infinite, or that are not finite, they are
  * joined again and multiplied in f32 (sum_joined), leaving out what lies outside the image. NaN and Inf go where the
  * formula takes them.
  *
- * Numeric order, of each output by itself: over taps and chunks in segments (tconv_cpu_matrix_tile), then the bias, then
- * what it held, where the layer accumulates; float; one rounding to the dtype. It depends on the layer, on what the strip
- * holds and on the machine, never on threads.
+ * Numeric order, of each output by itself: over phases that are read, chunks and taps in segments
+ * (tconv_cpu_matrix_tile), then the bias, then what it held, where the layer accumulates; float; one rounding to the dtype.
+ * It depends on the layer, on what the strip holds and on the machine, never on threads.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -73,19 +77,34 @@ static int64_t list_fragments(const tconv_cpu_matrix_task *task, const struct ro
     return count;
 }
 
-/* Lists what each step of a phase adds to the place in the strip; returns their number. */
-static int64_t list_steps(const tconv_cpu_matrix_task *task, const tconv_cpu_phase *phase)
+/* Lists what the steps of a phase of dst add to the place in the strip, from step number `count` on; returns how many
+ * there are then. index: of the phase of the strip. */
+static int64_t list_steps(const tconv_cpu_matrix_task *task, const tconv_cpu_phase *phase, int64_t index, int64_t count)
 {
     const tconv_cpu_matrix_plan *plan = task->job->plan;
-    const tconv_layer *layer = task->job->layer;
-    int64_t count = 0;
+    const tconv_layer *caller = &plan->view.caller;
     for (int64_t chunk = 0; chunk < plan->chunks; chunk++)
         for (int64_t tap = 0; tap < tconv_cpu_phase_taps(phase); tap++) {
-            const int64_t row = tconv_cpu_row_shift(layer, phase, tap);
-            const int64_t column = tconv_cpu_column_shift(layer, phase, tap);
-            const int64_t position = (row - plan->rows.min_shift) * plan->row_pitch + column - plan->columns.min_shift;
-            task->steps[count++] = (int32_t)((chunk * plan->pitch + position) * plan->depth);
+            int64_t row = tconv_cpu_row_shift(caller, phase, tap) - plan->rows.min_shift;
+            int64_t column = tconv_cpu_column_shift(caller, phase, tap) - plan->columns.min_shift;
+            if (plan->view.exchanged) { /* shifts fall from the first tap on, and what a position reads of dst rises */
+                row = tconv_cpu_row_shift(caller, phase, 0) - tconv_cpu_row_shift(caller, phase, tap);
+                column = tconv_cpu_column_shift(caller, phase, 0) - tconv_cpu_column_shift(caller, phase, tap);
+            }
+            const int64_t position = row * plan->row_pitch + column;
+            task->steps[count++] = (int32_t)(((index * plan->chunks + chunk) * plan->pitch + position) * plan->depth);
         }
+    return count;
+}
+
+/* Lists the steps of all phases that the strip holds, which are those of the one phase of the view. */
+static int64_t list_all_steps(const tconv_cpu_matrix_task *task)
+{
+    int64_t count = 0, index = 0;
+    tconv_cpu_phase phase = {0};
+    while (tconv_cpu_next_phase(&task->job->plan->view.caller, &phase))
+        if (tconv_cpu_phase_taps(&phase) > 0)
+            count = list_steps(task, &phase, index++, count);
     return count;
 }
 
@@ -249,8 +268,8 @@ static void run_rows(const tconv_cpu_matrix_task *task, tconv_cpu_phase phase, c
     for (int64_t p = 0; p < layer->columns.count; p++) {
         if (p > 0)
             tconv_cpu_next_phase(layer, &phase);
-        const struct phase_sums of = {&phase, block, list_steps(task, &phase), blocks,
-                                      task->sums + (plan->together ? p * kept : 0)};
+        const int64_t steps = plan->view.exchanged ? task->step_count : list_steps(task, &phase, 0, 0);
+        const struct phase_sums of = {&phase, block, steps, blocks, task->sums + (plan->together ? p * kept : 0)};
         sum_phase(task, &of, rows);
         if (!plan->together)
             store_rows(task, &phase, rows, channel, channels);
@@ -338,6 +357,7 @@ static void run_share(void *argument, int index)
     task.fragments = (int32_t *)(void *)(scratch += plan->steps_bytes);
     task.ranges = (tconv_cpu_matrix_range *)(void *)(scratch += plan->fragments_bytes);
     task.places = (int64_t *)(void *)(scratch + plan->ranges_bytes);
+    task.step_count = plan->view.exchanged ? list_all_steps(&task) : 0;
     for (int64_t i = 0; i < plan->tile_columns; i++)
         task.places[i] = i * job->layer->problem.w.stride * job->layer->problem.dst.w;
     memset(task.sums, 0, (size_t)plan->sums_bytes); /* stores read whole vectors, beyond the last sum */
@@ -352,7 +372,7 @@ static tconv_status execute(const tconv_layer *layer, const void *made, const tc
                             tconv_issue *issue)
 {
     const tconv_cpu_matrix_plan *plan = made;
-    const tconv_problem *problem = &layer->problem;
+    const tconv_problem *problem = &plan->view.layer.problem;
     const char *packed = (const char *)arguments->packed + TCONV_ALIGNMENT;
     float *bias = arguments->scratch;
     (void)issue;
@@ -362,10 +382,10 @@ static tconv_status execute(const tconv_layer *layer, const void *made, const tc
             problem->dtype, (const char *)arguments->bias + group * problem->group_out * (int64_t)problem->element_size,
             problem->group_out, bias + group * plan->blocks * TCONV_CPU_FRAGMENT);
     const tconv_cpu_matrix_job job = {
-        .layer = layer,
+        .layer = &plan->view.layer,
         .plan = plan,
-        .src = arguments->src,
-        .dst = arguments->dst,
+        .src = plan->view.exchanged ? arguments->dst : arguments->src,
+        .dst = plan->view.exchanged ? arguments->src : arguments->dst,
         .bias = bias,
         .raw_bias = arguments->bias,
         .header = arguments->packed,
@@ -385,7 +405,7 @@ static tconv_status plan_layer(const tconv_layer *layer, void *made, tconv_plann
     const char *refusal = tconv_cpu_matrix_plan_init(plan, layer, planned->named);
     if (refusal != NULL)
         return tconv_decline(issue, "%s", refusal);
-    const tconv_status status = tconv_cpu_matrix_plan_memory(plan, layer, issue);
+    const tconv_status status = tconv_cpu_matrix_plan_memory(plan, issue);
     if (status != TCONV_SUCCESS)
         return status;
     planned->sizes.packed = (size_t)plan->packed_bytes;
@@ -405,14 +425,12 @@ static void describe(const tconv_layer *layer, const void *made, char *text, siz
              plan->by_rows ? "by rows" : "flat", plan->tasks, plan->threads);
 }
 
-const tconv_implementation tconv_cpu_matrix = {
-    .name = "cpu_matrix",
-    .backend = TCONV_BACKEND_CPU,
-    .dtypes = TCONV_DTYPES_TO_F32,
-    .accumulates = true,
-    .plan_bytes = sizeof(tconv_cpu_matrix_plan),
-    .plan = plan_layer,
-    .pack = tconv_cpu_pack_matrix,
-    .execute = execute,
-    .describe = describe,
-};
+#define IMPLEMENTATION                                                                                                 \
+    {                                                                                                                  \
+        .name = "cpu_matrix", .backend = TCONV_BACKEND_CPU, .dtypes = TCONV_DTYPES_TO_F32, .accumulates = true,        \
+        .plan_bytes = sizeof(tconv_cpu_matrix_plan), .plan = plan_layer, .pack = tconv_cpu_pack_matrix,                \
+        .execute = execute, .describe = describe,                                                                      \
+    }
+
+const tconv_implementation tconv_cpu_matrix = IMPLEMENTATION;
+const tconv_implementation tconv_cpu_matrix_data = IMPLEMENTATION;

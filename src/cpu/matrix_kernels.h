@@ -73,6 +73,19 @@ typedef struct tconv_cpu_matrix_split {
 
 typedef void tconv_cpu_matrix_split_function(const tconv_cpu_matrix_split *split);
 
+/* The same of bf16, whose one part is the number itself: row r has `count` numbers at from + r * row; or, of pairs, so many
+ * pairs at from + r, `step` apart, of which each is one for `count` and has its first number in its lower half. */
+typedef struct tconv_cpu_matrix_copy {
+    const void *from; /* uint16_t, of pairs uint32_t */
+    bool pairs;
+    int64_t rows, count, row, step; /* of pairs, count is at most TCONV_CPU_FRAGMENT */
+    uint16_t *to;
+    int64_t to_row; /* numbers */
+    tconv_cpu_matrix_range *range;
+} tconv_cpu_matrix_copy;
+
+typedef void tconv_cpu_matrix_copy_function(const tconv_cpu_matrix_copy *copy);
+
 /*
  * One call sums a micro-tile of fragments x blocks over steps,
  *
@@ -107,6 +120,7 @@ typedef struct tconv_cpu_matrix_kernels {
     void (*begin)(int64_t depth); /* sets the thread's registers up */
     void (*end)(void);
     tconv_cpu_matrix_split_function *split;
+    tconv_cpu_matrix_copy_function *copy;
     tconv_cpu_matrix_sum_function *sum;
     /* Joins the parts of each factor and multiplies in f32, for whatever numbers; leaves out what is outside. */
     tconv_cpu_matrix_sum_function *sum_joined;

@@ -33,6 +33,7 @@ enum { LANES = HAS_AVX512 ? SIDE : 4 };
 typedef float numbers __attribute__((vector_size(LANES * sizeof(float))));
 typedef uint32_t words __attribute__((vector_size(LANES * sizeof(uint32_t))));
 typedef uint16_t halves __attribute__((vector_size(LANES * sizeof(uint16_t))));
+typedef uint16_t whole_halves __attribute__((vector_size(2 * LANES * sizeof(uint16_t)))); /* as many bits as words */
 
 ALWAYS_INLINE words choose(words where, words yes, words no)
 {
@@ -63,6 +64,8 @@ ALWAYS_INLINE words whole_ones(words magnitude)
 #include "matrix_registers_memory.inc.h"
 #endif
 #include "matrix_split.inc.h"
+
+#include "matrix_copy.inc.h" /* prefetches as the other does */
 
 /* ------------------------------------------------------------------------------------------------------- cascade */
 
@@ -266,6 +269,7 @@ const tconv_cpu_matrix_kernels JOIN(tconv_cpu_matrix_kernels, LEVEL) = {
     .begin = begin,
     .end = end,
     .split = split,
+    .copy = copy,
     .sum = sum,
     .sum_joined = sum_joined,
 };

@@ -23,6 +23,21 @@ ALWAYS_INLINE void store_part(words part, int64_t count, uint16_t *to)
     _mm256_mask_storeu_epi16(to, (__mmask16)((1u << count) - 1), _mm512_cvtepi32_epi16((__m512i)part));
 }
 
+ALWAYS_INLINE whole_halves least_half(whole_halves a, whole_halves b)
+{
+    return (whole_halves)_mm512_min_epu16((__m512i)a, (__m512i)b);
+}
+
+ALWAYS_INLINE whole_halves load_halves(const uint16_t *from, int64_t count)
+{
+    return (whole_halves)_mm512_maskz_loadu_epi16((__mmask32)((UINT64_C(1) << count) - 1), from);
+}
+
+ALWAYS_INLINE void store_halves(whole_halves bits, int64_t count, uint16_t *to)
+{
+    _mm512_mask_storeu_epi16(to, (__mmask32)((UINT64_C(1) << count) - 1), (__m512i)bits);
+}
+
 /* Transposes a square of numbers, of rows that lie `pitch` apart: of the first given rows, the first count numbers; zeros
  * stand for the rest. */
 ALWAYS_INLINE void transpose(float *to, int64_t to_pitch, const float *from, int64_t pitch, int64_t given,

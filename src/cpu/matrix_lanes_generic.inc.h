@@ -28,6 +28,24 @@ ALWAYS_INLINE void store_part(words part, int64_t count, uint16_t *to)
     memcpy(to, &taken, (size_t)count * sizeof *to);
 }
 
+ALWAYS_INLINE whole_halves least_half(whole_halves a, whole_halves b)
+{
+    const whole_halves first = (whole_halves)(a < b);
+    return (first & a) | (~first & b);
+}
+
+ALWAYS_INLINE whole_halves load_halves(const uint16_t *from, int64_t count)
+{
+    whole_halves bits = {0};
+    memcpy(&bits, from, (size_t)count * sizeof *from);
+    return bits;
+}
+
+ALWAYS_INLINE void store_halves(whole_halves bits, int64_t count, uint16_t *to)
+{
+    memcpy(to, &bits, (size_t)count * sizeof *to);
+}
+
 /* Transposes a square of numbers, of rows that lie `pitch` apart: of the first given rows, the first count numbers; zeros
  * stand for the rest. */
 ALWAYS_INLINE void transpose(float *to, int64_t to_pitch, const float *from, int64_t pitch, int64_t given,

@@ -19,7 +19,6 @@ enum { BYTES_PER_THREAD = 64 << 10 };
 
 /* All shares of the packing have this in common. */
 struct shared {
-    const tconv_layer *layer;
     const tconv_cpu_matrix_plan *plan;
     const char *weights;
     uint16_t *to;
@@ -58,7 +57,7 @@ static void pack_step(const struct shared *shared, const struct piece *piece, ui
     const tconv_cpu_matrix_plan *plan = shared->plan;
     float pairs[TCONV_CPU_MATRIX_DEPTH / 2][TCONV_CPU_FRAGMENT][2] = {{{0}}};
     const int64_t count = plan->depth * TCONV_CPU_FRAGMENT;
-    switch (shared->layer->problem.dtype) {
+    switch (plan->view.layer.problem.dtype) {
     case TCONV_F16: read_f16(piece, pairs); break;
     case TCONV_BF16: read_bf16(piece, pairs); break;
     default: read_f32(piece, pairs); break;
@@ -80,7 +79,7 @@ static void pack_step(const struct shared *shared, const struct piece *piece, ui
 static tconv_cpu_matrix_range pack_block(const struct shared *shared, int64_t group, int64_t block)
 {
     const tconv_cpu_matrix_plan *plan = shared->plan;
-    const tconv_layer *layer = shared->layer;
+    const tconv_layer *layer = &plan->view.layer, *caller = &plan->view.caller; /* which has the taps */
     const tconv_problem *problem = &layer->problem;
     const tconv_weight_strides *strides = &problem->weight;
     tconv_cpu_matrix_range range = TCONV_CPU_MATRIX_NO_RANGE;
@@ -89,10 +88,10 @@ static tconv_cpu_matrix_range pack_block(const struct shared *shared, int64_t gr
     for (int64_t chunk = 0; chunk < plan->chunks; chunk++) {
         const int64_t input = chunk * plan->depth;
         tconv_cpu_phase phase = {0};
-        while (tconv_cpu_next_phase(layer, &phase)) {
+        while (tconv_cpu_next_phase(caller, &phase)) {
             for (int64_t tap = 0; tap < tconv_cpu_phase_taps(&phase); tap++) {
-                const int64_t offset = (group * problem->group_in + input) * strides->in + output * strides->out +
-                                       tconv_cpu_tap_weight(layer, &phase, tap);
+                const int64_t offset = group * layer->group_weights + input * strides->in + output * strides->out +
+                                       tconv_cpu_tap_weight(caller, &phase, tap);
                 const struct piece piece = {
                     .first = shared->weights + offset * (int64_t)problem->element_size,
                     .inputs = tconv_min(plan->depth, problem->group_in - input),
@@ -128,8 +127,7 @@ tconv_status tconv_cpu_pack_matrix(const tconv_layer *layer, const void *made, c
     (void)stream, (void)issue;
     tconv_cpu_packed_header *header = packed;
     char *ranges = (char *)packed + TCONV_ALIGNMENT;
-    struct shared shared = {.layer = layer,
-                            .plan = plan,
+    struct shared shared = {.plan = plan,
                             .weights = weights,
                             .to = (uint16_t *)(void *)(ranges + plan->weight_ranges_bytes),
                             .ranges = (tconv_cpu_matrix_range *)(void *)ranges,

@@ -29,19 +29,33 @@ enum { MAX_STEPS = 1 << 13 };
 /* Channels and positions that are loaded at a time, before they are split: 32 KiB. It is chosen, not measured. */
 enum { PLANE_POSITIONS = 256 };
 
-/* Positions after the last that fragments may read: two less one, rounded up. */
-enum { SLACK = TCONV_CPU_MATRIX_FRAGMENTS * TCONV_CPU_FRAGMENT };
+/* The most positions of all column phases of a row that are loaded together: 128 KiB. It is chosen, not measured. */
+enum { SPLIT_POSITIONS = 1024 };
+
+enum { SLACK = TCONV_CPU_MATRIX_SLACK };
 
 /* Rows of a tile that are not cut further for the sake of more tasks, before blocks are. It is chosen, not measured. */
 enum { FEW_ROWS = 8 };
 
-/* What is_faster counts with, in nanoseconds of one core of an Emerald Rapids: fitted by eye to 28 layers in f32 and in
- * bf16 (docs/log/2026-11-26-cpu-amx.md). */
-static const struct rates {
+/* What is_faster counts with, in nanoseconds of one core of an Emerald Rapids. Forward: fitted by eye to 28 layers in f32
+ * and in bf16 (docs/log/2026-11-26-cpu-amx.md). The gradient of src: fitted to 164 layers in f32, f16 and bf16, on a machine
+ * whose AMX was hidden, so that steps have forward's rates (docs/log/2026-11-27-cpu-amx-gradients.md). */
+struct rates {
     double input, output, multiply_add; /* for each input, each output; of vectors, for each multiply-add of f32 */
-    double input_part;                  /* of matrices, for each part of an input */
-} matrices[] = {[TCONV_NCHW] = {0.5, 0.45, 0, 0.55}, [TCONV_NHWC] = {0.3, 0.4, 0, 0.5}},
-  vectors[] = {[TCONV_NCHW] = {0.5, 0.45, 0.0132, 0}, [TCONV_NHWC] = {0, 0.15, 0.0125, 0}};
+    double input_part, weight_byte; /* of matrices, for each part of an input, each byte of weights in a strip's turn */
+};
+static const struct times {
+    struct rates matrices, vectors;
+    double enough; /* matrices are taken where they are predicted to take less of the other's time than this */
+} forward[] = {[TCONV_NCHW] = {{0.5, 0.45, 0, 0.55, 0}, {0.5, 0.45, 0.0132, 0, 0}, 0.95},
+               [TCONV_NHWC] = {{0.3, 0.4, 0, 0.5, 0}, {0, 0.15, 0.0125, 0, 0}, 0.95}},
+  gradient[] = {[TCONV_NCHW] = {{0.35, 0.25, 0, 0.3, 0.035}, {0.33, 0.12, 0.0129, 0, 0}, 0.85},
+                [TCONV_NHWC] = {{0.1, 0.25, 0, 0.17, 0.035}, {0.37, 0.26, 0.0125, 0, 0}, 0.85}};
+
+static const struct times *times_of(const tconv_cpu_matrix_plan *plan)
+{
+    return &(plan->view.exchanged ? gradient : forward)[plan->view.layer.problem.layout];
+}
 
 /* The same of a step of a whole micro-tile, by the parts of a factor, and of the rest of the micro-tile. */
 static const double step_rates[TCONV_CPU_MATRIX_PARTS + 1] = {0, 46, 144, 214}, tile_rate = 240;
@@ -53,12 +67,10 @@ static const double pairs_overhead = 1.25;
 /* Products of parts that are summed for a product, by the parts of a factor. */
 static const double products[TCONV_CPU_MATRIX_PARTS + 1] = {0, 1, 4, 6};
 
-/* The algorithm is taken where it is predicted to take less of the other's time than this. */
-static const double enough = 0.95;
-
-static int64_t residues(const tconv_cpu_matrix_plan *plan, const tconv_layer *layer)
+static int64_t residues(const tconv_cpu_matrix_plan *plan)
 {
-    return plan->together ? tconv_max(1, layer->columns.count) : 1; /* without one, all outputs are the bias */
+    return plan->together ? tconv_max(1, plan->view.layer.columns.count)
+                          : 1; /* without one, all outputs are the bias */
 }
 
 /* Fragments of so many rows of so many columns. */
@@ -72,15 +84,17 @@ static void set_pitches(tconv_cpu_matrix_plan *plan)
 {
     plan->row_pitch = plan->tile_columns + tconv_cpu_halo(&plan->columns);
     plan->image_pitch = plan->row_pitch * (plan->tile_rows + tconv_cpu_halo(&plan->rows));
-    plan->pitch = plan->images * plan->image_pitch + SLACK;
+    plan->pitch = plan->images * plan->image_pitch;
 }
 
 /* Chooses the largest tile whose strip fits; false where not one position fits. */
 static bool place_tile(tconv_cpu_matrix_plan *plan, const tconv_layer *layer)
 {
-    const int64_t position = plan->parts * plan->chunks * plan->depth * (int64_t)sizeof(uint16_t);
+    const int64_t slack = plan->parts * SLACK * plan->depth * (int64_t)sizeof(uint16_t);
+    const int64_t position =
+        plan->parts * tconv_max(1, plan->strip_phases) * plan->chunks * plan->depth * (int64_t)sizeof(uint16_t);
     const int64_t halo = tconv_cpu_halo(&plan->rows);
-    const int64_t capacity = tconv_cpu_cache_share(layer, STRIP_PERCENT) / position - SLACK;
+    const int64_t capacity = (tconv_cpu_cache_share(layer, STRIP_PERCENT) - slack) / position;
     for (int64_t width = TILE_COLUMNS; width >= TCONV_CPU_FRAGMENT; width /= 2) {
         plan->images = 1;
         plan->tile_rows = 1;
@@ -101,11 +115,19 @@ static bool place_tile(tconv_cpu_matrix_plan *plan, const tconv_layer *layer)
     return false;
 }
 
+/* Chooses how many column phases are loaded together. */
+static void plan_columns(tconv_cpu_matrix_plan *plan)
+{
+    plan->column_phases =
+        plan->splits ? tconv_max(1, tconv_min(TCONV_CPU_MATRIX_TOGETHER, SPLIT_POSITIONS / plan->row_pitch)) : 1;
+    plan->plane_positions = tconv_max(PLANE_POSITIONS, plan->column_phases * plan->row_pitch);
+}
+
 /* Chooses how many rows, of one image or of several whole ones, are summed before they are stored: so many multiply the
  * same weights. */
 static void place_sums(tconv_cpu_matrix_plan *plan, const tconv_layer *layer)
 {
-    const int64_t channels = TCONV_CPU_MATRIX_CHANNELS * residues(plan, layer);
+    const int64_t channels = TCONV_CPU_MATRIX_CHANNELS * residues(plan);
     const int64_t room = tconv_cpu_cache_share(layer, SUMS_PERCENT) / (int64_t)sizeof(float) / channels - SLACK;
     plan->by_rows = true;
     const int64_t by_rows = count_fragments(plan, plan->tile_rows, plan->tile_columns);
@@ -126,29 +148,35 @@ static double step_rate(const tconv_cpu_matrix_plan *plan, const tconv_layer *la
     const double multiply_adds = products[plan->parts] * TCONV_CPU_MATRIX_SUMS * (double)plan->depth;
     return plan->matrix->multiplies == TCONV_CPU_MATRICES
                ? step_rates[plan->parts]
-               : multiply_adds * vectors[layer->problem.layout].multiply_add * pairs_overhead /
+               : multiply_adds * times_of(plan)->vectors.multiply_add * pairs_overhead /
                      tconv_cpu_find_traits(layer->target.tuning)->pairs_rate;
 }
 
-/* Tells whether the algorithm is predicted to be faster than those that multiply vectors of f32, in a tile of a group. */
+/* Tells whether the algorithm is predicted to be faster than those that multiply vectors of f32, in a tile of a group. Where
+ * pairs are faster than f32, the gradient of src has another algorithm for them. */
 static bool is_faster(const tconv_cpu_matrix_plan *plan, const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
-    const struct rates *ours = &matrices[problem->layout], *theirs = &vectors[problem->layout];
+    const struct times *times = times_of(plan);
+    const struct rates *ours = &times->matrices, *theirs = &times->vectors;
     const double phases = (double)layer->rows.count * (double)layer->columns.count;
     const double taps = (double)plan->rows.taps * (double)plan->columns.taps;
     const double positions = (double)plan->tile_rows * (double)plan->tile_columns;
     const int64_t fragments = count_fragments(plan, plan->tile_rows, plan->tile_columns);
     const double tiles = (double)tconv_ceil_div(fragments, TCONV_CPU_MATRIX_FRAGMENTS) *
                          (double)tconv_ceil_div(plan->blocks, TCONV_CPU_MATRIX_BLOCKS);
-    const double inputs = (double)plan->image_pitch * (double)problem->group_in;
+    const double inputs = (double)plan->image_pitch * (double)problem->group_in * (double)plan->strip_phases;
     const double outputs = positions * (double)problem->group_out * phases;
+    const double weights =
+        (double)(plan->blocks * tconv_cpu_matrix_block(plan)) * sizeof(uint16_t) / (double)plan->images;
     const double by_matrices = tiles * (taps * (double)plan->chunks * step_rate(plan, layer) + phases * tile_rate) +
-                               inputs * (ours->input + plan->parts * ours->input_part) + outputs * ours->output;
+                               inputs * (ours->input + plan->parts * ours->input_part) + outputs * ours->output +
+                               weights * ours->weight_byte;
     const double by_vectors =
         positions * (double)problem->group_out * (double)problem->group_in * taps * theirs->multiply_add +
         inputs * theirs->input + outputs * theirs->output;
-    return by_matrices < enough * by_vectors;
+    return (plan->matrix->multiplies == TCONV_CPU_MATRICES || !plan->view.exchanged) &&
+           by_matrices < times->enough * by_vectors;
 }
 
 /* Cuts the layer into more tasks until there are enough for the threads. */
@@ -191,26 +219,43 @@ static bool is_streamed(const tconv_cpu_matrix_plan *plan, const tconv_layer *la
            plan->tile_columns * problem->w.stride * size >= TCONV_CPU_STREAM_BYTES;
 }
 
-static const char *make_plan(tconv_cpu_matrix_plan *plan, const tconv_layer *layer, bool named)
+/* Finds what the strip holds and its positions read. */
+static void plan_axes(tconv_cpu_matrix_plan *plan)
 {
+    const tconv_problem *problem = &plan->view.layer.problem;
+    tconv_cpu_matrix_axis rows, columns;
+    plan->rows = tconv_cpu_matrix_axis_init(&plan->view, false, &rows);
+    plan->columns = tconv_cpu_matrix_axis_init(&plan->view, true, &columns);
+    plan->phase_taps = rows.max_taps * columns.max_taps;
+    plan->strip_phases = rows.phases * columns.phases;
+    plan->row_stride = rows.stride;
+    plan->column_stride = columns.stride;
+    const bool planes = problem->layout == TCONV_NCHW;
+    plan->splits = planes && columns.stride > 1;
+    plan->copies = problem->dtype == TCONV_BF16 && (!planes || plan->kernels->load_pairs != NULL);
+    plan->direct = problem->dtype == TCONV_F32 ? !plan->splits : !planes && plan->copies;
+    plan->together = problem->layout == TCONV_NCHW && problem->w.stride <= TCONV_CPU_MAX_INTERLEAVE;
+}
+
+static const char *make_plan(tconv_cpu_matrix_plan *plan, const tconv_layer *caller, bool named)
+{
+    const tconv_layer *layer = &plan->view.layer;
     const tconv_problem *problem = &layer->problem;
-    int64_t row_taps, column_taps;
-    *plan = (tconv_cpu_matrix_plan){.matrix = tconv_cpu_find_matrix_kernels(layer->target.cpu_isa),
-                                    .kernels = tconv_cpu_find_kernels(layer->target.cpu_isa),
-                                    .pixels = tconv_cpu_find_pixel_kernels(layer->target.cpu_isa)};
+    *plan = (tconv_cpu_matrix_plan){.matrix = tconv_cpu_find_matrix_kernels(caller->target.cpu_isa),
+                                    .kernels = tconv_cpu_find_kernels(caller->target.cpu_isa),
+                                    .pixels = tconv_cpu_find_pixel_kernels(caller->target.cpu_isa)};
+    tconv_cpu_matrix_view_init(&plan->view, caller);
     if (!named && plan->matrix->multiplies == TCONV_CPU_NUMBERS)
         return "the processor multiplies no bf16";
     plan->parts = problem->dtype == TCONV_F32 ? 3 : problem->dtype == TCONV_F16 ? 2 : 1;
-    plan->rows = tconv_cpu_axis_init(&problem->h, &layer->rows, &row_taps);
-    plan->columns = tconv_cpu_axis_init(&problem->w, &layer->columns, &column_taps);
-    plan->phase_taps = row_taps * column_taps;
+    plan_axes(plan);
     plan->chunks = tconv_ceil_div(problem->group_in, TCONV_CPU_MATRIX_DEPTH);
     plan->depth = tconv_round_up(tconv_ceil_div(problem->group_in, plan->chunks), 2);
     plan->blocks = tconv_ceil_div(problem->group_out, TCONV_CPU_FRAGMENT);
-    plan->together = problem->layout == TCONV_NCHW && problem->w.stride <= TCONV_CPU_MAX_INTERLEAVE;
     if (tconv_cpu_halo(&plan->rows) > MAX_HALO || tconv_cpu_halo(&plan->columns) > MAX_HALO ||
         plan->chunks > MAX_STEPS || plan->phase_taps * plan->chunks > MAX_STEPS || !place_tile(plan, layer))
         return "no strip of input fits the cache";
+    plan_columns(plan);
     place_sums(plan, layer);
     if (!named && !is_faster(plan, layer))
         return "multiply-adds of vectors are predicted to be faster";
@@ -231,13 +276,13 @@ const char *tconv_cpu_matrix_plan_init(tconv_cpu_matrix_plan *plan, const tconv_
     return refusal;
 }
 
-tconv_status tconv_cpu_matrix_plan_memory(tconv_cpu_matrix_plan *plan, const tconv_layer *layer, tconv_issue *issue)
+tconv_status tconv_cpu_matrix_plan_memory(tconv_cpu_matrix_plan *plan, tconv_issue *issue)
 {
-    const tconv_problem *problem = &layer->problem;
+    const tconv_problem *problem = &plan->view.layer.problem;
     const int64_t steps = tconv_max(1, plan->phase_taps * plan->chunks);
     const int64_t levels = 1 + tconv_cpu_cascade_levels(steps);
-    const int64_t planes = TCONV_CPU_MATRIX_DEPTH * tconv_max(PLANE_POSITIONS, plan->row_pitch);
-    const int64_t channels = TCONV_CPU_MATRIX_CHANNELS * residues(plan, layer);
+    const int64_t planes = TCONV_CPU_MATRIX_DEPTH * plan->plane_positions;
+    const int64_t channels = TCONV_CPU_MATRIX_CHANNELS * residues(plan);
     const int64_t stage = plan->stream && plan->together
                               ? (plan->tile_columns + TCONV_CPU_STENCIL_VECTORS * TCONV_CPU_FRAGMENT) *
                                     problem->w.stride * (int64_t)problem->element_size

@@ -6,7 +6,7 @@
 
 /* One call of execute, as all tasks see it. */
 typedef struct tconv_cpu_matrix_job {
-    const tconv_layer *layer;
+    const tconv_layer *layer; /* the view's, as are src and dst */
     const tconv_cpu_matrix_plan *plan;
     const void *src;
     void *dst;
@@ -29,7 +29,8 @@ typedef struct tconv_cpu_matrix_task {
     float *planes, *sums, *levels;
     void *stage;
     int32_t *steps, *fragments;
-    int64_t *places; /* NHWC: where each column of a tile is stored, from the first one's place */
+    int64_t step_count; /* exchanged: the steps are those of every task */
+    int64_t *places;    /* NHWC: where each column of a tile is stored, from the first one's place */
 } tconv_cpu_matrix_task;
 
 /* Loads and splits the strip of a task, and finds its range. */

@@ -15,8 +15,9 @@ static const tconv_cpu_traits table[] = {
     [TCONV_CPU_TUNING_COMMON] = {"common", 12, 50, 0, 200, 2},
     /* Two cores of an Emerald Rapids (docs/log/2026-11-26-cpu-intel.md): two multiply-adds of 64 bytes a cycle leave
      * little room for loads, and micro-tiles of 8 channels x 3 vectors have the fewest; a store that misses the
-     * second-level cache waits for its line, however large the last-level cache. */
-    [TCONV_CPU_TUNING_XEON] = {"xeon", 8, 0, 100, INT64_MAX, 1},
+     * second-level cache waits for its line, however large the last-level cache. Gradients by pairs make 74 to 83 GFLOP/s
+     * where f32 makes 127 to 159 (docs/log/2026-11-27-cpu-amx-gradients.md). */
+    [TCONV_CPU_TUNING_XEON] = {"xeon", 8, 0, 100, INT64_MAX, 0.53},
 };
 
 const tconv_cpu_traits *tconv_cpu_find_traits(tconv_cpu_tuning tuning)

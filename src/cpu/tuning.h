@@ -19,7 +19,7 @@ typedef struct tconv_cpu_traits {
     int64_t stream_l3_percent, stream_l2_percent;
     /* The terms of an output from which plain stores are as good. */
     int64_t stream_terms;
-    /* Multiply-adds of AVX512_BF16 in the time of one of f32. */
+    /* Multiply-adds of AVX512_BF16 in the time of one of f32. Pairs are worth it above 1. */
     double pairs_rate;
 } tconv_cpu_traits;
 

@@ -11,8 +11,8 @@ static const tconv_implementation *const cpu_forward[] = {
     &tconv_cpu_columns, &tconv_cpu_matrix, &tconv_cpu_pixels, &tconv_cpu_phases, &tconv_cpu_reference, NULL,
 };
 
-static const tconv_implementation *const cpu_backward_data[] = {&tconv_cpu_correlation, &tconv_cpu_reference_data,
-                                                                NULL};
+static const tconv_implementation *const cpu_backward_data[] = {&tconv_cpu_matrix_data, &tconv_cpu_correlation,
+                                                                &tconv_cpu_reference_data, NULL};
 static const tconv_implementation *const cpu_backward_weights[] = {&tconv_cpu_outer, &tconv_cpu_reference_weights,
                                                                    NULL};
 

@@ -1,6 +1,8 @@
 #include "cases.h"
 
 #include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
 
 const int thread_counts[THREAD_COUNTS] = {1, 2, 3, 7};
 
@@ -44,4 +46,15 @@ harness_layer larger_layer(size_t index, int form)
     layer.desc.layout = (tconv_layout)(form % 2);
     layer.desc.weight_layout = (tconv_weight_layout)((index + (size_t)form) % 3);
     return layer;
+}
+
+void make_special(tconv_dtype dtype, void *data, int64_t index, harness_random *random)
+{
+    static const double values[] = {NAN, INFINITY, -INFINITY};
+    const int64_t count = sizeof values / sizeof values[0], kind = harness_random_integer(random, 0, count);
+    const size_t size = harness_element_size(dtype);
+    if (kind < count)
+        harness_element_set(dtype, data, index, values[kind]);
+    else
+        memset((char *)data + (size_t)index * size, 0xff, size);
 }

@@ -22,4 +22,7 @@ harness_case make_sampled_case(const harness_layer *layer, harness_fill fill, ui
  * forms: four dtypes, two layouts. */
 harness_layer larger_layer(size_t index, int form);
 
+/* Makes an element NaN, Inf, -Inf or the NaN whose bits are all ones, which strips mark with what lies outside the image. */
+void make_special(tconv_dtype dtype, void *data, int64_t index, harness_random *random);
+
 #endif
