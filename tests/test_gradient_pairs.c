@@ -39,6 +39,13 @@ struct factors {
     double dst, some, others;
 };
 
+/* A layer for processors that make more pairs than multiply-adds. */
+static void make_bare(tconv_layer *layer, const struct problem *problem, const struct bare_target *machine)
+{
+    bare_layer_make(layer, problem->text, TCONV_BF16, problem->layout, machine);
+    layer->target.tuning = TCONV_CPU_TUNING_COMMON;
+}
+
 /* The gradient of src, or of weights. */
 struct gradient {
     tconv_op op;
@@ -88,8 +95,7 @@ static harness_buffer run_at(const struct given *given, const harness_case *test
         tensors.src = test->src.data;
         tensors.weights = result.data;
     }
-    bare_layer_make(&bare, given->problem->text, TCONV_BF16, given->problem->layout, &machine);
-    bare.target.tuning = TCONV_CPU_TUNING_COMMON; /* which takes pairs */
+    make_bare(&bare, given->problem, &machine);
     bare_layer_run(&bare, given->gradient->implementation, &tensors);
     bare_layer_release(&bare);
     return result;
@@ -130,7 +136,7 @@ static bool is_by_pairs(const struct given *given)
     tconv_cpu_pair_range others = TCONV_CPU_NO_PAIR_RANGE, of_dst;
     tconv_layer bare;
     harness_case test = scaled_case(given);
-    bare_layer_make(&bare, given->problem->text, TCONV_BF16, given->problem->layout, &machine);
+    make_bare(&bare, given->problem, &machine);
     cr_assert(has_pairs(given, &bare), "%s, op %d", given->problem->text, (int)given->gradient->op);
     const tconv_cpu_pair_tensor dst = tconv_cpu_pairs_of_dst(&bare.problem, test.dst.data);
     char *scratch = aligned_alloc(TCONV_ALIGNMENT, (size_t)tconv_cpu_shared_bytes());
@@ -191,4 +197,20 @@ Test(gradients, pairs_of_src_are_taken_where_they_are_faster)
     if (!tconv_cpu_has_isa(TCONV_CPU_ISA_AVX512_BF16))
         cr_skip_test("skipped: this needs AVX512_BF16");
     cr_expect_gt(packed_bytes(TCONV_CPU_TUNING_COMMON), packed_bytes(TCONV_CPU_TUNING_XEON));
+}
+
+/* A Xeon makes fewer pairs than multiply-adds. */
+Test(gradients, pairs_of_weights_go_by_the_processor)
+{
+    const struct bare_target machine = {.isa = TCONV_CPU_ISA_AVX512_BF16, .threads = 1};
+    tconv_cpu_outer_plan plan = {0};
+    tconv_layer bare;
+    if (!tconv_cpu_has_isa(TCONV_CPU_ISA_AVX512_BF16))
+        cr_skip_test("skipped: this needs AVX512_BF16");
+    make_bare(&bare, &problems[0], &machine);
+    cr_assert_null(tconv_cpu_outer_plan_init(&plan, &bare, false));
+    cr_expect(tconv_cpu_has_outer_pairs(&plan, &bare));
+    bare.target.tuning = TCONV_CPU_TUNING_XEON;
+    cr_expect_not(tconv_cpu_has_outer_pairs(&plan, &bare));
+    bare_layer_release(&bare);
 }

@@ -31,7 +31,6 @@
 #include "cpu_backend.h"
 #include "outer_view.h"
 #include "pair_range.h"
-#include "tuning.h"
 
 /* Sets the part of the layer that a task is. */
 static void place_task(tconv_cpu_correlation_task *task, int64_t index)
@@ -186,8 +185,7 @@ static tconv_status plan_layer(const tconv_layer *layer, void *made, tconv_plann
     tconv_status status = tconv_cpu_correlation_plan_init(to, &seen->view.layer, false, issue);
     if (status != TCONV_SUCCESS)
         return status;
-    if (tconv_cpu_find_traits(layer->target.tuning)->pairs_rate > 1 &&
-        tconv_cpu_has_correlation_pairs(to, &seen->view.layer))
+    if (tconv_cpu_has_correlation_pairs(to, &seen->view.layer))
         status = tconv_cpu_correlation_plan_init(&seen->pairs, &seen->view.layer, true, issue);
     if (status != TCONV_SUCCESS)
         return status;

@@ -7,6 +7,7 @@
 
 #include "../core/alloc.h"
 #include "../core/checked.h"
+#include "tuning.h"
 
 /* Percent of the second-level cache for the strip: beside it weights stream in and results stream out. It is that of
  * cpu_pixels. */
@@ -469,7 +470,8 @@ bool tconv_cpu_has_correlation_pairs(const tconv_cpu_correlation_plan *plan, con
     return problem->dtype == TCONV_BF16 && problem->group_out > 1 &&
            (plan->pixels ? !plan->depthwise && problem->group_out % 2 == 0
                          : !tconv_cpu_are_channels_inside(&problem->dst)) &&
-           tconv_cpu_find_pair_kernels(layer->target.cpu_isa) != NULL;
+           tconv_cpu_find_pair_kernels(layer->target.cpu_isa) != NULL &&
+           tconv_cpu_find_traits(layer->target.tuning)->pairs_rate > 1;
 }
 
 tconv_status tconv_cpu_correlation_plan_init(tconv_cpu_correlation_plan *plan, const tconv_layer *layer, bool pairs,

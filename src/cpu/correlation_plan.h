@@ -94,8 +94,8 @@ typedef struct tconv_cpu_correlation_plan {
 tconv_status tconv_cpu_correlation_plan_init(tconv_cpu_correlation_plan *plan, const tconv_layer *layer, bool pairs,
                                              tconv_issue *issue);
 
-/* Whether the layer of a plan can be summed by pairs too: of any two channels in planes, and of those that are one word of
- * memory in pixels. */
+/* Whether the layer of a plan can be summed by pairs too, of any two channels in planes, and of those that are one word of
+ * memory in pixels, and the processor makes more of them than multiply-adds. */
 bool tconv_cpu_has_correlation_pairs(const tconv_cpu_correlation_plan *plan, const tconv_layer *layer);
 
 /* --------------------------------------------------------------------------------------------------------- places */

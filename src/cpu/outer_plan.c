@@ -3,6 +3,7 @@
 
 #include "../core/checked.h"
 #include "outer_task.h"
+#include "tuning.h"
 
 /* Percent of the first-level cache for a panel of the src strip, which is read in order, so that the second level may hold
  * some of it: two cores of a Zen 4 took 2 to 4 % less than with 75 (docs/log/2026-11-26-cpu-gradients.md). */
@@ -342,7 +343,8 @@ static const char *make_plan(tconv_cpu_outer_plan *plan, const tconv_layer *laye
 bool tconv_cpu_has_outer_pairs(const tconv_cpu_outer_plan *plan, const tconv_layer *layer)
 {
     return layer->problem.dtype == TCONV_BF16 && !plan->planes && !plan->depthwise && layer->problem.w.in > 1 &&
-           tconv_cpu_find_pair_kernels(layer->target.cpu_isa) != NULL;
+           tconv_cpu_find_pair_kernels(layer->target.cpu_isa) != NULL &&
+           tconv_cpu_find_traits(layer->target.tuning)->pairs_rate > 1;
 }
 
 const char *tconv_cpu_outer_plan_init(tconv_cpu_outer_plan *plan, const tconv_layer *layer, bool pairs)

@@ -73,7 +73,7 @@ static inline int64_t tconv_cpu_outer_segment(const tconv_cpu_outer_plan *plan, 
     return tconv_cpu_even_segment(terms, TCONV_CPU_SEGMENT / tconv_cpu_outer_word(plan));
 }
 
-/* Whether the layer of a plan can be summed by pairs too. */
+/* Whether the layer of a plan can be summed by pairs too, and the processor makes more of them than multiply-adds. */
 bool tconv_cpu_has_outer_pairs(const tconv_cpu_outer_plan *plan, const tconv_layer *layer);
 
 /* Plans a layer, by pairs if asked for: only where tconv_cpu_has_outer_pairs. Returns why the algorithm does not take it,
