@@ -414,7 +414,8 @@ static void plan_vectors(tconv_cpu_correlation_plan *plan, const tconv_layer *la
         plan->padded_in = vectors * plan->lanes;
         plan->block_width = TCONV_CPU_MAX_PIXEL_VECTORS * plan->lanes;
     } else {
-        plan->block_width = tconv_cpu_even_part(plan->group_in, plan->kernels->max_channels);
+        const int most = tconv_cpu_find_traits(layer->target.tuning)->block_channels;
+        plan->block_width = tconv_cpu_even_part(plan->group_in, tconv_min(plan->kernels->max_channels, most));
     }
     plan->blocks = tconv_ceil_div(plan->group_in, plan->block_width);
 }
