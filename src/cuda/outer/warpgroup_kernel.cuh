@@ -41,14 +41,15 @@ constexpr wgmma_type TYPE_OF = MODE == MODE_F16    ? mn_major ? WGMMA_F16_MN_MAJ
 template <class Element, reading way>
 __device__ __forceinline__ own_box make_own_box(const parameters &p, block_tile block, const tables &tables, int i)
 {
+    if (way != LINES && way != CHANNELS)
+        return {0};
     /* Or what others find of it as well is kept in registers. */
     asm volatile(""
                  : "+r"(block.row_first), "+r"(block.row_residues), "+l"(block.at.group), "+l"(block.at.chunk),
                    "+l"(block.at.m_tile));
-    const int of_dst = p.box_bytes == 0  ? 0
-                       : way == LINES    ? block.row_residues
-                       : way == CHANNELS ? block.row_residues * block.column_residues
-                                         : 0;
+    const int of_dst = p.box_bytes == 0 ? 0
+                       : way == LINES   ? block.row_residues
+                                        : block.row_residues * block.column_residues;
     if (i >= of_dst + (way == LINES ? p.lines.src_boxes : 0))
         return {0};
     tile_box *place = reinterpret_cast<tile_box *>(tables.pixels + p.k_pixels + PIXELS_BEHIND) + i;
