@@ -43,7 +43,8 @@ static __device__ __forceinline__ tile_box find_slot_box(const parameters &p, co
             p.rows.least[block.row_first + i / block.column_residues]};
 }
 
-/* The number of a thread's box: warp by warp. */
+/* The number of a thread's box, warp by warp. There are fewer boxes than producers: a block has 512 pairs of a tap and a
+ * channel at most, and four channels of a tap at least where residues of rows and of columns are boxes. */
 __device__ __forceinline__ int box_of(crew by)
 {
     return by.thread / LANES + by.thread % LANES * (by.threads / LANES);
