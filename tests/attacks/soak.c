@@ -16,6 +16,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 
 #include "attack.h"
 #include "soak_entry.h"
@@ -32,6 +34,9 @@
 #define LEAST_MINUTES  1.0        /* a shorter run shows no drift */
 #define LARGE_BLOCK    (64 << 10) /* bytes */
 #define MB             0x1p20
+#define POLL_MS        10
+#define MOST_POLLS     1000 /* until threads are gone */
+#define STILL_POLLS    30   /* without a change, after which those that are left stay */
 
 typedef struct request {
     double minutes;
@@ -110,6 +115,25 @@ static bool start_executors(void)
     return true;
 }
 
+static long thread_count(void)
+{
+    struct stat status;
+    return stat("/proc/self/task", &status) == 0 ? (long)status.st_nlink - 2 : 0;
+}
+
+/* Waits until threads have ended that end by themselves: an executor's team of OpenMP does some time after it has been joined,
+ * and LeakSanitizer finds what such a thread is about to free. */
+static void wait_for_teams(void)
+{
+    long count = thread_count();
+    for (int poll = 0, still = 0; poll < MOST_POLLS && still < STILL_POLLS; poll++) {
+        nanosleep(&(struct timespec){.tv_nsec = POLL_MS * 1000000L}, NULL);
+        const long now = thread_count();
+        still = now == count ? still + 1 : 0;
+        count = now;
+    }
+}
+
 static void stop_executors(void)
 {
     soak.over = true;
@@ -118,6 +142,7 @@ static void stop_executors(void)
         pthread_join(soak.executors[i].thread, NULL);
         soak_room_release(&soak.executors[i].room);
     }
+    wait_for_teams();
 }
 
 /* -------------------------------------------------------------------------------------------------------------- cycles */
