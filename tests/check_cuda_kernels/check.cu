@@ -331,7 +331,8 @@ static void check_entry(const entry &entry)
     const char *pattern = state.asked.pattern;
     if (pattern != nullptr && strstr(entry.name, pattern) == nullptr && fnmatch(pattern, entry.name, 0) != 0)
         return;
-    state.listed++;
+    if (state.listed++ % state.asked.parts != state.asked.part - 1)
+        return;
     if (state.asked.list) {
         printf("%s\n", entry.name);
         return;

@@ -167,6 +167,7 @@ struct options {
     bool unchecked;      /* bench alone */
     const char *pattern; /* a part of the names that are asked for, or a pattern as the shell has them; NULL: all */
     uint64_t seed;
+    int part, parts; /* every parts-th of them, from the part-th on, counted from 1 */
 };
 
 void begin(const options &options);

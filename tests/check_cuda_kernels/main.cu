@@ -32,6 +32,7 @@ static const char usage[] =
     "  --bench     time them as well, beside the machine's own rate\n"
     "  --unchecked with --bench: do not check them first\n"
     "  --seed N    of the random numbers (1)\n"
+    "  --part K/N  the K-th of N parts of them, so that N processes may check all\n"
     "  --verbose   a line for each piece\n\n"
     "Exit status: 0 where all are right, 1 where one is not, or none matches, 2 for a wrong option, 77 without a CUDA "
     "device.\n";
@@ -44,17 +45,20 @@ static bool parse_seed(const char *text, uint64_t *seed)
     return errno == 0 && end != text && *end == '\0' && text[0] != '-';
 }
 
+static bool parse_part(const char *text, int *part, int *parts)
+{
+    int end = 0;
+    return sscanf(text, "%d/%d%n", part, parts, &end) == 2 && text[end] == '\0' && *part >= 1 && *part <= *parts;
+}
+
 /* False for what is no option of this program. */
 static bool parse(int count, char **arguments, options *asked)
 {
     static const struct option known[] = {
-        {"list", no_argument, nullptr, 'l'},
-        {"bench", no_argument, nullptr, 'b'},
-        {"seed", required_argument, nullptr, 's'},
-        {"verbose", no_argument, nullptr, 'v'},
-        {"unchecked", no_argument, nullptr, 'u'},
-        {"help", no_argument, nullptr, 'h'},
-        {},
+        {"list", no_argument, nullptr, 'l'},       {"bench", no_argument, nullptr, 'b'},
+        {"seed", required_argument, nullptr, 's'}, {"part", required_argument, nullptr, 'p'},
+        {"verbose", no_argument, nullptr, 'v'},    {"unchecked", no_argument, nullptr, 'u'},
+        {"help", no_argument, nullptr, 'h'},       {},
     };
     for (int option; (option = getopt_long(count, arguments, "", known, nullptr)) != -1;)
         switch (option) {
@@ -66,6 +70,10 @@ static bool parse(int count, char **arguments, options *asked)
             if (!parse_seed(optarg, &asked->seed))
                 return false;
             break;
+        case 'p':
+            if (!parse_part(optarg, &asked->part, &asked->parts))
+                return false;
+            break;
         case 'h': fputs(usage, stdout); exit(EXIT_SUCCESS);
         default: return false;
         }
@@ -75,7 +83,7 @@ static bool parse(int count, char **arguments, options *asked)
 
 int main(int count, char **arguments)
 {
-    options asked = {false, false, false, false, nullptr, 1};
+    options asked = {false, false, false, false, nullptr, 1, 1, 1};
     int devices = 0;
     if (!parse(count, arguments, &asked)) {
         fputs(usage, stderr);

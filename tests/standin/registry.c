@@ -146,6 +146,11 @@ int standin_kernel_count(void)
     return kernel_count;
 }
 
+const standin_kernel *standin_kernel_at(int index)
+{
+    return &kernels[index];
+}
+
 const char *standin_kernel_name(const standin_kernel *kernel)
 {
     return kernel->name;

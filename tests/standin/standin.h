@@ -54,6 +54,12 @@ int standin_read_kernels(const char *path);
 /* Number of kernels that the library has registered. */
 int standin_kernel_count(void);
 
+/* The kernel registered as the index-th. */
+const standin_kernel *standin_kernel_at(int index);
+
+/* Whether the build has code of the kernel that runs on the device. */
+bool standin_has_image(const standin_kernel *kernel, const standin_device *device);
+
 /* The kernel's mangled name, and the digest of its machine code; 0 where the table does not have it. */
 const char *standin_kernel_name(const standin_kernel *kernel);
 uint64_t standin_kernel_code(const standin_kernel *kernel);

@@ -47,9 +47,6 @@ cudaError_t standin_refuse(standin_call *call, cudaError_t error, const char *wh
 /* The kernel of a stub's address; NULL where there is none. */
 standin_kernel *standin_find_kernel(const void *host);
 
-/* Whether the library has code of the kernel for a device. */
-bool standin_has_image(const standin_kernel *kernel, const standin_device *device);
-
 /* Checks a launch and copies its parameters. */
 cudaError_t standin_check_launch(standin_call *call, const void *host);
 

@@ -26,8 +26,16 @@ device_guard::device_guard(int device, tconv_issue *issue)
 
 device_guard::~device_guard()
 {
-    if (switched)
-        cudaSetDevice(previous);
+    restore(TCONV_SUCCESS, NULL);
+}
+
+tconv_status device_guard::restore(tconv_status outcome, tconv_issue *issue)
+{
+    if (!switched)
+        return outcome;
+    switched = false;
+    const cudaError_t error = cudaSetDevice(previous);
+    return outcome == TCONV_SUCCESS ? check_cuda(error, "cudaSetDevice", issue) : outcome;
 }
 
 void *driver_function(const char *name, unsigned int version)

@@ -38,6 +38,10 @@ class device_guard
     ~device_guard();
     device_guard(const device_guard &) = delete;
 
+    /* Makes the caller's device current now. Returns the outcome of the work that was done until then, or that this
+     * failed after work that did not. */
+    tconv_status restore(tconv_status outcome, tconv_issue *issue);
+
     tconv_status status;
 
   private:
@@ -46,11 +50,12 @@ class device_guard
     bool switched = false; /* device is another one */
 };
 
-/* Does work, which returns a status, with device current. */
+/* Does work, which returns a status, with device current. Fails after the work, too, where the caller's device cannot be
+ * made current again: a caller that heard of a success would go on with another device. */
 template <class Work> tconv_status on_device(int device, tconv_issue *issue, Work work)
 {
-    const device_guard guard(device, issue);
-    return guard.status == TCONV_SUCCESS ? work() : guard.status;
+    device_guard guard(device, issue);
+    return guard.status == TCONV_SUCCESS ? guard.restore(work(), issue) : guard.status;
 }
 
 /* Finds the driver's function of a name, as of a version of its API, or NULL: the library is not linked to the driver,

@@ -87,14 +87,19 @@ static bool is_default(void *stream)
 tconv_status tconv_cuda_allocate_async(int device, size_t size, void *stream, void **memory, tconv_issue *issue)
 {
     *memory = NULL;
-    return on_device(device, issue, [&] {
-        const tconv_status status = ask_for_pools(device, issue);
-        if (status != TCONV_SUCCESS)
-            return status;
+    const tconv_status status = on_device(device, issue, [&] {
+        const tconv_status asked = ask_for_pools(device, issue);
+        if (asked != TCONV_SUCCESS)
+            return asked;
         if (uses_pools(device))
             return check_cuda(cudaMallocAsync(memory, size, (cudaStream_t)stream), "cudaMallocAsync", issue);
         return check_cuda(cudaMalloc(memory, size), "cudaMalloc", issue);
     });
+    if (status != TCONV_SUCCESS && *memory != NULL) {
+        tconv_cuda_release_async(device, *memory, stream);
+        *memory = NULL;
+    }
+    return status;
 }
 
 void tconv_cuda_release_async(int device, void *memory, void *stream)
@@ -111,7 +116,13 @@ void tconv_cuda_release_async(int device, void *memory, void *stream)
 tconv_status tconv_cuda_allocate(int device, size_t size, void **memory, tconv_issue *issue)
 {
     *memory = NULL;
-    return on_device(device, issue, [&] { return check_cuda(cudaMalloc(memory, size), "cudaMalloc", issue); });
+    const tconv_status status =
+        on_device(device, issue, [&] { return check_cuda(cudaMalloc(memory, size), "cudaMalloc", issue); });
+    if (status != TCONV_SUCCESS && *memory != NULL) {
+        tconv_cuda_release(device, *memory);
+        *memory = NULL;
+    }
+    return status;
 }
 
 void tconv_cuda_release(int device, void *memory)
