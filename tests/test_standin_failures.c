@@ -136,11 +136,11 @@ static bool is_free(size_t call)
 
 /* Whether the call that failed is a release, or makes the memory's device current for one, or the caller's after one.
  * The functions of errors, which stand between, do not count. */
-static bool is_in_release(void)
+static bool is_in_release(const char *function)
 {
     size_t failed = 0, before, after;
     while (failed < standin_call_count() &&
-           (standin_call_at(failed)->result == cudaSuccess || standin_call_at(failed)->name != standin_failed()))
+           (standin_call_at(failed)->result == cudaSuccess || strcmp(standin_call_at(failed)->name, function) != 0))
         failed++;
     for (before = failed; before > 0 && strstr(standin_call_at(before - 1)->name, "LastError") != NULL; before--)
         ;
@@ -156,7 +156,7 @@ static bool is_spare(const char *function)
 {
     for (size_t i = 0; i < COUNT(spares); i++)
         if (strcmp(function, spares[i].function) == 0)
-            return !spares[i].in_release || is_in_release();
+            return !spares[i].in_release || is_in_release(function);
     return false;
 }
 
