@@ -73,7 +73,7 @@
  * ENVIRONMENT. Variables are read once for the process, by the first call that makes a plan or describes the system,
  * and again by tconv_environment_reload: plans may be made beside setenv. What the caller names in tconv_desc or
  * tconv_options wins; variables decide what AUTO, DEFAULT and 0 mean. A value that is not listed is an error of every
- * plan that is made (TCONV_ERROR_ENVIRONMENT), until it is mended and reloaded.
+ * plan that is made (TCONV_ERROR_ENVIRONMENT), until it is mended and reloaded. An empty value is as good as none.
  *
  *     TCONV_BACKEND=auto|cpu|cuda                             what TCONV_BACKEND_AUTO means
  *     TCONV_CPU_ISA=generic|avx2|avx512|neon|avx512_bf16|amx  the highest instruction set to use
