@@ -204,6 +204,39 @@ bool cli_output_possible(const char *path)
     return true;
 }
 
+/* Whether two paths of files that are not there, symbolic links followed, are one name in one directory. */
+static bool is_same_name(const char *a, const char *b)
+{
+    const char *const paths[2] = {a, b};
+    const char *names[2];
+    struct stat directories[2];
+    bool found = true;
+    for (int i = 0; i < 2; ++i) {
+        const char *slash = strrchr(paths[i], '/');
+        char *directory = beside(paths[i], ".", 1, "");
+        names[i] = slash != NULL ? slash + 1 : paths[i];
+        found = directory != NULL && stat(directory, &directories[i]) == 0 && found;
+        free(directory);
+    }
+    return found && directories[0].st_dev == directories[1].st_dev && directories[0].st_ino == directories[1].st_ino &&
+           strcmp(names[0], names[1]) == 0;
+}
+
+bool cli_output_is_same(const char *a, const char *b)
+{
+    struct stat first, second;
+    const bool has_first = stat(a, &first) == 0, has_second = stat(b, &second) == 0;
+    if (has_first && has_second)
+        return S_ISREG(first.st_mode) && first.st_dev == second.st_dev && first.st_ino == second.st_ino;
+    if (has_first || has_second)
+        return false;
+    char *to_a = follow_links(a), *to_b = follow_links(b);
+    const bool same = to_a != NULL && to_b != NULL && is_same_name(to_a, to_b);
+    free(to_a);
+    free(to_b);
+    return same;
+}
+
 bool cli_output_commit(cli_output *output, bool written)
 {
     int error = written ? 0 : errno;

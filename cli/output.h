@@ -21,6 +21,10 @@ typedef struct cli_output {
 /* Whether path can be opened, so that nobody waits for a result that has no place to go. On false, errno says why. */
 bool cli_output_possible(const char *path);
 
+/* Whether both paths are one regular file, that is there or would be made: the same name, by symbolic or hard links too.
+ * What is written to a device or a pipe twice is not lost. */
+bool cli_output_is_same(const char *a, const char *b);
+
 /* Opens path. On false, errno says why and nothing is left. A file without any write permission is not opened, even
  * where the user could open it. */
 bool cli_output_open(cli_output *output, const char *path);

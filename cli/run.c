@@ -58,6 +58,8 @@ static int check_files(const request *asked)
         return error_of(asked, "output", "is required");
     if (!writes_bias && asked->bias_output != NULL)
         return error_of(asked, "bias-output", "is not written by the operation of --op");
+    if (asked->bias_output != NULL && cli_output_is_same(asked->output, asked->bias_output))
+        return error_of(asked, "bias-output", "must be another file than --output");
     return CLI_SUCCESS;
 }
 

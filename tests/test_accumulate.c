@@ -101,6 +101,71 @@ Test(accumulate, corners)
         cr_assert_gt(taken[w], 0, "%s takes no layer", ways[w].text);
 }
 
+/* ------------------------------------------------------------------------------------------------------- by class */
+
+/* Groups of a layer; output channels of a group, which fill less than a vector, whole blocks of any instruction set, and
+ * leave part of a block over; strides of rows and columns under a kernel of 2 x 2, which leave outputs without taps. */
+static const struct {
+    int64_t least, most;
+} class_groups[] = {{1, 1}, {2, 6}, {9, 16}}, class_channels[] = {{1, 3}, {32, 32}, {17, 31}, {33, 47}, {97, 111}};
+static const int64_t class_strides[][2] = {{1, 2}, {5, 1}, {2, 5}, {4, 3}};
+
+/* Outputs of such a layer, about: enough to be worth five threads where they are most. */
+#define CLASS_OUTPUTS 60000
+
+static harness_layer layer_of_class(harness_random *random, size_t groups, size_t channels, size_t strides)
+{
+    harness_layer layer = {.has_bias = harness_random_chance(random, 80)};
+    tconv_desc *desc = &layer.desc;
+    tconv_desc_init(desc);
+    desc->groups = harness_random_integer(random, class_groups[groups].least, class_groups[groups].most);
+    desc->out_channels =
+        desc->groups * harness_random_integer(random, class_channels[channels].least, class_channels[channels].most);
+    desc->in_channels = desc->groups * harness_random_integer(random, 1, 4);
+    desc->kernel_h = desc->kernel_w = 2;
+    desc->stride_h = class_strides[strides][0];
+    desc->stride_w = class_strides[strides][1];
+    desc->pad_right = harness_random_integer(random, 0, 2);
+    desc->batch = harness_random_integer(random, 1, 3);
+    desc->in_h = harness_random_integer(random, 2, 6);
+    const int64_t others = desc->batch * desc->out_channels * desc->in_h * desc->stride_h * desc->stride_w;
+    desc->in_w = 4 + (CLASS_OUTPUTS / others < 150 ? CLASS_OUTPUTS / others : 150);
+    desc->dtype = (tconv_dtype)harness_random_integer(random, TCONV_F32, TCONV_BF16);
+    desc->layout = harness_random_chance(random, 70) ? TCONV_NHWC : TCONV_NCHW;
+    desc->weight_layout = (tconv_weight_layout)harness_random_integer(random, 0, 2);
+    desc->accumulate = 1;
+    return layer;
+}
+
+/* Checks the layer by every way on each of these numbers of threads. */
+static void check_threads_of_class(const harness_layer *layer, uint64_t seed)
+{
+    static const int threads[] = {1, 2, 3, 5};
+    harness_case test = make_case(layer, HARNESS_INTEGERS, seed);
+    for (size_t w = 0; w < way_count; w++)
+        for (size_t t = 0; t < COUNT(threads) && !way_is_reference(&ways[w]); t++)
+            if (!check_way(&test, &ways[w], threads[t], (seed + t) % 2 != 0))
+                break;
+    harness_case_destroy(&test);
+}
+
+/* A task may have a part of the channels of several groups: what it adds to must be no other task's. */
+Test(accumulate, groups_by_blocks_by_outputs_without_taps_by_threads)
+{
+    harness_random random;
+    uint64_t seed = 0;
+    way_count = list_ways(TCONV_BACKEND_CPU, ways);
+    harness_random_seed(&random, 47);
+    for (size_t groups = 0; groups < COUNT(class_groups); groups++)
+        for (size_t channels = 0; channels < COUNT(class_channels); channels++)
+            for (size_t strides = 0; strides < COUNT(class_strides); strides++)
+                for (size_t o = 0; o < COUNT(ops); o++) {
+                    harness_layer layer = layer_of_class(&random, groups, channels, strides);
+                    layer.desc.op = ops[o];
+                    check_threads_of_class(&layer, seed++);
+                }
+}
+
 /* Implementations of CUDA that do not accumulate decline. */
 Test(accumulate_cuda, random_layers)
 {

@@ -1,4 +1,7 @@
-/* TCONV_VERBOSE=2 explains a plan's choice on a CUDA device: every implementation before the one that is taken is
+/* Choices on the CPU do not depend on threads, whether weights are packed or not, and packed weights need no more
+ * workspace.
+ *
+ * TCONV_VERBOSE=2 explains a plan's choice on a CUDA device: every implementation before the one that is taken is
  * passed over with a reason, and where the reason is that another is predicted to take less time, there is such an
  * implementation. */
 #include <criterion/criterion.h>
@@ -89,5 +92,121 @@ Test(choice_cuda, every_implementation_that_is_passed_over_has_its_reason)
             check_lines(capture.text[CAPTURED_STDERR], layer.desc.op, tconv_plan_implementation(plan));
             tconv_plan_destroy(plan);
             capture_release(&capture);
+        }
+}
+
+/* ----------------------------------------------------------------------------------------------------------- threads */
+
+#define CLASS_LAYERS 2500
+
+static void no_threads(void *context, int32_t count, void (*task)(void *argument, int32_t index), void *argument)
+{
+    (void)context, (void)count, (void)task, (void)argument;
+}
+
+/* What was chosen for a layer: with weights that each call packs, and packed before where the operation reads any. */
+struct choice {
+    const char *unpacked, *packed;
+};
+
+/* Plans the layer for this many threads, of any machine: they are the caller's. */
+static struct choice choose(const harness_layer *layer, const char *named, tconv_cpu_isa isa, int threads,
+                            const tconv_tensor *weights, const char *text)
+{
+    struct choice made = {NULL, NULL};
+    size_t size, packed_size;
+    tconv_options options;
+    tconv_plan *plan, *packed;
+    tconv_issue issue;
+    tconv_options_init(&options);
+    options.backend = TCONV_BACKEND_CPU;
+    options.implementation = named;
+    options.cpu_isa = isa;
+    options.threads = threads;
+    options.parallel.parallel_for = no_threads;
+    const tconv_status status = tconv_plan_create(&layer->desc, &options, &plan, &issue);
+    if (status == TCONV_ERROR_UNSUPPORTED && named != NULL)
+        return made;
+    expect_success(status, issue);
+    made.unpacked = tconv_plan_implementation(plan);
+    if (layer->desc.op != TCONV_BACKWARD_WEIGHTS) {
+        expect_success(tconv_plan_pack_weights(plan, weights, NULL, &packed, &issue), issue);
+        made.packed = tconv_plan_implementation(packed);
+        tconv_plan_workspace_size(plan, &size);
+        tconv_plan_workspace_size(packed, &packed_size);
+        cr_assert_leq(packed_size, size, "%s by %s needs %zu bytes, packed by %s %zu, with %d threads: %s",
+                      named != NULL ? named : "auto", made.unpacked, size, made.packed, packed_size, threads, text);
+        tconv_plan_destroy(packed);
+    }
+    tconv_plan_destroy(plan);
+    return made;
+}
+
+static bool are_same(const char *a, const char *b)
+{
+    return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
+}
+
+/* The implementation decides the order of sums, and so the bits. */
+static void expect_one_choice(const harness_layer *layer, const char *named, tconv_cpu_isa isa)
+{
+    static const int threads[] = {1, 2, 3, 5, 16};
+    char text[HARNESS_LAYER_TEXT];
+    const harness_view view = harness_weights_view(&layer->desc);
+    void *data = calloc((size_t)view.extent, harness_element_size(layer->desc.dtype));
+    const tconv_tensor weights = {data, layer->desc.dtype, TCONV_LOCATION_HOST};
+    struct choice first = {NULL, NULL};
+    cr_assert_not_null(data);
+    harness_layer_format(layer, text, sizeof text);
+    for (size_t t = 0; t < COUNT(threads); t++) {
+        const struct choice other = choose(layer, named, isa, threads[t], &weights, text);
+        if (t == 0)
+            first = other;
+        cr_assert(are_same(first.unpacked, other.unpacked) && are_same(first.packed, other.packed),
+                  "%s and, packed, %s with one thread, %s and %s with %d: %s", first.unpacked, first.packed,
+                  other.unpacked, other.packed, threads[t], text);
+    }
+    free(data);
+}
+
+Test(choice, does_not_depend_on_threads)
+{
+    harness_random random;
+    harness_random_seed(&random, 4);
+    for (int i = 0; i < CLASS_LAYERS; i++) {
+        harness_layer layer;
+        harness_class_layer(&random, &layer);
+        if (tconv_validate(&layer.desc, NULL) != TCONV_SUCCESS)
+            cr_assert_fail("a layer that is drawn by class is not valid");
+        expect_one_choice(&layer, NULL, i % 2 == 0 ? TCONV_CPU_ISA_GENERIC : TCONV_CPU_ISA_DEFAULT);
+        if (i % 5 == 0)
+            expect_one_choice(&layer, layer.desc.op == TCONV_FORWARD ? "cpu_columns" : "cpu_correlation",
+                              TCONV_CPU_ISA_DEFAULT);
+    }
+}
+
+/* Layers of more weights than pixels, which cpu_columns leaves to others where weights are packed before. */
+Test(choice, of_layers_with_more_weights_than_pixels_does_not_depend_on_threads)
+{
+    static const char *const problems[] = {
+        "n=1 ci=20 h=6 w=2 co=14 k=4 d=4 p=4x0x4x0 op=0x2",
+        "n=1 ci=512 h=1 w=1 co=256 k=4",
+        "n=1 ci=100 h=1 w=1 co=512 k=4",
+        "n=2 ci=64 h=2 w=3 co=200 k=3 s=2 b=1",
+        "n=1 ci=80 h=1 w=4 co=512 k=1x16 s=1x8 p=0x4x0x4",
+        "n=1 ci=30 h=3 w=3 co=33 k=5 g=3",
+        "n=1 ci=513 h=1 w=40 co=1 k=1x1024 s=1x256",
+        "n=1 ci=18 h=2 w=1 co=24 k=7x3 s=3x1 p=1 b=1 acc=1",
+    };
+    for (size_t p = 0; p < COUNT(problems); p++)
+        for (int form = 0; form < 24; form++) { /* four dtypes, two layouts, three of weights */
+            harness_layer layer;
+            char message[128];
+            cr_assert(harness_problem_parse(problems[p], &layer, message, sizeof message), "%s", message);
+            layer.desc.dtype = (tconv_dtype)(form % 4);
+            layer.desc.layout = (tconv_layout)(form / 4 % 2);
+            layer.desc.weight_layout = (tconv_weight_layout)(form / 8);
+            expect_one_choice(&layer, NULL, TCONV_CPU_ISA_DEFAULT);
+            expect_one_choice(&layer, NULL, TCONV_CPU_ISA_GENERIC);
         }
 }

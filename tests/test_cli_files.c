@@ -352,3 +352,63 @@ Test(cli_files, a_closed_stderr_does_no_harm)
     expect_code(&result, 2, "bad input");
     release_result(&result);
 }
+
+/* -------------------------------------------------------------------------------------------------------- two results */
+
+#define RUN_GRADIENTS(weights, bias)                                                                                   \
+    "run", "--op", "backward_weights", "--input", "x.npy", "--diff-output", "y.npy", "--output", (weights),            \
+        "--bias-output", (bias)
+
+/* One file for both gradients would hold the second alone: an error before anything is written. */
+Test(cli_files, two_results_are_two_files)
+{
+    static const struct {
+        const char *weights, *bias;
+    } same[] = {
+        {"new.npy", "new.npy"},
+        {"new.npy", "./new.npy"},
+        {"new.npy", "directory/../new.npy"},
+        {"new.npy", "dangling"},
+        {"dangling", "dangling2"},
+        {"there.npy", "there.npy"},
+        {"there.npy", "symbolic"},
+        {"hard", "there.npy"},
+        {"hard", "symbolic"},
+        {"directory/new.npy", "of_directory/new.npy"},
+    };
+    char here[300], name[320];
+    write_layer();
+    run_to("y.npy", "forward");
+    write_whole("there.npy", "old", 3);
+    cr_assert_eq(mkdir("directory", 0777), 0);
+    cr_assert(symlink("new.npy", "dangling") == 0 && symlink("dangling", "dangling2") == 0);
+    cr_assert(symlink("there.npy", "symbolic") == 0 && link("there.npy", "hard") == 0);
+    cr_assert_eq(symlink("directory", "of_directory"), 0);
+    for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
+        size_t size;
+        struct program_result result = PROGRAM(RUN_GRADIENTS(same[i].weights, same[i].bias));
+        expect_code(&result, 2, same[i].bias);
+        expect_text(result.error, "must be another file than --output", same[i].bias);
+        release_result(&result);
+        char *there = read_whole("there.npy", &size);
+        cr_assert(size == 3 && memcmp(there, "old", 3) == 0, "%s was written", same[i].bias);
+        free(there);
+        cr_assert(!exists_like("new.npy") && access("directory/new.npy", F_OK) != 0, "%s was made", same[i].bias);
+    }
+    cr_assert_not_null(getcwd(here, sizeof here));
+    snprintf(name, sizeof name, "%s/new.npy", here);
+    struct program_result result = PROGRAM(RUN_GRADIENTS("new.npy", name));
+    expect_code(&result, 2, name);
+    release_result(&result);
+
+    static const struct {
+        const char *weights, *bias;
+    } different[] = {{"new.npy", "directory/new.npy"}, {"there.npy", "new.npy"}, {"/dev/null", "/dev/null"}};
+    for (size_t i = 0; i < sizeof different / sizeof different[0]; i++) {
+        result = PROGRAM(RUN_GRADIENTS(different[i].weights, different[i].bias));
+        expect_code(&result, 0, different[i].bias);
+        release_result(&result);
+    }
+    unlink("directory/new.npy");
+    cr_assert_eq(rmdir("directory"), 0);
+}

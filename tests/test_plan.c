@@ -231,13 +231,60 @@ Test(plan, explain_says_what_is_wrong)
     cr_assert_eq(tconv_explain(&layer.desc, &options, NULL, (tconv_text_format)7, text, sizeof text, NULL, &issue),
                  TCONV_ERROR_INVALID_ARGUMENT);
     cr_assert_str_eq(issue.field, "format");
-    cr_assert_neq(tconv_explain(&layer.desc, &options, "h200", TCONV_TEXT_PLAIN, text, sizeof text, NULL, &issue),
-                  TCONV_SUCCESS); /* a GPU, by the CPU's backend */
+    cr_assert_eq(tconv_explain(&layer.desc, &options, "h200", TCONV_TEXT_PLAIN, text, sizeof text, NULL, &issue),
+                 TCONV_ERROR_INVALID_ARGUMENT); /* a GPU, by the CPU's backend */
     cr_assert_str_eq(issue.field, "device");
     wrong.groups = 0;
     cr_assert_eq(tconv_explain(&wrong, &options, NULL, TCONV_TEXT_PLAIN, text, sizeof text, NULL, &issue),
                  TCONV_ERROR_INVALID_ARGUMENT);
     cr_assert_str_eq(issue.field, "groups");
+}
+
+/* A name is right or wrong in every build; a GPU of a known name is not there where CUDA is not built. */
+Test(plan, explain_knows_the_names_of_devices)
+{
+    static const char *const unknown[] = {"", "h20", "h2000", "H200", "nothing", "h200 "};
+    tconv_issue built;
+    char text[16384];
+    for (int backend = TCONV_BACKEND_AUTO; backend <= TCONV_BACKEND_CUDA; backend++)
+        for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++) {
+            tconv_options options;
+            tconv_options_init(&options);
+            options.backend = (tconv_backend)backend;
+            expect_failure(
+                tconv_explain(&layer.desc, &options, unknown[i], TCONV_TEXT_PLAIN, text, sizeof text, NULL, &issue),
+                issue, TCONV_ERROR_INVALID_ARGUMENT, "device", "must be one of");
+            cr_assert_not_null(strstr(issue.message, "h200"), "%s", issue.message);
+        }
+    const bool has_cuda = tconv_backend_available(TCONV_BACKEND_CUDA, &built) == TCONV_SUCCESS ||
+                          strstr(built.message, "not built") == NULL;
+    const tconv_status status =
+        tconv_explain(&layer.desc, NULL, "h200", TCONV_TEXT_PLAIN, text, sizeof text, NULL, &issue);
+    cr_assert_eq(status, has_cuda ? TCONV_SUCCESS : TCONV_ERROR_UNAVAILABLE, "%s", issue.message);
+}
+
+/* On failure nothing is written: neither text nor length. */
+Test(plan, explain_that_fails_writes_nothing)
+{
+    static const char untouched[] = "as it was before";
+    tconv_desc wrong = layer.desc;
+    wrong.stride_h = 0;
+    for (int i = 0; i < 5; i++) {
+        tconv_options options;
+        char text[sizeof untouched];
+        size_t length = 12345;
+        memcpy(text, untouched, sizeof text);
+        tconv_options_init(&options);
+        options.threads = i == 2 ? -1 : 0;
+        cr_assert_neq(tconv_explain(i == 0   ? NULL
+                                    : i == 1 ? &wrong
+                                             : &layer.desc,
+                                    &options, i == 3 ? "nothing" : NULL,
+                                    i == 4 ? (tconv_text_format)7 : TCONV_TEXT_JSON, text, sizeof text, &length,
+                                    &issue),
+                      TCONV_SUCCESS);
+        cr_assert(memcmp(text, untouched, sizeof text) == 0 && length == 12345, "case %d", i);
+    }
 }
 
 /* ---------------------------------------------------------------------------------------------------------- threads */

@@ -184,6 +184,50 @@ static int64_t random_extent(void)
     return power + near > 0 ? power + near : 1;
 }
 
+static tconv_status plan_on_cpu(const tconv_desc *desc, const char *named, tconv_issue *issue)
+{
+    tconv_options options;
+    tconv_plan *plan;
+    tconv_options_init(&options);
+    options.backend = TCONV_BACKEND_CPU;
+    options.implementation = named;
+    const tconv_status status = tconv_plan_create(desc, &options, &plan, issue);
+    tconv_plan_destroy(plan);
+    return status;
+}
+
+/* A layer whose sizes are too large for one implementation is another's: at last the reference's, which needs least. */
+static void expect_planned(const tconv_desc *desc, const char *text)
+{
+    tconv_issue issue;
+    const tconv_status status = plan_on_cpu(desc, NULL, &issue);
+    const tconv_status expected = status == TCONV_SUCCESS ? status : plan_on_cpu(desc, "cpu_reference", NULL);
+    cr_assert(status == expected && (status == TCONV_SUCCESS || status == TCONV_ERROR_OVERFLOW),
+              "%s: %s: %s; cpu_reference: %s", text, tconv_status_string(status), issue.message,
+              tconv_status_string(expected));
+}
+
+Test(planning, sizes_that_overflow_for_one_implementation_are_anothers)
+{
+    static const char *const problems[] = {
+        "n=1 ci=4 co=2 h=1 w=32365673554779 k=1x186845344005056472 s=3x2 acc=1",
+        "n=1 ci=4 co=2 h=1 w=1 k=1x186845344005056472",
+        "n=1 ci=1 co=1 h=1 w=1 k=1x1152921504606846975",
+    };
+    tconv_issue issue;
+    for (size_t p = 0; p < COUNT(problems); p++)
+        for (int form = 0; form < 18; form++) { /* weight layouts, operations, layouts */
+            harness_layer layer;
+            char message[128];
+            cr_assert(harness_problem_parse(problems[p], &layer, message, sizeof message), "%s", message);
+            layer.desc.dtype = TCONV_F16;
+            layer.desc.weight_layout = (tconv_weight_layout)(form % 3);
+            layer.desc.op = (tconv_op)(form / 3 % 3);
+            layer.desc.layout = (tconv_layout)(form / 9 % 2);
+            expect_success(plan_on_cpu(&layer.desc, NULL, &issue), issue);
+        }
+}
+
 Test(planning, random_long_layers_are_planned_at_once)
 {
     struct way ways[MAX_WAYS];
@@ -202,10 +246,14 @@ Test(planning, random_long_layers_are_planned_at_once)
             desc.output_padding_h = desc.output_padding_w = 0;
         if (random_bits() % 2 != 0)
             desc.pad_top = desc.pad_bottom = desc.pad_left = desc.pad_right = 0;
+        desc.weight_layout = (tconv_weight_layout)(random_bits() % 3);
+        desc.op = (tconv_op)(i % 3);
+        desc.accumulate = i / 3 % 2;
         if (tconv_validate(&desc, NULL) != TCONV_SUCCESS)
             continue;
         char text[64];
         snprintf(text, sizeof text, "random layer %d", i);
+        expect_planned(&desc, text);
         planned += plan_once(&desc, &ways[random_bits() % count], text);
     }
     cr_assert_gt(planned, 2000, "only %d layers were planned", planned);

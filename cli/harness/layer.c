@@ -180,6 +180,15 @@ static void draw_slice(harness_random *random, const tconv_desc *desc, const har
     }
 }
 
+void harness_draw_slices(harness_random *random, tconv_desc *desc)
+{
+    const harness_view src = harness_src_view(desc), dst = harness_dst_view(desc);
+    if (harness_random_chance(random, 25))
+        draw_slice(random, desc, &src, desc->src_strides);
+    if (harness_random_chance(random, 25))
+        draw_slice(random, desc, &dst, desc->dst_strides);
+}
+
 static bool fits(const tconv_desc *desc)
 {
     int64_t height = output_height(desc), width = output_width(desc);
@@ -203,9 +212,5 @@ void harness_random_layer(harness_random *random, harness_layer *layer)
     bool tf32 = desc->dtype == TCONV_F32 && harness_random_chance(random, 20);
     desc->math = tf32 ? TCONV_MATH_TF32 : TCONV_MATH_STRICT;
 
-    harness_view src = harness_src_view(desc), dst = harness_dst_view(desc);
-    if (harness_random_chance(random, 25))
-        draw_slice(random, desc, &src, desc->src_strides);
-    if (harness_random_chance(random, 25))
-        draw_slice(random, desc, &dst, desc->dst_strides);
+    harness_draw_slices(random, desc);
 }

@@ -49,6 +49,14 @@ double harness_layer_flops(const tconv_desc *desc);
  * math is STRICT, or TF32 for some of the f32 layers. */
 void harness_random_layer(harness_random *random, harness_layer *layer);
 
+/* Draws a valid layer of any operation by class (classes.c): of groups and channels, of each axis' inputs, kernel, stride,
+ * dilation and padding. It runs in milliseconds, one in eight in tens of them. */
+void harness_class_layer(harness_random *random, harness_layer *layer);
+
+/* Gives src, dst or both of a layer the strides of a slice now and then, with room between channels (NCHW) or pixels
+ * (NHWC) and between images. */
+void harness_draw_slices(harness_random *random, tconv_desc *desc);
+
 /* The corners, each in every dtype and both layouts. harness_corner fills layer with the index-th and returns its name,
  * which is valid for ever; index < harness_corner_count(). */
 enum { HARNESS_CORNER_FORMS = 8 }; /* forms of a corner, one after the other: four dtypes by two layouts */

@@ -73,7 +73,7 @@
  * ENVIRONMENT. Variables are read once for the process, by the first call that makes a plan or describes the system,
  * and again by tconv_environment_reload: plans may be made beside setenv. What the caller names in tconv_desc or
  * tconv_options wins; variables decide what AUTO, DEFAULT and 0 mean. A value that is not listed is an error of every
- * plan that is made (TCONV_ERROR_ENVIRONMENT), until it is mended and reloaded.
+ * plan that is made (TCONV_ERROR_ENVIRONMENT), until it is mended and reloaded. An empty value is as good as none.
  *
  *     TCONV_BACKEND=auto|cpu|cuda                             what TCONV_BACKEND_AUTO means
  *     TCONV_CPU_ISA=generic|avx2|avx512|neon|avx512_bf16|amx  the highest instruction set to use
@@ -430,9 +430,10 @@ TCONV_API tconv_status tconv_system_info(tconv_text_format format, char *text, s
  * cost model predicts for it and of what that is made, its rank, or why it declines. A plan takes the one of rank 1,
  * unless options name another. With device NULL it is the machine that options and environment name; else a GPU by its
  * name in the cost model, such as "h200", which need not be there: one of an unknown name is INVALID_ARGUMENT ("device"),
- * and the issue lists the names. options may be NULL. On CUDA predictions are
- * seconds of the kernels alone, and ranks are those of calls that pack the weights; the CPU's implementations predict
- * nothing. text, capacity and length as in tconv_plan_describe; the words are for people, and may change.
+ * and the issue lists the names; a known one is UNAVAILABLE in a build without CUDA. options may be NULL. On CUDA
+ * predictions are seconds of the kernels alone, and ranks are those of calls that pack the weights; the CPU's
+ * implementations predict nothing. text, capacity and length as in tconv_plan_describe, and on failure as they were; the
+ * words are for people, and may change.
  */
 TCONV_API tconv_status tconv_explain(const tconv_desc *desc, const tconv_options *options, const char *device,
                                      tconv_text_format format, char *text, size_t capacity, size_t *length,

@@ -33,7 +33,7 @@ void tconv_cpu_convert_bias(tconv_dtype dtype, const void *bias, int64_t count, 
 
 /* ----------------------------------------------------------------------------------------------------- bias-only */
 
-/* Consecutive outputs of one row of one image, in all channels of the region. */
+/* Consecutive outputs of one row of one image, in all channels of a region of one group. */
 struct run {
     int64_t image, row, column, count;
 };
@@ -68,13 +68,19 @@ static void fill_pixels(const tconv_cpu_bias_only *region, char *dst, const char
     }
 }
 
+/* The first channel of a region of one group, counted over all groups. */
+static int64_t first_channel(const tconv_cpu_bias_only *region)
+{
+    return region->group * region->group_out + region->channel;
+}
+
 /* Adds the bias to a run, output by output: rare, and little beside what has taps. */
 static void add_to_run(const tconv_cpu_bias_only *region, int64_t index, int64_t count)
 {
     const tconv_problem *problem = &region->layer->problem;
     const tconv_cpu_reference_access *access = &tconv_cpu_reference_accesses[problem->dtype];
     for (int64_t c = 0; c < region->channels; c++) {
-        const double bias = access->get(region->bias, region->channel + c);
+        const double bias = access->get(region->bias, first_channel(region) + c);
         for (int64_t i = 0; i < count; i++) {
             const int64_t at = index + c * problem->dst.c + i * problem->dst.w;
             access->put(region->dst, at, access->get(region->dst, at) + bias);
@@ -86,8 +92,9 @@ static void fill_run(const tconv_cpu_bias_only *region, const struct run *run)
 {
     const tconv_problem *problem = &region->layer->problem;
     const int64_t size = (int64_t)problem->element_size;
-    const char *bias = region->bias != NULL ? (const char *)region->bias + region->channel * size : NULL;
-    int64_t index = run->image * problem->dst.n + region->channel * problem->dst.c + run->row * problem->dst.h +
+    const int64_t channel = first_channel(region);
+    const char *bias = region->bias != NULL ? (const char *)region->bias + channel * size : NULL;
+    int64_t index = run->image * problem->dst.n + channel * problem->dst.c + run->row * problem->dst.h +
                     run->column * problem->dst.w;
     char *dst = (char *)region->dst + index * size;
     if (run->count <= 0)
@@ -119,13 +126,11 @@ static void fill_between(const tconv_cpu_bias_only *region, struct run run, int6
     }
 }
 
-void tconv_cpu_fill_bias_only(const tconv_cpu_bias_only *region)
+static void fill_group(const tconv_cpu_bias_only *region)
 {
     const tconv_layer *layer = region->layer;
     const tconv_phase_table *rows = &layer->rows, *columns = &layer->columns;
     bool no_columns = columns->count == 0, between = columns->bias_only > 0 && !region->whole_rows;
-    if (rows->bias_only == 0 && !no_columns && !between)
-        return;
     int64_t begin = columns->stride * region->column;
     int64_t end = tconv_min(layer->problem.w.out, columns->stride * (region->column + region->columns));
     for (int64_t image = region->image; image < region->image + region->images; image++) {
@@ -142,4 +147,18 @@ void tconv_cpu_fill_bias_only(const tconv_cpu_bias_only *region)
             }
         }
     }
+}
+
+void tconv_cpu_fill_bias_only(const tconv_cpu_bias_only *region)
+{
+    const tconv_phase_table *rows = &region->layer->rows, *columns = &region->layer->columns;
+    tconv_cpu_bias_only part = *region;
+    if (rows->bias_only == 0 && columns->count > 0 && (columns->bias_only == 0 || region->whole_rows))
+        return;
+    if (region->channels == region->group_out) { /* whole groups follow each other: one of all their channels */
+        part.channels *= region->groups;
+        part.groups = 1;
+    }
+    for (int64_t end = part.group + part.groups; part.group < end; part.group++)
+        fill_group(&part);
 }

@@ -10,14 +10,17 @@
 /* Converts count elements of dtype to the type of the sums; writes zeros where bias is NULL. */
 void tconv_cpu_convert_bias(tconv_dtype dtype, const void *bias, int64_t count, void *converted);
 
-/* A region of dst: positions (blocking.h) of images; channels count over all groups. */
+/* A region of dst: positions (blocking.h) of images, and the same channels of some groups. Regions of tasks are
+ * disjoint: what is added to is added to once. */
 typedef struct tconv_cpu_bias_only {
     const tconv_layer *layer;
     void *dst;
     const void *bias; /* the caller's; NULL: there is none */
-    int64_t image, images, row, rows, column, columns, channel, channels;
-    bool whole_rows; /* rows that have a phase are written whole already */
-    bool stream;     /* NCHW: long runs are written with streaming stores */
+    int64_t image, images, row, rows, column, columns;
+    int64_t group, groups, group_out; /* of group_out output channels each */
+    int64_t channel, channels;        /* of each of the groups */
+    bool whole_rows;                  /* rows that have a phase are written whole already */
+    bool stream;                      /* NCHW: long runs are written with streaming stores */
 } tconv_cpu_bias_only;
 
 /* Writes the bias to all outputs of the region that no phase has, or adds it to them. */

@@ -208,10 +208,8 @@ static tconv_status plan_layer(const tconv_layer *layer, void *made, tconv_plann
     if (why != NULL)
         return tconv_decline(issue, "%s", why);
     planned->sizes.packed = (size_t)problem->weight_extent * problem->element_size;
-    /* At least what the plan needs that holds packed weights, which another algorithm serves. */
-    const int64_t cache = tconv_min(tconv_cpu_cache_share(layer, 100), (int64_t)planned->sizes.packed);
     planned->sizes.scratch = (size_t)(plan->bias_bytes + plan->nothing_bytes + tconv_cpu_shared_bytes() +
-                                      plan->threads * tconv_max(plan->thread_bytes, cache));
+                                      plan->threads * plan->thread_bytes);
     planned->sizes.execute_packs = planned->sizes.reads_unpacked = true;
     return TCONV_SUCCESS;
 }

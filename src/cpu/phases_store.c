@@ -107,9 +107,11 @@ void tconv_cpu_store_bias_only(const tconv_cpu_task *task, bool whole_rows)
                                         .rows = task->rows,
                                         .column = task->column,
                                         .columns = task->columns,
-                                        .channel = task->group * group_out + first.first,
-                                        .channels =
-                                            (task->groups - 1) * group_out + last.first + last.count - first.first,
+                                        .group = task->group,
+                                        .groups = task->groups,
+                                        .group_out = group_out,
+                                        .channel = first.first,
+                                        .channels = last.first + last.count - first.first,
                                         .whole_rows = whole_rows,
                                         .stream = job->plan->stream};
     tconv_cpu_fill_bias_only(&region);

@@ -59,6 +59,9 @@ static void run_task(tconv_cpu_pixel_task *task, int64_t index)
                                         .rows = task->rows,
                                         .column = task->column,
                                         .columns = task->columns,
+                                        .group = task->group,
+                                        .groups = task->groups,
+                                        .group_out = task->job->plan->group_out,
                                         .channel = channels.first,
                                         .channels = channels.count,
                                         .whole_rows = by_pixels && task->job->stage};

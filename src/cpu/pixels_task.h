@@ -32,7 +32,7 @@ typedef struct tconv_cpu_pixel_task {
     int64_t pixel_images, pixel_rows, pixel_columns; /* the extents listed */
 } tconv_cpu_pixel_task;
 
-/* The output channels that a task writes: [first, first + count), counted over all groups. */
+/* The output channels of each of its groups that a task writes: [first, first + count). */
 typedef struct tconv_cpu_channels {
     int64_t first, count;
 } tconv_cpu_channels;
@@ -40,13 +40,9 @@ typedef struct tconv_cpu_channels {
 static inline tconv_cpu_channels tconv_cpu_task_channels(const tconv_cpu_pixel_task *task)
 {
     const tconv_cpu_pixel_plan *plan = task->job->plan;
-    int64_t width = plan->lanes * TCONV_CPU_MAX_PIXEL_VECTORS, first = task->block * width;
-    int64_t end = (task->block + task->blocks) * width;
-    if (end > plan->group_out)
-        end = plan->group_out;
-    tconv_cpu_channels channels = {task->group * plan->group_out + first,
-                                   (task->groups - 1) * plan->group_out + end - first};
-    return channels;
+    const int64_t width = plan->lanes * TCONV_CPU_MAX_PIXEL_VECTORS, first = task->block * width;
+    const int64_t end = (task->block + task->blocks) * width;
+    return (tconv_cpu_channels){first, (end < plan->group_out ? end : plan->group_out) - first};
 }
 
 #endif

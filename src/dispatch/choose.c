@@ -24,16 +24,6 @@ static void pass_over_slower(const tconv_plan *plan, const tconv_implementation 
     pass_over(plan, slower, reason);
 }
 
-/* Checks that the size of the workspace fits. */
-static tconv_status check_sizes(const tconv_memory_sizes *sizes, tconv_issue *issue)
-{
-    const size_t most = (size_t)PTRDIFF_MAX / 2 - 2 * TCONV_CUDA_ALIGNMENT;
-    if (sizes->packed > most || sizes->scratch > most)
-        return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "workspace_size",
-                          "workspace: its size must be at most 2^63 - 1");
-    return TCONV_SUCCESS;
-}
-
 /* Takes what the candidate planned, in trial, if it is better than what the plan has; the worse of both is in trial
  * afterwards. */
 static void take_faster(tconv_plan *plan, double *seconds, const tconv_implementation *candidate,
@@ -55,35 +45,41 @@ static void take_faster(tconv_plan *plan, double *seconds, const tconv_implement
     *seconds = its;
 }
 
-/* Does what tconv_plan_choose says, with plan->made and *trial as memory for plans. */
+/* Does what tconv_plan_choose says, with plan->made and *trial as memory for plans. A candidate whose sizes overflow is
+ * passed over as one that declines: another may need less. */
 static tconv_status plan_best(tconv_plan *plan, void **trial, tconv_issue *issue)
 {
     const tconv_implementation *const named = plan->named;
     const tconv_op op = plan->layer.problem.desc.op;
     const tconv_implementation *candidate;
-    tconv_issue refusal;
+    tconv_issue refusal, overflow;
     double seconds = 0; /* that plan->implementation is compared by */
     tconv_issue_clear(&refusal);
+    tconv_issue_clear(&overflow);
     for (size_t i = 0; (candidate = tconv_implementation_at(op, i)) != NULL; i++) {
         /* Where it is told why others are passed over, all are planned to the end. */
         tconv_planned planned = {.limit = plan->verbose >= 2 ? 0 : seconds, .named = named != NULL};
         if (candidate->backend != plan->layer.target.backend || (named != NULL && candidate != named))
             continue;
         tconv_status status = tconv_implementation_plan(candidate, &plan->layer, *trial, &planned, &refusal);
-        if (status == TCONV_ERROR_UNSUPPORTED) {
+        if (status == TCONV_ERROR_UNSUPPORTED || status == TCONV_ERROR_OVERFLOW) {
             pass_over(plan, candidate, refusal.message);
+            if (status == TCONV_ERROR_OVERFLOW && overflow.status == TCONV_SUCCESS)
+                overflow = refusal;
             continue;
         }
         if (status != TCONV_SUCCESS) {
             *issue = refusal;
             return status;
         }
-        if ((status = check_sizes(&planned.sizes, issue)))
-            return status;
         if (planned.prediction.seconds > 0 || plan->implementation == NULL)
             take_faster(plan, &seconds, candidate, &planned, trial);
         if (planned.prediction.seconds <= 0)
             break;
+    }
+    if (plan->implementation == NULL && overflow.status != TCONV_SUCCESS) {
+        *issue = overflow;
+        return overflow.status;
     }
     if (plan->implementation == NULL)
         return tconv_fail(issue, TCONV_ERROR_UNSUPPORTED, "implementation", "implementation = %.40s: %.120s",

@@ -219,8 +219,9 @@ tconv_status tconv_explain(const tconv_desc *desc, const tconv_options *options,
     tconv_issue found = {TCONV_SUCCESS, "", ""};
     struct explanation of;
     tconv_writer writer;
-    if (tconv_writer_begin(&writer, format, text, capacity, &found) != TCONV_SUCCESS ||
-        explain(desc, options, device, &of, &found) != TCONV_SUCCESS)
+    /* The writer begins last: it writes to text. */
+    if (explain(desc, options, device, &of, &found) != TCONV_SUCCESS ||
+        tconv_writer_begin(&writer, format, text, capacity, &found) != TCONV_SUCCESS)
         return tconv_report(&found, issue);
     write_target(&of, &writer);
     if (format == TCONV_TEXT_JSON)

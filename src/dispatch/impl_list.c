@@ -6,6 +6,7 @@
 #include "../core/status.h"
 #include "../cpu/cpu_backend.h"
 #include "../cuda/cuda_backend.h"
+#include "plan_object.h"
 
 static const tconv_implementation *const cpu_forward[] = {
     &tconv_cpu_columns, &tconv_cpu_matrix, &tconv_cpu_pixels, &tconv_cpu_phases, &tconv_cpu_reference, NULL,
@@ -66,6 +67,16 @@ const tconv_implementation *tconv_implementation_find(tconv_op op, const char *n
     return NULL;
 }
 
+/* Checks that the size of the workspace fits. */
+static tconv_status check_sizes(const tconv_memory_sizes *sizes, tconv_issue *issue)
+{
+    const size_t most = (size_t)PTRDIFF_MAX / 2 - 2 * TCONV_CUDA_ALIGNMENT;
+    if (sizes->packed > most || sizes->scratch > most)
+        return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "workspace_size",
+                          "workspace: its size must be at most 2^63 - 1");
+    return TCONV_SUCCESS;
+}
+
 tconv_status tconv_implementation_plan(const tconv_implementation *implementation, const tconv_layer *layer, void *made,
                                        tconv_planned *planned, tconv_issue *issue)
 {
@@ -76,7 +87,8 @@ tconv_status tconv_implementation_plan(const tconv_implementation *implementatio
     if (layer->problem.desc.accumulate && !implementation->accumulates)
         return tconv_decline(issue, "does not accumulate");
     memset(made, 0, implementation->plan_bytes);
-    return implementation->plan(layer, made, planned, issue);
+    const tconv_status status = implementation->plan(layer, made, planned, issue);
+    return status != TCONV_SUCCESS ? status : check_sizes(&planned->sizes, issue);
 }
 
 size_t tconv_implementation_most_bytes(tconv_op op, tconv_backend backend)

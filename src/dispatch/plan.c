@@ -24,6 +24,26 @@ static size_t alignment_of(const tconv_plan *plan)
     return plan->layer.target.backend == TCONV_BACKEND_CUDA ? TCONV_CUDA_ALIGNMENT : TCONV_ALIGNMENT;
 }
 
+/* Has a plan on the CPU that reads weights as they lie take as much workspace as the one that will hold them packed, which
+ * another implementation serves. */
+static tconv_status make_room(tconv_plan *plan, tconv_issue *issue)
+{
+    if (plan->layer.target.backend != TCONV_BACKEND_CPU || !plan->sizes.reads_unpacked)
+        return TCONV_SUCCESS;
+    tconv_plan packed = *plan;
+    packed.made = NULL;
+    packed.verbose = 0;
+    packed.layer.packed_before = true;
+    const tconv_status status = tconv_plan_choose(&packed, issue);
+    if (status == TCONV_SUCCESS && packed.sizes.scratch > plan->sizes.scratch)
+        plan->sizes.scratch = packed.sizes.scratch;
+    tconv_release(&packed.allocator, packed.made);
+    if (status == TCONV_ERROR_OUT_OF_MEMORY)
+        return status;
+    tconv_issue_clear(issue); /* none takes packed weights, where one is named: it will hold them as they lie */
+    return TCONV_SUCCESS;
+}
+
 tconv_status tconv_plan_make(const tconv_desc *desc, const tconv_options *options, tconv_plan **plan,
                              tconv_issue *issue)
 {
@@ -48,7 +68,7 @@ tconv_status tconv_plan_make(const tconv_desc *desc, const tconv_options *option
     draft.verbose = known.verbose != 0 ? known.verbose : config.verbose;
     draft.log = known.log;
     if ((status = tconv_layer_create_phases(&draft.layer, &draft.allocator, issue)) ||
-        (status = tconv_plan_choose(&draft, issue)) ||
+        (status = tconv_plan_choose(&draft, issue)) || (status = make_room(&draft, issue)) ||
         (status = tconv_allocate_for(&draft.allocator, sizeof draft, "plan", &made, issue))) {
         tconv_release(&draft.allocator, draft.made);
         tconv_layer_release_phases(&draft.layer, &draft.allocator);
@@ -118,9 +138,13 @@ static size_t workspace_packed(const tconv_plan *plan)
     return holds ? tconv_align_up(plan->sizes.packed, alignment_of(plan)) : 0;
 }
 
-/* Whether what was chosen for weights that are packed before is worth the other bits, and needs no more workspace. */
+/* Whether what was chosen for weights that are packed before is worth the other bits, and needs no more workspace. The
+ * CPU's implementations predict nothing, and there plans have room for it (make_room): scratch grows with threads, and
+ * choices do not depend on them. */
 static bool is_worth_it(const tconv_plan *plan, const tconv_plan *made)
 {
+    if (plan->layer.target.backend == TCONV_BACKEND_CPU)
+        return true;
     const bool faster = plan->seconds == 0 || made->seconds < WORTH_OTHER_BITS * plan->seconds;
     return faster && made->sizes.scratch <= workspace_packed(plan) + plan->sizes.scratch;
 }
