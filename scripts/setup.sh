@@ -168,6 +168,11 @@ tconv_setup() {
     tconv_find_cuda
 }
 
+# tconv_machines prints the names of the machines that the tests can play, a line for each.
+tconv_machines() {
+    sed -n 's/^    {"\([a-z0-9_]*\)", [0-9].*/\1/p' "$TCONV_ROOT/tests/support/machine.c"
+}
+
 # tconv_build PRESET [CMAKE OPTIONS...] configures and builds build/PRESET. The configuration is shown if it fails. Warnings are
 # errors where TCONV_WARNINGS_ARE_ERRORS is set.
 tconv_build() {
