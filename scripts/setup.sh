@@ -168,6 +168,11 @@ tconv_setup() {
     tconv_find_cuda
 }
 
+# tconv_machines prints the names of the machines that the tests can play, a line for each.
+tconv_machines() {
+    sed -n 's/^    {"\([a-z0-9_]*\)", [0-9].*/\1/p' "$TCONV_ROOT/tests/support/machine.c"
+}
+
 # tconv_build PRESET [CMAKE OPTIONS...] configures and builds build/PRESET. The configuration is shown if it fails. Warnings are
 # errors where TCONV_WARNINGS_ARE_ERRORS is set.
 tconv_build() {
@@ -185,18 +190,21 @@ tconv_build() {
 }
 
 # tconv_venv DIRECTORY NEEDS makes a virtual environment with what the file NEEDS names, once for each such list. Sets
-# TCONV_PYTHON to its interpreter.
+# TCONV_PYTHON to its interpreter. Whoever wants the same one meanwhile waits.
 tconv_venv() {
-    local directory=$1 needs=$2
+    local directory=$1 needs=$2 lock
     TCONV_PYTHON=$directory/bin/python
-    if [ -x "$TCONV_PYTHON" ] && cmp -s "$needs" "$directory/requirements.txt"; then
-        return
+    mkdir -p "$(dirname "$directory")"
+    exec {lock}>"$directory.lock"
+    flock "$lock"
+    if ! [ -x "$TCONV_PYTHON" ] || ! cmp -s "$needs" "$directory/requirements.txt"; then
+        echo "== installing what $needs names into $directory"
+        python3 -m venv --clear "$directory" || tconv_die "no virtual environment could be made in $directory"
+        "$TCONV_PYTHON" -m pip install -q --disable-pip-version-check -r "$needs" ||
+            tconv_die "pip could not install what $needs names"
+        cp "$needs" "$directory/requirements.txt"
     fi
-    echo "== installing what $needs names into $directory"
-    python3 -m venv --clear "$directory" || tconv_die "no virtual environment could be made in $directory"
-    "$TCONV_PYTHON" -m pip install -q --disable-pip-version-check -r "$needs" ||
-        tconv_die "pip could not install what $needs names"
-    cp "$needs" "$directory/requirements.txt"
+    exec {lock}>&-
 }
 
 # Outside the tree: PyTorch with the CUDA libraries is several gigabytes.

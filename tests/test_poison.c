@@ -16,6 +16,7 @@
 #include "harness.h"
 #include "support/bare_layer.h"
 #include "support/desc_numbers.h"
+#include "support/part.h"
 
 static const tconv_allocator from_malloc;
 
@@ -268,7 +269,8 @@ Test(poison, chosen_layers_in_every_form)
             cr_assert(harness_problem_parse(problems[i], &layer, message, sizeof message), "%s", message);
             layer.desc.dtype = (tconv_dtype)(form / 2);
             layer.desc.layout = form % 2 == 0 ? TCONV_NCHW : TCONV_NHWC;
-            check_layer(&layer, 0, true, &random);
+            if (in_part(i * 8 + (size_t)form))
+                check_layer(&layer, 0, true, &random);
         }
 }
 
@@ -279,7 +281,8 @@ Test(poison, corners)
     for (size_t i = 0; i < harness_corner_count(); i++) {
         harness_layer layer;
         harness_corner(i, &layer);
-        check_layer(&layer, i / 8 + i, false, &random);
+        if (in_part(i))
+            check_layer(&layer, i / 8 + i, false, &random);
     }
 }
 
@@ -290,6 +293,7 @@ Test(poison, random_layers)
     for (size_t i = 0; i < RANDOM_LAYERS; i++) {
         harness_layer layer;
         harness_random_layer(&random, &layer);
-        check_layer(&layer, i, false, &random);
+        if (in_part(i))
+            check_layer(&layer, i, false, &random);
     }
 }

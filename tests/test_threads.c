@@ -275,14 +275,19 @@ static void check_environment(const harness_case *test, const struct way *way, i
     } others[] = {
         {"OpenMP", {NULL, NULL}, 2}, {"2 own", pool_of(2), 2}, {"7 own", pool_of(7), 7}, {"in reverse", in_reverse, 3}};
     harness_failure failure;
-    const int raised = run_in_environment(test, way, (tconv_parallel){NULL, NULL}, 1, mode, flush, first);
-    if (raised < 0)
+    const int alone = run_in_environment(test, way, (tconv_parallel){NULL, NULL}, 1, mode, flush, first);
+    if (alone < 0)
         return;
-    cr_assert_neq(raised & FE_OVERFLOW, 0);
+    cr_assert_neq(alone & FE_OVERFLOW, 0);
     for (size_t i = 0; i < COUNT(others); i++) {
         harness_output output;
+        /* The same tiles by the calling thread: results that are dropped at the ends of others may raise more. */
+        const int planned =
+            others[i].parallel.parallel_for != NULL ? others[i].threads : tconv_cpu_limit_threads(others[i].threads);
+        const int raised = run_in_environment(test, way, in_order, planned, mode, flush, &output);
+        harness_output_release(&output);
         int other = run_in_environment(test, way, others[i].parallel, others[i].threads, mode, flush, &output);
-        cr_assert_eq(other, raised, "%s, %s: raises %#x, one thread %#x", way->text, others[i].name, (unsigned)other,
+        cr_assert_eq(other, raised, "%s, %s: raises %#x, in order %#x", way->text, others[i].name, (unsigned)other,
                      (unsigned)raised);
         cr_assert(harness_same_bits(test, first, &output, &failure), "%s, %s, mode %d%s: %s", way->text, others[i].name,
                   mode, flush ? ", flushing" : "", failure.text);

@@ -24,12 +24,13 @@ bool bare_layer_make(tconv_layer *layer, const char *problem, tconv_dtype dtype,
     cr_assert_eq(tconv_problem_init(&layer->problem, &parsed.desc, &issue), TCONV_SUCCESS, "%s", issue.message);
     cr_assert_eq(tconv_phases_create(&layer->problem.h, &from_malloc, &layer->rows, &issue), TCONV_SUCCESS);
     cr_assert_eq(tconv_phases_create(&layer->problem.w, &from_malloc, &layer->columns, &issue), TCONV_SUCCESS);
-    cr_assert_eq(tconv_cpu_resolve(target->threads, target->isa, TCONV_CPU_TUNING_DETECTED, &layer->target, &issue),
-                 TCONV_SUCCESS);
+    cr_assert_gt(target->threads, 0);
+    cr_assert_eq(tconv_cpu_resolve(1, target->isa, TCONV_CPU_TUNING_COMMON, &layer->target, &issue), TCONV_SUCCESS);
     layer->target.backend = TCONV_BACKEND_CPU;
-    layer->target.threads = target->threads > 0 ? target->threads : layer->target.threads; /* on any machine */
-    if (target->cache > 0)
-        layer->target.l2_bytes = target->cache;
+    layer->target.threads = target->threads;
+    layer->target.l1_bytes = BARE_L1_BYTES;
+    layer->target.l2_bytes = target->cache > 0 ? target->cache : BARE_L2_BYTES;
+    layer->target.l3_bytes = BARE_L3_BYTES;
     return parsed.has_bias;
 }
 
