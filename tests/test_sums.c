@@ -16,7 +16,7 @@
 
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
-/* Roundings of the sum of magnitudes that tconv.h promises at most. */
+/* Roundings of the sum of magnitudes, at most, where terms are alike. The worst of all data is test_worst_sums.c's. */
 #define PROMISED_UNITS 16
 
 /* Bytes of the second-level cache: the machine's, and a size that brings K-blocks. */

@@ -1,7 +1,7 @@
 /*
- * Judges outputs. The bounds are the library's promises (the NUMBERS of tconv.h), in one table by dtype: an error of a
- * sum in f32 or f64 is at most 16 units of rounding times sum |src||weights| + |bias|; a 16-bit result is rounded once
- * more, by at most half of its ulp.
+ * Judges outputs. The bounds are the library's promises for terms of like size (the NUMBERS of tconv.h), in one table by
+ * dtype: an error of a sum in f32 or f64 is at most 16 units of rounding times sum |src||weights| + |bias|; a 16-bit result
+ * is rounded once more, by at most half of its ulp.
  */
 #include <inttypes.h>
 #include <math.h>

@@ -38,10 +38,13 @@
  * failure no output is written, nothing leaks, and *plan is NULL. The library never aborts, exits, throws or prints (but
  * for TCONV_VERBOSE).
  *
- * NUMBERS. f32 sums in f32 to within 16 * 2^-24 * sum |x||w| an element, whatever the hardware, unless TCONV_MATH_TF32
- * is asked for, which rounds each factor to nearest, to 11 bits (10 of them stored), and sums in f32. f16 and bf16
- * multiply exactly, sum in f32 and round once. f64 is f64 throughout. The same plan on the same device and data gives
- * the same bits always; on the CPU for any number of threads, in the same floating-point environment.
+ * NUMBERS. f32 sums in f32: for any finite data, on any hardware and however long a sum is, an element errs by at most
+ * 160 * 2^-24 * sum |x||w|, on the CPU by at most 64 * 2^-24 * sum |x||w| in sums of up to 2^18 terms. Where the terms of
+ * a sum are of like size it stays within 16 * 2^-24 * sum |x||w| in all tests. (docs/precision.md derives these numbers;
+ * what f32 itself loses below 2^-100 and above 2^127 comes on top.) TCONV_MATH_TF32, where it is asked for, rounds each factor
+ * to nearest, to 11 bits (10 of them stored), and sums in f32. f16 and bf16 multiply exactly, sum in f32 and round once.
+ * f64 is f64 throughout. The same plan on the same device and data gives the same bits always; on the CPU for any number
+ * of threads, in the same floating-point environment.
  *     Where all partial sums are integers below 2^24 (f32), every backend gives the same bits; on tensor cores if also at
  * least one factor of each f32 product fits in 11 bits and the other in fewer than 24 (TF32: both in 11). There a
  * strict f32 product is three of TF32, which leave out small part times small part (3xTF32).

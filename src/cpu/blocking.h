@@ -21,10 +21,11 @@
 #include "parallel.h"
 
 /* Terms of a segment: that many are summed in registers, then the segment joins others in a cascade
- * (tconv_cpu_microtile). A running sum of n terms is off by about sqrt(n) roundings, but by n / 4 + 1 / 2 where the
- * terms are alike and the numbers are the worst of 200,000 that were tried (docs/log/2026-11-21-cpu.md): by 12.5 with
- * 48. A cascade of segments adds 2 at most, a bias 1, and a multiplication that rounds by itself 1, which is about the
- * 16 that f32 is promised. */
+ * (tconv_cpu_microtile). A running sum of n terms is off by n roundings at most, where one large term is followed by many
+ * that are just too small to change it; by about sqrt(n) where terms are random, and by n / 4 + 1 / 2 where they are alike
+ * and the numbers are the worst of 200,000 that were tried (docs/log/2026-11-21-cpu.md). A cascade adds one for each
+ * doubling, a bias 1. So f32 stays within 64 roundings for any data, and within 16 where terms are alike
+ * (docs/precision.md). */
 enum { TCONV_CPU_SEGMENT = 48 };
 
 /* Returns the terms of a segment that cuts so many terms into the fewest segments of at most `most`, as even as can be

@@ -5,8 +5,9 @@
 #include "blocking.h"
 #include "pixels_kernels.h"
 
-/* Terms of a segment: 24 are off by 6.5 roundings at most, a cascade by 2, and the sum of an output's products, of which
- * there are 16 at most, by a quarter of their number and one (blocking.h); f32 is promised 16. */
+/* Terms of a segment: 24 that are alike are off by 6.5 roundings at most, a cascade by 2, and the sum of an output's
+ * products, of which there are 16 at most, by a quarter of their number and one: 16 for terms that are alike, as
+ * blocking.h has them. */
 enum { TCONV_CPU_COLUMNS_SEGMENT = 24 };
 
 /* The most pixels of a tile: a task's products stay in the second-level cache. It is chosen, not measured. */
