@@ -116,10 +116,10 @@ def of_gradients(diff_dst: Tensor, *others: Tensor) -> Reason | None:
     return None
 
 
-def of_speed(name: str, like: Tensor, implementation: str) -> Reason | None:
+def of_speed(name: str, like: Tensor, implementation: str, deterministic: bool) -> Reason | None:
     """Why the gradient of this name, of the input, weight or bias, is PyTorch's on CUDA, as the faster one, given what
     tconv has for it; None where it is tconv's, as all are where algorithms are to be deterministic."""
-    if not like.is_cuda or torch.are_deterministic_algorithms_enabled():
+    if not like.is_cuda or deterministic:
         return None
     if like.dtype not in FAST_ON_CUDA.get(name, ()):
         return Reason("speed", f"the gradient of the {name} in {like.dtype} is as fast or faster by PyTorch on CUDA")
