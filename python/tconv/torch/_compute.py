@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,8 +21,7 @@ from ._settings import TF32, Settings, settings
 PYTORCHS = {1: torch.conv_transpose1d, 2: torch.conv_transpose2d}
 
 
-@dataclasses.dataclass(frozen=True)
-class Layer:
+class Layer(NamedTuple):
     """What is found out once for a layer and the way in which its tensors lie. A 1-D layer is computed as a 2-D one of
     height 1."""
 

@@ -4,9 +4,8 @@ the weight and the bias from those of the output and the input. What tconv does 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,8 +23,7 @@ by_pytorch = torch.ops.aten.convolution_backward.default
 Sizes = Sequence[int]
 
 
-@dataclasses.dataclass(frozen=True)
-class Gradient:
+class Gradient(NamedTuple):
     """What is found out once for one of the two operations and the way in which its tensors lie."""
 
     plan: Plan
@@ -312,8 +310,7 @@ def compute_weights(
 # ------------------------------------------------------------------------------------------------ those of a whole call
 
 
-@dataclasses.dataclass(frozen=True)
-class Wanted:
+class Wanted(NamedTuple):
     """What is found out once for the gradients of a call. The second is that of the weight, the bias or both."""
 
     data: Gradient | Reason | None

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import conv_flop_count, register_flop_formula
 
 from . import _derivatives, _native
 from ._batching import batched
@@ -18,6 +17,7 @@ from ._derivatives import may_have_derivatives
 from ._portable import is_onnx_export
 from ._raised import raising
 from ._reasons import DTYPES
+from ._tools import conv_flop_count, count_flops
 
 _below_autograd = torch._C._after_autograd_keyset
 _dispatch_modes = torch._C._len_torch_dispatch_stack
@@ -119,7 +119,7 @@ def _define(spatial: int) -> Any:
     torch.library.register_fake(f"tconv::{name}", pytorchs, lib=_library)
     _library.impl(name, autograd_kernel, "Autograd", with_keyset=True)
     torch.library.register_vmap(f"tconv::{name}", batched(operator, spatial), lib=_library)
-    register_flop_formula(getattr(torch.ops.tconv, name))(_flops)
+    count_flops(getattr(torch.ops.tconv, name), _flops)
     return operator
 
 

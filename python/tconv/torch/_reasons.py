@@ -7,7 +7,7 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,8 +20,7 @@ DEVICES = frozenset({"cpu", "cuda"})
 PLAIN = frozenset({Tensor, torch.nn.Parameter})
 
 
-@dataclasses.dataclass(frozen=True)
-class Reason:
+class Reason(NamedTuple):
     """Why PyTorch computes a call: one cause, and a text that has its value."""
 
     cause: str
