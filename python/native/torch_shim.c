@@ -242,11 +242,33 @@ static void convolution(stable_value *stack, uint64_t arguments, uint64_t result
         call_operator("tconv::negated", stack);
 }
 
+/* Gives a list of one number for all axes one for each, as the node's own lists are to be. */
+static void fill_list(stable_value value, int64_t spatial)
+{
+    torch_list *list = list_of(value);
+    size_t size = 0;
+    stable_value number = 0;
+    if (torch.torch_list_size(list, &size) != 0 || size != 1 || torch.torch_list_get_item(list, 0, &number) != 0)
+        return;
+    for (int64_t i = 1; i < spatial; i++)
+        torch.torch_list_push_back(list, number);
+}
+
 /* aten::convolution above autograd. */
 static void convolution_with_graph(stable_value *stack, uint64_t arguments, uint64_t results)
 {
     (void)arguments, (void)results;
-    call_operator(is_ours(begin(get_state())) ? "aten::convolution_overrideable" : "tconv::foreign", stack);
+    int64_t rank = 0;
+    if (!is_ours(begin(get_state()))) {
+        call_operator("tconv::foreign", stack);
+        return;
+    }
+    if (torch.aoti_torch_get_dim(tensor_of(stack[WEIGHT]), &rank) == 0) {
+        const int lists[] = {STRIDE, PADDING, DILATION, OUTPUT_PADDING};
+        for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+            fill_list(stack[lists[i]], rank - 2);
+    }
+    call_operator("aten::convolution_overrideable", stack);
 }
 
 /* aten::convolution_overrideable below autograd. */

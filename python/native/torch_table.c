@@ -31,11 +31,11 @@ bool read_list(stable_value value, int64_t spatial, int64_t numbers[2])
 {
     torch_list *list = list_of(value);
     size_t size = 0;
-    if (torch.torch_list_size(list, &size) != 0 || (int64_t)size != spatial)
+    if (torch.torch_list_size(list, &size) != 0 || ((int64_t)size != spatial && size != 1))
         return false;
-    for (size_t i = 0; i < size; i++) {
+    for (size_t i = 0; i < (size_t)spatial; i++) {
         stable_value number = 0;
-        if (torch.torch_list_get_item(list, i, &number) != 0)
+        if (torch.torch_list_get_item(list, size == 1 ? 0 : i, &number) != 0)
             return false;
         numbers[i] = (int64_t)number;
     }

@@ -43,7 +43,7 @@ typedef struct entry {
 /* Returns false for a tensor that the table holds no calls of. */
 bool read_tensor(torch_tensor *tensor, tensor_key *key);
 
-/* Reads a list of one number for each spatial axis. */
+/* Reads a list of one number for each spatial axis, or one for all. */
 bool read_list(stable_value value, int64_t spatial, int64_t numbers[2]);
 
 /* Finds the entry of this key, which the caller releases; NULL where there is none. */

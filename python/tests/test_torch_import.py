@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-import tconv  # noqa: E402
+import tconv
 
 IMPORT = """
 import sys

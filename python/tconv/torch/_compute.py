@@ -58,12 +58,16 @@ _pack_arguments = struct.Struct("9q").pack
 
 
 def _pair(value: Any, neutral: int, spatial: int) -> tuple[Any, Any]:
-    """An argument of PyTorch's as those of height and width. In a 1-D layer the height has what changes nothing."""
-    if spatial == 2:
-        first, second = (value, value) if type(value) is int else value
-        return first, second
-    (only,) = (value,) if type(value) is int else value
-    return neutral, only
+    """An argument of PyTorch's, one number for all axes or a sequence of that or of one for each, as those of height
+    and width. In a 1-D layer the height has what changes nothing."""
+    if type(value) is int:
+        return (value, value) if spatial == 2 else (neutral, value)
+    if len(value) == 1:
+        return (value[0], value[0]) if spatial == 2 else (neutral, value[0])
+    first, second = value
+    if spatial != 2:
+        raise ValueError
+    return first, second
 
 
 def find_layer(
@@ -112,11 +116,13 @@ def find(
             input.stride(),
             input.dtype,
             input.device,
+            input.layout,
             weight.shape,
             weight.stride(),
             weight.dtype,
             weight.device,
-            None if bias is None else (bias.shape, bias.stride(), bias.dtype, bias.device),
+            weight.layout,
+            None if bias is None else (bias.shape, bias.stride(), bias.dtype, bias.device, bias.layout),
             now,
         )
         layer = layers.get(key)

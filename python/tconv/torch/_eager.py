@@ -103,7 +103,13 @@ def _with_graph_in_place_of_the_shim(*arguments: Any) -> Tensor:
     if _thread.flags[0] == 0:
         return _foreign(*arguments)
     _thread.flags[0] = 0
-    return torch.ops.aten.convolution_overrideable.default(*arguments)
+    input, weight, bias, stride, padding, dilation, transposed, output_padding, groups = arguments
+    stride, padding, dilation, output_padding = (
+        [*value] * (weight.dim() - 2 if len(value) == 1 else 1) for value in (stride, padding, dilation, output_padding)
+    )
+    return torch.ops.aten.convolution_overrideable.default(
+        input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
+    )
 
 
 _aten = torch.library.Library("aten", "IMPL")

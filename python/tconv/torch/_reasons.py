@@ -83,11 +83,15 @@ def of_tensors(input: Tensor, weight: Tensor, bias: Tensor | None, groups: int) 
     return None
 
 
+def _of_dtype(name: str, tensor: Tensor) -> Reason:
+    return Reason("dtype", f"{name} is of {tensor.dtype}: tconv has float32, float64, float16 and bfloat16")
+
+
 def _of_kinds(named: dict[str, Tensor | None]) -> Reason | None:
     first, like = next(iter(named.items()))
     assert like is not None
     if like.dtype not in DTYPES:
-        return Reason("dtype", f"{first} is of {like.dtype}: tconv has float32, float64, float16 and bfloat16")
+        return _of_dtype(first, like)
     if like.device.type not in DEVICES:
         return Reason("device", f"{first} is on {like.device}: tconv computes on the CPU and on CUDA")
     for name, tensor in named.items():
@@ -143,13 +147,18 @@ def of_failed_lookup(
             return Reason("layout", f"{name} has the layout {tensor.layout}: must be torch.strided")
         if tensor is not None and tensor.device.type not in DEVICES:
             return Reason("device", f"{name} is on {tensor.device}: tconv computes on the CPU and on CUDA")
+        if tensor is not None and tensor.dtype not in DTYPES:
+            return _of_dtype(name, tensor)
+        if tensor is not None and tensor.is_nested:
+            return Reason("layout", f"{name} is a nested tensor")
     spatial = weight.dim() - 2
     if spatial not in (1, 2):
         return Reason("shape", f"weight has {weight.dim()} axes: must have 3 or 4")
     named = {"stride": stride, "padding": padding, "output_padding": output_padding, "dilation": dilation}
     for name, value in named.items():
-        numbers = (value,) * spatial if isinstance(value, int) else value
-        if not isinstance(numbers, (tuple, list)) or [type(number) for number in numbers] != [int] * spatial:
+        numbers = (value,) if isinstance(value, int) else value
+        is_sequence = isinstance(numbers, (tuple, list)) and len(numbers) in (1, spatial)
+        if not is_sequence or any(type(number) is not int for number in numbers):
             return Reason("arguments", f"{name} = {value!r}: must be an int, or one for each of {spatial} axes")
     return Reason("arguments", f"groups = {groups!r}: must be an int; all must be less than 2**63")
 
