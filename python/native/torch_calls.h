@@ -19,8 +19,21 @@ void delete_optional_tensor(stable_value value);
 bool execute(const tconv_torch_plan *planned, const tensor_key *like, torch_tensor *const tensors[4],
              thread_state *state);
 
-/* Returns the flags of PyTorch's settings now, for what is on CUDA; 0 elsewhere. */
-int64_t settings_for(const tensor_key *like);
+/* PyTorch's settings on which plans with such a tensor depend, now: flags, on CUDA alone, and the number of threads,
+ * elsewhere. Return false where Python raised an exception, or PyTorch fails. */
+bool read_settings(const tensor_key *like, int64_t *settings);
+bool read_threads(const tensor_key *like, int64_t *threads);
+
+/* Returns, of flags that were read for any tensor, those of settings that matter to this one's dtype. */
+int64_t settings_that_count(int64_t flags, const tensor_key *like);
+
+/* What every kernel begins with: returns the calling thread's state, with no call that Python serves; NULL where the
+ * thread has none. An exception may have passed by what would have ended the call before. */
+thread_state *begin(thread_state *state);
+
+/* Has an operator in Python serve a call, and takes its arguments over. The package may put it into the table by its key,
+ * NULL for a call that the table does not hold. An error of the operator is thrown. */
+void serve(const char *name, stable_value *stack, const call_key *key, thread_state *state);
 
 /* A call of a layer: its tensors, which stay the stack's, and its key. */
 typedef struct layer_call {
@@ -49,9 +62,6 @@ typedef struct backward {
     bool wanted[GRADIENTS];
     call_key key;
 } backward;
-
-/* Bits of a key's flags, beside those of PyTorch's settings: which operator it is, and what is wanted. */
-enum { IS_BACKWARD = 1 << 8, WANTED_SHIFT = 9, IS_GRADIENT_OPERATOR = 1 << 12, IS_CHANNELS_LAST = 1 << 13 };
 
 /* Reads which of count gradients, from the first one on, are wanted. */
 bool read_wanted(stable_value value, int first, int count, backward *made);

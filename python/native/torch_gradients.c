@@ -82,7 +82,7 @@ bool read_wanted(stable_value value, int first, int count, backward *made)
 static bool read_backward(const stable_value *stack, backward *made)
 {
     call_key *key = &made->key;
-    uint32_t threads = 0;
+    int64_t settings = 0;
     memset(made, 0, sizeof *made);
     made->cotangent = tensor_of(stack[COTANGENT]);
     made->input = tensor_of(stack[INPUT]);
@@ -91,12 +91,12 @@ static bool read_backward(const stable_value *stack, backward *made)
     if (torch.aoti_torch_grad_mode_is_enabled() || (stack[TRANSPOSED] & 0xff) == 0 || is_observed(tensors) ||
         has_tangent(made->cotangent) || has_tangent(made->input) || has_tangent(made->weight) ||
         !read_tensor(made->input, &key->input) || !read_tensor(made->weight, &key->weight) ||
-        !read_tensor(made->cotangent, &key->third) || torch.torch_get_num_threads(&threads) != 0)
+        !read_tensor(made->cotangent, &key->third) || !read_settings(&key->third, &settings) ||
+        !read_threads(&key->third, &key->threads))
         return false;
     key->spatial = key->weight.rank - 2;
     key->groups = (int64_t)stack[GROUPS];
-    key->flags = IS_BACKWARD | settings_for(&key->third);
-    key->threads = threads;
+    key->flags = IS_BACKWARD | settings;
     return key->spatial >= 1 && key->spatial <= 2 && read_list(stack[STRIDE], key->spatial, key->stride) &&
            read_list(stack[PADDING], key->spatial, key->padding) &&
            read_list(stack[DILATION], key->spatial, key->dilation) && read_wanted(stack[WANTED], 0, GRADIENTS, made);
@@ -263,21 +263,15 @@ static void convolution_backward(stable_value *stack, uint64_t arguments, uint64
     (void)arguments, (void)result_count;
     backward made;
     torch_tensor *results[GRADIENTS] = {NULL, NULL, NULL};
-    thread_state *state = make_state();
-    const bool known = state != NULL && read_backward(stack, &made);
-    if (known && compute_known(stack, &made, results, state)) {
+    thread_state *state = begin(make_state());
+    const bool is_read = state != NULL && read_backward(stack, &made);
+    if (is_read && compute_known(stack, &made, results, state)) {
         release_arguments(stack);
         for (int i = 0; i < GRADIENTS; i++)
             stack[i] = value_of(results[i]);
         return;
     }
-    if (known) {
-        state->key = made.key;
-        state->has_call = true;
-    }
-    call_operator("tconv::unplanned_gradients", stack);
-    if (known)
-        state->has_call = false;
+    serve("tconv::unplanned_gradients", stack, is_read ? &made.key : NULL, state);
 }
 
 /* ------------------------------------------------------------------------------------------- what the package calls */

@@ -16,41 +16,37 @@ enum { INPUT, WEIGHT, BIAS, STRIDE, PADDING, OUTPUT_PADDING, GROUPS, DILATION };
 static const layer_arguments of_layer = {STRIDE, PADDING, DILATION, OUTPUT_PADDING, GROUPS};
 enum { FIRST, SECOND, G_SIZES, G_STRIDE, G_PADDING, G_GROUPS, G_DILATION, G_REST };
 
-/* Keeps the key of a call for Python, which is to compute it, and to put it into the table. Returns false. */
-static bool pass_on(const call_key *key, thread_state *state)
-{
-    state->key = *key;
-    state->has_call = true;
-    return false;
-}
+/* What became of a call: the stack is as it was but for DONE. A call that is READ has its key. */
+typedef enum outcome { UNREAD, READ, DONE } outcome;
+typedef outcome computation(stable_value *stack, thread_state *state, call_key *key);
 
-/* The computations return whether the result is on the stack, which otherwise is as it was. */
-
-static bool compute_forward(stable_value *stack, thread_state *state)
+static outcome compute_forward(stable_value *stack, thread_state *state, call_key *key)
 {
     layer_call made;
-    if (!read_layer(stack, &of_layer, &made))
-        return false;
-    made.key.flags = TCONV_TORCH_OURS | (settings_for(&made.key.input) & (TCONV_TORCH_TF32 | TCONV_TORCH_CUDNN));
+    int64_t settings = 0;
+    if (!read_layer(stack, &of_layer, &made) || !read_settings(&made.key.input, &settings))
+        return UNREAD;
+    made.key.flags = TCONV_TORCH_OURS | (settings & ~(int64_t)TCONV_TORCH_DETERMINISTIC);
+    *key = made.key;
     torch_tensor *result = compute_layer(&made, state);
     if (result == NULL)
-        return pass_on(&made.key, state);
+        return READ;
     release_layer(stack, &of_layer);
     stack[0] = value_of(result);
-    return true;
+    return DONE;
 }
 
 /* Reads what both gradients have. */
 static bool read_gradient(const stable_value *stack, stable_value channels_last, backward *made)
 {
     call_key *key = &made->key;
-    uint32_t threads = 0;
-    if (!read_tensor(made->cotangent, &key->third) || torch.torch_get_num_threads(&threads) != 0)
+    int64_t settings = 0;
+    if (!read_tensor(made->cotangent, &key->third) || !read_settings(&key->third, &settings) ||
+        !read_threads(&key->third, &key->threads))
         return false;
     key->spatial = key->third.rank - 2;
     key->groups = (int64_t)stack[G_GROUPS];
-    key->threads = threads;
-    key->flags |= IS_GRADIENT_OPERATOR | settings_for(&key->third);
+    key->flags |= IS_GRADIENT_OPERATOR | settings;
     if ((channels_last & 0xff) != 0)
         key->flags |= IS_CHANNELS_LAST;
     return key->spatial >= 1 && key->spatial <= 2 && read_list(stack[G_SIZES], key->spatial, key->output_padding) &&
@@ -81,7 +77,7 @@ static void release_lists(const stable_value *stack)
         torch.torch_delete_list(list_of(stack[lists[i]]));
 }
 
-static bool compute_data(stable_value *stack, thread_state *state)
+static outcome compute_data(stable_value *stack, thread_state *state, call_key *key)
 {
     torch_tensor *results[GRADIENTS] = {NULL, NULL, NULL};
     backward made;
@@ -91,18 +87,19 @@ static bool compute_data(stable_value *stack, thread_state *state)
     made.wanted[OF_INPUT] = true;
     made.key.flags = (int64_t)1 << (WANTED_SHIFT + OF_INPUT);
     if (!read_tensor(made.weight, &made.key.weight) || !read_gradient(stack, stack[G_REST], &made))
-        return false;
+        return UNREAD;
+    *key = made.key;
     if (!compute_planned(&made, results, state))
-        return pass_on(&made.key, state);
+        return READ;
     delete_tensor(made.cotangent);
     delete_tensor(made.weight);
     release_lists(stack);
     stack[0] = value_of(results[OF_INPUT]);
-    return true;
+    return DONE;
 }
 
 /* Those of the weight and the bias. One that is not wanted has no elements. */
-static bool compute_weights(stable_value *stack, thread_state *state)
+static outcome compute_weights(stable_value *stack, thread_state *state, call_key *key)
 {
     static const int64_t none = 0, one = 1;
     torch_tensor *results[GRADIENTS] = {NULL, NULL, NULL};
@@ -113,16 +110,17 @@ static bool compute_weights(stable_value *stack, thread_state *state)
     if (!read_wanted(stack[G_REST], OF_WEIGHT, 2, &made) || (made.wanted[OF_WEIGHT] && made.input == NULL) ||
         (made.input != NULL && !read_tensor(made.input, &made.key.input)) ||
         !read_gradient(stack, stack[G_REST + 1], &made))
-        return false;
+        return UNREAD;
+    *key = made.key;
     if (!compute_planned(&made, results, state))
-        return pass_on(&made.key, state);
+        return READ;
     for (int i = OF_WEIGHT; i < GRADIENTS; i++)
         if (results[i] == NULL)
             results[i] = make_tensor(&made.key.third, 1, &none, &one);
     if (results[OF_WEIGHT] == NULL || results[OF_BIAS] == NULL) {
         delete_tensor(results[OF_WEIGHT]);
         delete_tensor(results[OF_BIAS]);
-        return pass_on(&made.key, state);
+        return READ;
     }
     delete_optional_tensor(stack[FIRST]);
     delete_tensor(made.cotangent);
@@ -130,7 +128,7 @@ static bool compute_weights(stable_value *stack, thread_state *state)
     torch.torch_delete_list(list_of(stack[G_REST]));
     stack[0] = value_of(results[OF_WEIGHT]);
     stack[1] = value_of(results[OF_BIAS]);
-    return true;
+    return DONE;
 }
 
 /* --------------------------------------------------------------------------------------------------------- a kernel */
@@ -142,46 +140,33 @@ static bool is_plain(torch_tensor *const tensors[3])
            !has_tangent(tensors[1]) && !has_tangent(tensors[2]);
 }
 
-/* Calls an operator in Python, and throws its error with the text that Python has left. */
-static void call_python(const char *name, stable_value *stack, thread_state *state)
-{
-    if (state != NULL)
-        state->error[0] = '\0';
-    const bool failed = torch.torch_call_dispatcher(name, "", stack, INTERFACE_VERSION) != 0;
-    if (state != NULL)
-        state->has_call = false; /* also before an error is thrown */
-    if (failed && state != NULL && state->error[0] != '\0')
-        torch.aoti_torch_check(false, name, __FILE__, __LINE__, state->error);
-    if (failed)
-        throw_error_of(name);
-}
-
 /* Computes a call of an operator with these tensors, or has Python compute it. */
-static void compute(bool (*known)(stable_value *, thread_state *), stable_value *stack, torch_tensor *const tensors[3],
-                    const char *at_autograd, const char *below_autograd)
+static void compute(computation *by_table, stable_value *stack, torch_tensor *const tensors[3], const char *at_autograd,
+                    const char *below_autograd)
 {
-    thread_state *state = make_state();
+    thread_state *state = begin(make_state());
+    call_key key;
     if (at_autograd != NULL && !is_plain(tensors)) {
-        call_python(at_autograd, stack, state);
+        serve(at_autograd, stack, NULL, state);
         return;
     }
-    if (state != NULL && known(stack, state))
-        return;
-    call_python(below_autograd, stack, state);
+    const outcome how = state == NULL ? UNREAD : by_table(stack, state, &key);
+    if (how != DONE)
+        serve(below_autograd, stack, how == READ ? &key : NULL, state);
 }
 
 /* The kernels of an operator, whose tensors are at first and second, and one that may be missing at optional. */
-#define OPERATOR(name, known, first, second, optional)                                                                 \
+#define OPERATOR(name, by_table, first, second, optional)                                                              \
     static void name##_below(stable_value *stack, uint64_t arguments, uint64_t results)                                \
     {                                                                                                                  \
         (void)arguments, (void)results;                                                                                \
-        compute(known, stack, NULL, NULL, "tconv::" #name "_below_autograd");                                          \
+        compute(by_table, stack, NULL, NULL, "tconv::" #name "_below_autograd");                                       \
     }                                                                                                                  \
     static void name##_at(stable_value *stack, uint64_t arguments, uint64_t results)                                   \
     {                                                                                                                  \
         (void)arguments, (void)results;                                                                                \
         torch_tensor *const tensors[] = {tensor_of(stack[first]), second, optional};                                   \
-        compute(known, stack, tensors, "tconv::" #name "_at_autograd", "tconv::" #name "_below_autograd");             \
+        compute(by_table, stack, tensors, "tconv::" #name "_at_autograd", "tconv::" #name "_below_autograd");          \
     }
 #define OPERATORS(spatial)                                                                                             \
     OPERATOR(conv_transpose##spatial##d, compute_forward, INPUT, tensor_of(stack[WEIGHT]),                             \

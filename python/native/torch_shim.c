@@ -95,23 +95,47 @@ static atomic_llong taken;
 enum { INPUT, WEIGHT, BIAS, STRIDE, PADDING, DILATION, TRANSPOSED, OUTPUT_PADDING, GROUPS };
 static const layer_arguments of_convolution = {STRIDE, PADDING, DILATION, OUTPUT_PADDING, GROUPS};
 
-int64_t settings_for(const tensor_key *like)
+int64_t settings_that_count(int64_t flags, const tensor_key *like)
 {
-    if (like->device_type != torch.aoti_torch_device_type_cuda())
-        return 0;
-    /* TF32 is f32's alone, and the one setting that takes Python, whose lock the engine's thread waits for. */
+    const int64_t tf32 = like->dtype == torch.aoti_torch_dtype_float32() ? 0 : TCONV_TORCH_TF32;
+    return flags & TCONV_TORCH_SETTINGS & ~tf32;
+}
+
+static bool is_on_cuda(const tensor_key *like)
+{
+    return like->device_type == torch.aoti_torch_device_type_cuda();
+}
+
+bool read_settings(const tensor_key *like, int64_t *settings)
+{
+    *settings = 0;
+    if (!is_on_cuda(like))
+        return true;
+    /* TF32 is the one setting that takes Python, whose lock the engine's thread waits for. */
     if (like->dtype == torch.aoti_torch_dtype_float32() || torch.global_context == NULL ||
-        torch.user_enabled_cudnn == NULL || torch.deterministic_algorithms == NULL)
-        return get_settings();
+        torch.user_enabled_cudnn == NULL || torch.deterministic_algorithms == NULL) {
+        const int64_t flags = get_settings();
+        *settings = settings_that_count(flags, like);
+        return flags != 0;
+    }
     const void *context = torch.global_context();
-    return (torch.user_enabled_cudnn(context) ? TCONV_TORCH_CUDNN : 0) |
-           (torch.deterministic_algorithms(context) ? TCONV_TORCH_DETERMINISTIC : 0);
+    *settings = (torch.user_enabled_cudnn(context) ? TCONV_TORCH_CUDNN : 0) |
+                (torch.deterministic_algorithms(context) ? TCONV_TORCH_DETERMINISTIC : 0);
+    return true;
+}
+
+bool read_threads(const tensor_key *like, int64_t *threads)
+{
+    uint32_t number = 0;
+    if (!is_on_cuda(like) && torch.torch_get_num_threads(&number) != 0)
+        return false;
+    *threads = number;
+    return true;
 }
 
 bool read_layer(const stable_value *stack, const layer_arguments *at, layer_call *made)
 {
     call_key *key = &made->key;
-    uint32_t threads = 0;
     memset(made, 0, sizeof *made);
     made->input = tensor_of(stack[INPUT]);
     made->weight = tensor_of(stack[WEIGHT]);
@@ -121,10 +145,8 @@ bool read_layer(const stable_value *stack, const layer_arguments *at, layer_call
         return false;
     key->spatial = key->weight.rank - 2;
     key->groups = (int64_t)stack[at->groups];
-    if (torch.torch_get_num_threads(&threads) != 0)
-        return false;
-    key->threads = threads;
-    return key->spatial >= 1 && key->spatial <= 2 && read_list(stack[at->stride], key->spatial, key->stride) &&
+    return read_threads(&key->input, &key->threads) && key->spatial >= 1 && key->spatial <= 2 &&
+           read_list(stack[at->stride], key->spatial, key->stride) &&
            read_list(stack[at->padding], key->spatial, key->padding) &&
            read_list(stack[at->dilation], key->spatial, key->dilation) &&
            read_list(stack[at->output_padding], key->spatial, key->output_padding);
@@ -161,19 +183,44 @@ torch_tensor *compute_layer(const layer_call *made, thread_state *state)
 static void compute(stable_value *stack, thread_state *state)
 {
     layer_call made;
-    const bool known = read_layer(stack, &of_convolution, &made) && (stack[TRANSPOSED] & 0xff) != 0;
-    made.key.flags = state->flags;
+    const bool is_read = read_layer(stack, &of_convolution, &made) && (stack[TRANSPOSED] & 0xff) != 0;
+    made.key.flags = TCONV_TORCH_OURS | settings_that_count(state->flags, &made.key.input);
     state->flags = 0;
-    torch_tensor *result = known ? compute_layer(&made, state) : NULL;
+    torch_tensor *result = is_read ? compute_layer(&made, state) : NULL;
     if (result != NULL) {
         release_layer(stack, &of_convolution);
         stack[0] = value_of(result);
         return;
     }
-    state->key = made.key;
-    state->has_call = known;
-    call_operator("tconv::unplanned", stack);
-    state->has_call = false;
+    serve("tconv::unplanned", stack, is_read ? &made.key : NULL, state);
+}
+
+thread_state *begin(thread_state *state)
+{
+    if (state != NULL)
+        state->has_call = false;
+    return state;
+}
+
+void serve(const char *name, stable_value *stack, const call_key *key, thread_state *state)
+{
+    char error[sizeof state->error] = "";
+    if (state != NULL) {
+        state->error[0] = '\0';
+        state->has_call = key != NULL;
+        if (key != NULL)
+            state->key = *key;
+    }
+    const bool failed = torch.torch_call_dispatcher(name, "", stack, INTERFACE_VERSION) != 0;
+    if (state != NULL) {
+        state->has_call = false; /* also before an error is thrown */
+        memcpy(error, state->error, sizeof error);
+        state->error[0] = '\0';
+    }
+    if (failed && error[0] != '\0')
+        torch.aoti_torch_check(false, name, __FILE__, __LINE__, error);
+    if (failed)
+        throw_error_of(name);
 }
 
 /* The kernels. Each is also called without the package. */
@@ -188,25 +235,47 @@ static bool is_ours(const thread_state *state)
 static void convolution(stable_value *stack, uint64_t arguments, uint64_t results)
 {
     (void)arguments, (void)results;
-    thread_state *state = get_state();
+    thread_state *state = begin(get_state());
     if (is_ours(state))
         compute(stack, state);
     else
         call_operator("tconv::negated", stack);
 }
 
+/* Gives a list of one number for all axes one for each, as the node's own lists are to be. */
+static void fill_list(stable_value value, int64_t spatial)
+{
+    torch_list *list = list_of(value);
+    size_t size = 0;
+    stable_value number = 0;
+    if (torch.torch_list_size(list, &size) != 0 || size != 1 || torch.torch_list_get_item(list, 0, &number) != 0)
+        return;
+    for (int64_t i = 1; i < spatial; i++)
+        torch.torch_list_push_back(list, number);
+}
+
 /* aten::convolution above autograd. */
 static void convolution_with_graph(stable_value *stack, uint64_t arguments, uint64_t results)
 {
     (void)arguments, (void)results;
-    call_operator(is_ours(get_state()) ? "aten::convolution_overrideable" : "tconv::foreign", stack);
+    int64_t rank = 0;
+    if (!is_ours(begin(get_state()))) {
+        call_operator("tconv::foreign", stack);
+        return;
+    }
+    if (torch.aoti_torch_get_dim(tensor_of(stack[WEIGHT]), &rank) == 0) {
+        const int lists[] = {STRIDE, PADDING, DILATION, OUTPUT_PADDING};
+        for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+            fill_list(stack[lists[i]], rank - 2);
+    }
+    call_operator("aten::convolution_overrideable", stack);
 }
 
 /* aten::convolution_overrideable below autograd. */
 static void convolution_overrideable(stable_value *stack, uint64_t arguments, uint64_t results)
 {
     (void)arguments, (void)results;
-    thread_state *state = get_state();
+    thread_state *state = begin(get_state());
     if (is_ours(state))
         compute(stack, state);
     else

@@ -28,20 +28,22 @@ typedef struct tconv_torch_layer {
     /* Of a gradient: the strides in which the gradient of the output, and the input or the weight, are copied; 0 where
      * they are read as they lie. */
     int64_t copies[2][4];
-    int32_t dtype, location; /* tconv_dtype and tconv_location */
+    int32_t dtype, location, op; /* tconv_dtype, tconv_location and tconv_op */
 } tconv_torch_layer;
 
 typedef struct tconv_torch_plan tconv_torch_plan;
 
-/* Bits of flags, which tell calls apart that were planned under different settings of PyTorch. */
+/* Bits of flags. The first one marks calls of layers; the others tell calls apart that were planned under different
+ * settings of PyTorch. */
 enum {
     TCONV_TORCH_OURS = 1,
-    TCONV_TORCH_TF32 = 2,
+    TCONV_TORCH_TF32 = 2, /* of f32 alone */
     TCONV_TORCH_CUDNN = 4,
     TCONV_TORCH_DETERMINISTIC = 8, /* of gradients */
+    TCONV_TORCH_SETTINGS = TCONV_TORCH_TF32 | TCONV_TORCH_CUDNN | TCONV_TORCH_DETERMINISTIC,
 };
 
-/* Returns the flags of PyTorch's settings now. */
+/* Returns the flags of PyTorch's settings now, with TCONV_TORCH_OURS; 0 after an exception. */
 typedef int64_t tconv_torch_settings(void);
 
 /* Registers the kernels, once in a process; on CUDA they ask for the settings. Returns 0, or -1 where this PyTorch lacks
@@ -68,9 +70,12 @@ TCONV_TORCH_API int64_t *tconv_torch_flags(void);
 TCONV_TORCH_API tconv_torch_plan *tconv_torch_own(const tconv_torch_layer *layer);
 TCONV_TORCH_API void tconv_torch_release(tconv_torch_plan *plan);
 
-/* Puts the call that Python is serving for a kernel into the table, if it belongs there: with the plan of a layer, or those of the gradients of its input and of its weight and bias, NULL where PyTorch
- * computes them or they are not wanted. */
-TCONV_TORCH_API void tconv_torch_remember(tconv_torch_plan *first, tconv_torch_plan *second);
+/* Puts the call that Python is serving for a kernel into the table, if it belongs there: with the plan of a layer, or
+ * those of the gradients of its input and of its weight and bias, NULL where PyTorch computes them or they are not
+ * wanted. settings (flags) and threads are what the plans were made for. The kernel has read both before: where they
+ * have changed since then, the plans are those of a later call. Refuses plans of another operation than the call's. */
+TCONV_TORCH_API void tconv_torch_remember(tconv_torch_plan *first, tconv_torch_plan *second, int64_t settings,
+                                          int64_t threads);
 
 /* Empties the table. */
 TCONV_TORCH_API void tconv_torch_forget(void);

@@ -31,11 +31,11 @@ bool read_list(stable_value value, int64_t spatial, int64_t numbers[2])
 {
     torch_list *list = list_of(value);
     size_t size = 0;
-    if (torch.torch_list_size(list, &size) != 0 || (int64_t)size != spatial)
+    if (torch.torch_list_size(list, &size) != 0 || ((int64_t)size != spatial && size != 1))
         return false;
-    for (size_t i = 0; i < size; i++) {
+    for (size_t i = 0; i < (size_t)spatial; i++) {
         stable_value number = 0;
-        if (torch.torch_list_get_item(list, i, &number) != 0)
+        if (torch.torch_list_get_item(list, size == 1 ? 0 : i, &number) != 0)
             return false;
         numbers[i] = (int64_t)number;
     }
@@ -167,14 +167,36 @@ tconv_torch_plan *tconv_torch_own(const tconv_torch_layer *description)
     return made;
 }
 
-void tconv_torch_remember(tconv_torch_plan *first, tconv_torch_plan *second)
+/* Whether plans are what the table may hold of a call: that of its layer, or those of gradients that are wanted. Of the
+ * operators of one gradient that is all. */
+static bool are_of(const call_key *key, tconv_torch_plan *const plans[2])
 {
-    thread_state *state = get_state();
-    entry *made = state == NULL || !state->has_call ? NULL : malloc(sizeof *made);
+    if ((key->flags & (IS_BACKWARD | IS_GRADIENT_OPERATOR)) == 0)
+        return plans[0] != NULL && plans[0]->is.op == TCONV_FORWARD && plans[1] == NULL;
+    static const int32_t ops[2] = {TCONV_BACKWARD_DATA, TCONV_BACKWARD_WEIGHTS};
+    const int64_t of_input = (int64_t)1 << WANTED_SHIFT, of_others = of_input << 1 | of_input << 2;
+    for (int i = 0; i < 2; i++) {
+        const bool is_wanted = (key->flags & (i == 0 ? of_input : of_others)) != 0;
+        const bool may_miss = !is_wanted || (key->flags & IS_BACKWARD) != 0;
+        if (plans[i] == NULL ? !may_miss : !is_wanted || plans[i]->is.op != ops[i])
+            return false;
+    }
+    return true;
+}
+
+void tconv_torch_remember(tconv_torch_plan *first, tconv_torch_plan *second, int64_t settings, int64_t threads)
+{
+    tconv_torch_plan *const plans[2] = {first, second};
+    const thread_state *state = get_state();
+    if (state == NULL || !state->has_call || !are_of(&state->key, plans))
+        return;
+    entry *made = malloc(sizeof *made);
     if (made == NULL)
         return;
     memset(made, 0, sizeof *made);
     made->key = state->key;
+    made->key.flags = (made->key.flags & ~(int64_t)TCONV_TORCH_SETTINGS) | settings;
+    made->key.threads = threads;
     made->plans[0] = first;
     made->plans[1] = second;
     for (int i = 0; i < 2; i++)

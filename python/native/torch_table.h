@@ -43,7 +43,7 @@ typedef struct entry {
 /* Returns false for a tensor that the table holds no calls of. */
 bool read_tensor(torch_tensor *tensor, tensor_key *key);
 
-/* Reads a list of one number for each spatial axis. */
+/* Reads a list of one number for each spatial axis, or one for all. */
 bool read_list(stable_value value, int64_t spatial, int64_t numbers[2]);
 
 /* Finds the entry of this key, which the caller releases; NULL where there is none. */
@@ -57,7 +57,7 @@ void release(entry *given);
 typedef struct thread_state {
     /* Not 0 while the package calls: marks the next convolution as the package's, and holds PyTorch's settings. */
     int64_t flags;
-    bool has_call; /* whether key is that of a call that the package is planning */
+    bool has_call; /* whether key is that of a call that the package is planning; each kernel begins by clearing it */
     call_key key;
     char error[1024]; /* the text of an exception of Python, which not every PyTorch tells */
     _Alignas(64) char scratch[SCRATCH_BYTES];
@@ -65,6 +65,10 @@ typedef struct thread_state {
 
 /* Returns 0, or -1. */
 int make_states(void);
+
+/* Bits of a key's flags, beside TCONV_TORCH_OURS and those of PyTorch's settings: which operator it is, and which
+ * gradients are wanted. */
+enum { IS_BACKWARD = 1 << 8, WANTED_SHIFT = 9, IS_GRADIENT_OPERATOR = 1 << 12, IS_CHANNELS_LAST = 1 << 13 };
 
 /* The calling thread's; NULL where it has none. */
 thread_state *get_state(void);

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ctypes as c
-import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,8 +15,7 @@ from ._packed_layer import PackedLayer
 from ._plan import Cache, Plan
 
 
-@dataclasses.dataclass(frozen=True)
-class Prepared:
+class Prepared(NamedTuple):
     """What is found out once for a layer, its options and the way in which its arrays lie."""
 
     desc: lib.Desc
@@ -244,7 +242,7 @@ def _for_slice(prepared: Prepared, dst: np.ndarray) -> Prepared:
     desc = lib.Desc.from_buffer_copy(prepared.desc)
     desc.dst_strides[:] = counted_strides(dst)
     plan = None if prepared.plan is None else Plan(desc, prepared.options)
-    return dataclasses.replace(prepared, desc=desc, plan=plan)
+    return prepared._replace(desc=desc, plan=plan)
 
 
 def weight_layout(weights: np.ndarray) -> tuple[int, bool]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
+from typing import NamedTuple
 
 from . import _arrays, _errors, _layer
 from . import _library as lib
 
 
-@dataclasses.dataclass(frozen=True)
-class PackedLayer:
+class PackedLayer(NamedTuple):
     spatial: int
     x_shape: tuple[int, ...]
     weight_shape: tuple[int, ...]

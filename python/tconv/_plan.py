@@ -33,6 +33,7 @@ class Plan:
         "_in_scratch",
         "_tensor_tags",
         "implementation",
+        "op",
         "owner",
         "total_workspace_size",
         "workspace_size",
@@ -42,11 +43,11 @@ class Plan:
         handle, issue = c.c_void_p(), lib.Issue()
         if lib.library().tconv_plan_create(c.byref(desc), c.byref(options), c.byref(handle), c.byref(issue)):
             raise lib.error(issue)
-        self._own(handle.value, desc.dtype)
+        self._own(handle.value, desc.dtype, desc.op)
 
-    def _own(self, handle: int | None, dtype: int) -> None:
+    def _own(self, handle: int | None, dtype: int, op: int) -> None:
         """Becomes the owner of a plan of the library."""
-        self._handle = handle
+        self._handle, self.op = handle, op
         self.owner: int | None = None
         library, size = lib.library(), c.c_size_t()
         self._destroy: Callable[[int], object] = library.tconv_plan_destroy
@@ -72,7 +73,7 @@ class Plan:
         ):
             raise lib.error(issue)
         plan = Plan.__new__(Plan)
-        plan._own(handle.value, self._tensor_tags[0])
+        plan._own(handle.value, self._tensor_tags[0], self.op)
         return plan
 
     def __reduce__(self) -> NoReturn:
@@ -92,6 +93,7 @@ class Plan:
         description.destroy = c.cast(library.tconv_plan_destroy, c.c_void_p)
         description.workspace_size = self.total_workspace_size
         description.dtype, description.location = self._tensor_tags
+        description.op = self.op
 
     def hand_over(self, owner: int, release: Callable[[int], object]) -> None:
         """From now on the plan belongs to the owner at this address, too: release(owner) takes the place of destroying

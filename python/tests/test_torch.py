@@ -142,7 +142,7 @@ MISTAKES = [
     dict(input=X.to(torch.complex64)),
     dict(input=X.to(torch.complex64), weight=W.to(torch.complex64), bias=None),
     dict(input=X.to_mkldnn(), weight=W.to_mkldnn(), bias=None),
-    dict(stride=(2,)),
+    dict(stride=()),
     dict(stride=torch.tensor(2)),
     dict(padding=True),
 ]
@@ -161,6 +161,49 @@ def test_mistakes_are_answered_as_pytorch_does(wrong):
     else:
         assert ours.layout == theirs.layout
         torch.testing.assert_close(ours.to_dense(), theirs.to_dense())
+
+
+def quantized(t):
+    return torch.quantize_per_tensor(t, 0.1, 0, torch.qint8)
+
+
+@pytest.mark.parametrize("grad", ["input", "weight", "bias"])
+@pytest.mark.parametrize("kind", [quantized, torch.Tensor.to_sparse, torch.Tensor.to_mkldnn, torch.Tensor.long])
+@pytest.mark.parametrize("name", ["input", "weight", "bias"])
+def test_tensors_that_tconv_has_not_where_gradients_are_wanted(name, kind, grad):
+    """The answer is PyTorch's, error and node: nothing tells of what tconv's layers have in place of that."""
+    arguments = {"input": X, "weight": W, "bias": B, name: kind({"input": X, "weight": W, "bias": B}[name])}
+    if name != grad:
+        arguments[grad] = arguments[grad].detach().clone().requires_grad_()
+    tt.conv_transpose2d(X, W, B)  # is known by the same shapes and strides
+    ours, theirs = (outcome(f, arguments) for f in (tt.conv_transpose2d, F.conv_transpose2d))
+    if isinstance(theirs, tuple):
+        assert ours == theirs
+    else:
+        torch.testing.assert_close(ours.to_dense(), theirs.to_dense())
+
+
+ONE_NUMBER = [dict(stride=(2,)), dict(padding=[1]), dict(dilation=torch.Size([2])), dict(stride=3, output_padding=(2,))]
+
+
+@pytest.mark.parametrize("arguments", ONE_NUMBER, ids=str)
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_a_sequence_of_one_number_is_for_all_axes(device, arguments, requires_grad, calls):
+    """tconv takes them, the gradients too, in eager calls, by the operator and by modules; explain says so."""
+    inputs = [t.requires_grad_(requires_grad) for t in tensors(device)]
+    module, theirs = pair_of_modules(device, 4, 3, 3, **arguments)
+    assert tt.explain(tt.conv_transpose2d, *inputs, **arguments).taken
+    expected = F.conv_transpose2d(*inputs, **arguments)
+    for function in (tt.conv_transpose2d, tt.conv_transpose2d, OP):
+        before, counted = len(calls), tt.counters()
+        result = function(*inputs, **{k: [3, 3] if v == 3 else list(v) for k, v in arguments.items()})
+        same(result, expected)
+        assert len(calls) == before + 1
+        if requires_grad:
+            gradients = [torch.autograd.grad(y.sum(), inputs, retain_graph=True) for y in (result, expected)]
+            torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
+        assert tt.counters().passed_on == counted.passed_on
+    same(module(inputs[0]), theirs(inputs[0]))
 
 
 @pytest.mark.parametrize("wrong", MISTAKES[:19], ids=[f"{i}-{'-'.join(m)}" for i, m in enumerate(MISTAKES[:19])])

@@ -41,6 +41,8 @@ def misaligned(t):
 
 PASSED_ON = {
     "dtype": (dict(input=X.to(torch.int32), weight=W.to(torch.int32), bias=None), "torch.int32"),
+    "dtype of complex numbers": (dict(input=X.cfloat(), weight=W.cfloat(), bias=None), "torch.complex64"),
+    "dtype of quantized input": (dict(input=torch.quantize_per_tensor(X, 0.1, 0, torch.qint8)), "torch.qint8"),
     "dtypes": (dict(weight=W.double()), "torch.float64"),
     "device": (dict(input=X.to("meta"), weight=W.to("meta"), bias=None), "meta"),
     "layout": (dict(input=X.to_sparse()), "torch.sparse_coo"),

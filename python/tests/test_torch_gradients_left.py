@@ -38,11 +38,11 @@ def test_what_the_library_does_not_have_is_pytorchs(monkeypatch, missing):
     """By one plan that is refused, for each operation by itself; explain says so, and counters."""
     refused = []
 
-    def make_plan(desc, device):
+    def make_plan(desc, *more):
         if desc.op in [getattr(tconv._library, f"OP_BACKWARD_{name.upper()}") for name in missing]:
             refused.append(desc.op)
             raise tconv.UnsupportedError("TCONV_ERROR_UNSUPPORTED", "op", "op = some gradient: not on this device")
-        return _compute.make_plan(desc, device)
+        return _compute.make_plan(desc, *more)
 
     forget_plans()
     monkeypatch.setattr(_gradients, "make_plan", make_plan)
@@ -172,17 +172,15 @@ def test_rule_of_speed(monkeypatch):
     class OnCuda:
         is_cuda, dtype = True, torch.float32
 
-    def rule(name, implementation="cuda_outer"):
-        return _reasons.of_speed(name, OnCuda, implementation)
+    def rule(name, implementation="cuda_outer", deterministic=False):
+        return _reasons.of_speed(name, OnCuda, implementation, deterministic)
 
-    torch.use_deterministic_algorithms(False)
     monkeypatch.setitem(_reasons.FAST_ON_CUDA, "weight", frozenset({torch.float32}))
     assert rule("weight") is None and "general implementation" in rule("weight", "cuda_general").text
     assert "gradient of the bias" in rule("bias").text
     monkeypatch.setattr(OnCuda, "dtype", torch.bfloat16)
     assert "of the weight in torch.bfloat16" in rule("weight").text
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    assert rule("weight", "cuda_general") is None is rule("bias")
+    assert rule("weight", "cuda_general", True) is None is rule("bias", deterministic=True)
 
 
 @pytest.mark.parametrize("left", ["input", "weight"])

@@ -153,6 +153,25 @@ def test_replaced_parametrizations_come_off():
     torch.testing.assert_close(layer(X), expected)
 
 
+@pytest.mark.parametrize("function", [tt.replace, tt.restore, tt.freeze, tt.thaw, tt.explain])
+def test_what_is_no_model(function):
+    takes = f"tconv.torch.{function.__name__} takes a "
+    with pytest.raises(TypeError, match=f"{takes}.*: an object of NoneType is none"):
+        function(None)
+    with pytest.raises(TypeError, match=f"{takes}.*: the class ConvTranspose2d is none"):
+        function(nn.ConvTranspose2d)
+    with pytest.raises(TypeError, match=f"{takes}.*: an object of list is none"):
+        function([nn.ConvTranspose2d(4, 3, 3)])
+
+
+def test_replace_names_what_goes_by_classes():
+    """What does not know tconv's classes, and leaves such layers as they are or fails."""
+    model = nn.Sequential(nn.ConvTranspose2d(4, 4, 1), nn.BatchNorm2d(4)).eval()
+    text = str(tt.replace(model))
+    for name in ("torch.ao.quantization", "fuse_modules", "torch.fx.experimental.optimization", "fuse", "restore"):
+        assert name in text
+
+
 # ------------------------------------------------------------------------------------------------- replace and restore
 
 

@@ -265,10 +265,10 @@ assert not _native.is_installed()
 x, weight, bias = torch.randn(2, 4, 5, 6), torch.randn(4, 3, 2, 2, requires_grad=True), torch.randn(3)
 for _ in range(2):
     for w in (weight, weight.detach()):
-        torch.testing.assert_close(tt.conv_transpose2d(x, w, bias, 2), torch.conv_transpose2d(x, w, bias, 2))
+        torch.testing.assert_close(tt.conv_transpose2d(x, w, bias, (2,)), torch.conv_transpose2d(x, w, bias, 2))
 x.requires_grad_()
 for _ in range(2):
-    found, expected = (torch.autograd.grad(f(x, weight, bias, 2).sum(), (x, weight))
+    found, expected = (torch.autograd.grad(f(x, weight, bias, (2,)).sum(), (x, weight))
                        for f in (tt.conv_transpose2d, torch.conv_transpose2d))
     torch.testing.assert_close(found, expected)
 x = x.detach()

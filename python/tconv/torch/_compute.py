@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,13 +15,13 @@ from .._errors import TconvError
 from .._plan import Cache, Plan
 from . import _reasons as reasons
 from ._reasons import Reason
+from ._settings import TF32, Settings, settings
 
 # PyTorch's own functions, by the number of spatial axes.
 PYTORCHS = {1: torch.conv_transpose1d, 2: torch.conv_transpose2d}
 
 
-@dataclasses.dataclass(frozen=True)
-class Layer:
+class Layer(NamedTuple):
     """What is found out once for a layer and the way in which its tensors lie. A 1-D layer is computed as a 2-D one of
     height 1."""
 
@@ -37,6 +36,7 @@ class Layer:
     copy_weight: bool
     copy_bias: bool
     device: int | None  # of CUDA
+    settings: Settings  # that it was planned under
 
 
 # Where PyTorch's operator is to be called, the reason is in the cache in place of a layer.
@@ -57,25 +57,17 @@ reasons.taken_by.append(lambda: counts.taken)
 _pack_arguments = struct.Struct("9q").pack
 
 
-# PyTorch 2.9 made torch.backends.cudnn.allow_tf32 a part of torch.backends.cudnn.conv.fp32_precision.
-_fp32_precision = getattr(torch._C, "_get_fp32_precision_getter", None)
-cudnn_enabled = torch._C._get_cudnn_enabled  # the strides of PyTorch's outputs depend on it
-
-
-def tf32() -> bool:
-    """Whether PyTorch's convolutions on CUDA may use TF32 now."""
-    if _fp32_precision is not None:
-        return _fp32_precision("cuda", "conv") == "tf32"
-    return torch.backends.cudnn.allow_tf32
-
-
 def _pair(value: Any, neutral: int, spatial: int) -> tuple[Any, Any]:
-    """An argument of PyTorch's as those of height and width. In a 1-D layer the height has what changes nothing."""
-    if spatial == 2:
-        first, second = (value, value) if type(value) is int else value
-        return first, second
-    (only,) = (value,) if type(value) is int else value
-    return neutral, only
+    """An argument of PyTorch's, one number for all axes or a sequence of that or of one for each, as those of height
+    and width. In a 1-D layer the height has what changes nothing."""
+    if type(value) is int:
+        return (value, value) if spatial == 2 else (neutral, value)
+    if len(value) == 1:
+        return (value[0], value[0]) if spatial == 2 else (neutral, value[0])
+    first, second = value
+    if spatial != 2:
+        raise ValueError
+    return first, second
 
 
 def find_layer(
@@ -117,29 +109,34 @@ def find(
         arguments = _pack_arguments(sh, sw, ph, pw, oh, ow, dh, dw, groups)
         if input.is_neg() or weight.is_neg() or (bias is not None and bias.is_neg()):
             return reasons.NEGATIVE_BIT
+        now = settings(input)
         key = (
             arguments,
             input.shape,
             input.stride(),
             input.dtype,
             input.device,
+            input.layout,
             weight.shape,
             weight.stride(),
             weight.dtype,
             weight.device,
-            None if bias is None else (bias.shape, bias.stride(), bias.dtype, bias.device),
-            settings(input),
+            weight.layout,
+            None if bias is None else (bias.shape, bias.stride(), bias.dtype, bias.device, bias.layout),
+            now,
         )
         layer = layers.get(key)
     except (TypeError, ValueError, RuntimeError, NotImplementedError, struct.error):
         return reasons.of_failed_lookup(input, weight, bias, stride, padding, output_padding, groups, dilation)
     if layer is None:
         pairs = ((sh, sw), ((ph, ph), (pw, pw)), (oh, ow), groups, (dh, dw))
-        layer = layers.make(key, lambda: _make_layer(input, weight, bias, pairs))
+        layer = layers.make(key, lambda: _make_layer(input, weight, bias, pairs, now))
     return layer
 
 
-def _make_layer(input: Tensor, weight: Tensor, bias: Tensor | None, arguments: _layer.Arguments) -> Layer | Reason:
+def _make_layer(
+    input: Tensor, weight: Tensor, bias: Tensor | None, arguments: _layer.Arguments, now: Settings
+) -> Layer | Reason:
     reason = reasons.of_tensors(input, weight, bias, arguments[3])
     if reason is not None:
         return reason
@@ -150,7 +147,7 @@ def _make_layer(input: Tensor, weight: Tensor, bias: Tensor | None, arguments: _
     if spatial == 1:
         weight = weight.unsqueeze(2)
     try:
-        desc = make_desc(input.shape, weight.shape, arguments, input)
+        desc = make_desc(input.shape, weight.shape, arguments, input.dtype, now)
         shape = lib.output_shape(desc)
         # PyTorch makes the input of a 1-D layer dense before it chooses.
         memory_format = choose_format(input.contiguous() if spatial == 1 else input, weight, bias, arguments)
@@ -160,7 +157,7 @@ def _make_layer(input: Tensor, weight: Tensor, bias: Tensor | None, arguments: _
             desc.src_strides[:] = _layer.strides_that_count(input.shape, input.stride())
         weight_layout = _layer.weight_layout(weight.shape, weight.stride())
         desc.weight_layout = lib.WEIGHT_IOHW if weight_layout is None else weight_layout
-        plan = make_plan(desc, input.device)
+        plan = make_plan(desc, input.device, now)
     except (TconvError, TypeError) as error:
         return reasons.of_error(error)
     result = torch.empty(shape, device="meta", memory_format=memory_format)
@@ -177,29 +174,27 @@ def _make_layer(input: Tensor, weight: Tensor, bias: Tensor | None, arguments: _
         weight_layout is None,
         bias is not None and not bias.is_contiguous(),
         input.device.index if input.is_cuda else None,
+        now,
     )
 
 
-def make_desc(shape: Sequence[int], weight_shape: Sequence[int], arguments: _layer.Arguments, like: Tensor) -> lib.Desc:
-    """The layer in the dtype of a tensor, and in the precision that PyTorch has for where that lives."""
-    math = lib.MATH_TF32 if like.is_cuda and tf32() else lib.MATH_STRICT
-    return _layer.make_desc(shape, weight_shape, arguments, reasons.DTYPES[like.dtype], math)
+def make_desc(
+    shape: Sequence[int], weight_shape: Sequence[int], arguments: _layer.Arguments, dtype: torch.dtype, now: Settings
+) -> lib.Desc:
+    """The layer in a dtype, and in the precision that PyTorch has for where its tensors live."""
+    math = lib.MATH_TF32 if now.flags & TF32 else lib.MATH_STRICT
+    return _layer.make_desc(shape, weight_shape, arguments, reasons.DTYPES[dtype], math)
 
 
-def make_plan(desc: lib.Desc, device: torch.device) -> Plan:
+def make_plan(desc: lib.Desc, device: torch.device, now: Settings) -> Plan:
     options = lib.new_options()
     if device.type == "cuda":
         options.backend, options.location = lib.BACKEND_CUDA, lib.LOCATION_CUDA
         options.device = device.index
     else:
         options.backend, options.location = lib.BACKEND_CPU, lib.LOCATION_HOST
-        options.threads = torch.get_num_threads()
+        options.threads = now.threads
     return Plan(desc, options)
-
-
-def settings(like: Tensor) -> Any:
-    """What a plan depends on besides its layer, as a part of a key."""
-    return (tf32(), cudnn_enabled()) if like.is_cuda else torch.get_num_threads()
 
 
 def choose_format(

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from . import _native, _reasons
-from ._compute import compute, cudnn_enabled, find_layer, tf32
+from ._compute import compute, find_layer
+from ._settings import settings
 
 _KEY = torch._C.DispatchKey.Negative
 _KEY_WITH_GRAPH = torch._C.DispatchKey.AutogradNestedTensor
@@ -30,17 +31,15 @@ _thread = _native.thread
 def inside(function: Any, with_graph: bool, input: Tensor, *arguments: Any) -> Tensor:
     """PyTorch's function, which ends in aten::convolution, with tconv in place of what that computes."""
     key = _KEY_WITH_GRAPH if with_graph else _KEY
-    flags = _native.OURS
-    if input.is_cuda:
-        flags |= (_native.TF32 if tf32() else 0) | (_native.CUDNN if cudnn_enabled() else 0)
+    flags = _native.OURS | settings(input).flags if input.is_cuda else _native.OURS
     ours = _thread.flags
-    ours[0] = flags
-    _include_key(key, True)
     try:
+        ours[0] = flags
+        _include_key(key, True)
         answer = function(input, *arguments)
     finally:
+        ours[0] = 0  # first: an interrupt may come after the call
         _include_key(key, False)
-        ours[0] = 0
     if answer.dim() == 0:
         error, _thread.error = _thread.error, None
         assert error is not None
@@ -104,7 +103,13 @@ def _with_graph_in_place_of_the_shim(*arguments: Any) -> Tensor:
     if _thread.flags[0] == 0:
         return _foreign(*arguments)
     _thread.flags[0] = 0
-    return torch.ops.aten.convolution_overrideable.default(*arguments)
+    input, weight, bias, stride, padding, dilation, transposed, output_padding, groups = arguments
+    stride, padding, dilation, output_padding = (
+        [*value] * (weight.dim() - 2 if len(value) == 1 else 1) for value in (stride, padding, dilation, output_padding)
+    )
+    return torch.ops.aten.convolution_overrideable.default(
+        input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
+    )
 
 
 _aten = torch.library.Library("aten", "IMPL")

@@ -55,11 +55,15 @@ def explain(layer_or_function: torch.nn.Module | Callable[..., Any], *arguments:
         return _of_arguments(spatial, *arguments_of(call, spatial, *bound.arguments.values()), packed=packed)
     if isinstance(call, torch.nn.Module) and _is_transposed(call):
         return Explanation(False, "", why_left(call) or "it is PyTorch's: tconv.torch.replace makes it tconv's")
-    if call in _PYTORCHS:
+    if callable(call) and call in _PYTORCHS:
         name = _PYTORCHS[call]
         return Explanation(False, "", f"torch.nn.functional.{name} is PyTorch's: tconv.torch.{name} is tconv's")
-    if call not in _OURS:
-        raise TypeError(f"explain takes a transposed convolution or one of tconv.torch's functions, not {call!r}")
+    if not callable(call) or call not in _OURS:
+        given = f"the class {call.__qualname__}" if isinstance(call, type) else f"an object of {type(call).__name__}"
+        raise TypeError(
+            "tconv.torch.explain takes a transposed convolution, a module, or one of tconv.torch's functions: "
+            f"{given} is none"
+        )
     bound = inspect.signature(call).bind(*arguments, **more)
     bound.apply_defaults()
     return _of_arguments(_OURS[call], *bound.arguments.values())

@@ -7,7 +7,7 @@ import dataclasses
 import torch
 
 from ._packed import PackedWeights
-from ._replace import _called, _is_transposed, is_ours, why_left
+from ._replace import _called, _is_transposed, is_ours, modules_of, why_left
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,12 +24,8 @@ class Frozen:
         return "\n".join(lines) or "no layer of tconv's: tconv.torch.replace(model) makes them"
 
 
-def _gathered(model: torch.nn.Module) -> list[str]:
-    """The names of the modules whose weights FSDP gathers in every call, into the same memory and uncounted."""
-    return [name for name, module in model.named_modules() if _is_fsdps(module)]
-
-
 def _is_fsdps(module: torch.nn.Module) -> bool:
+    """Whether FSDP gathers its weights in every call, into the same memory and uncounted."""
     kinds = {kind.__name__ for kind in type(module).__mro__}
     return not kinds.isdisjoint({"FSDPModule", "FullyShardedDataParallel"})
 
@@ -56,8 +52,9 @@ def freeze(model: torch.nn.Module) -> Frozen:
     """
     frozen: list[str] = []
     left: dict[str, str] = {}
-    gathered = _gathered(model)
-    for name, module in model.named_modules():
+    modules = modules_of(model, "freeze")
+    gathered = [name for name, module in modules if _is_fsdps(module)]
+    for name, module in modules:
         if not _is_transposed(module):
             continue
         why = _why_not(module)
@@ -73,4 +70,4 @@ def freeze(model: torch.nn.Module) -> Frozen:
 
 def thaw(model: torch.nn.Module) -> list[str]:
     """Undoes freeze, and frees the packed weights; returns the names of the modules that were frozen."""
-    return [name for name, module in model.named_modules() if vars(module).pop("_tconv_packed", None) is not None]
+    return [name for name, module in modules_of(model, "thaw") if vars(module).pop("_tconv_packed", None) is not None]

@@ -23,9 +23,10 @@ from ._eager import inside
 from ._operator import OPERATORS, as_list
 from ._packed import PackedWeights
 from ._portable import is_portable
-from ._reasons import DEVICES, NEGATIVE_BIT, PLAIN, of_failed_lookup, passed_on, unusual
+from ._reasons import DEVICES, DTYPES, NEGATIVE_BIT, PLAIN, of_failed_lookup, passed_on, unusual
 
 _is_compiling = torch.compiler.is_compiling
+_strided = torch.strided
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._is_torch_function_mode_enabled
 _autocast_enabled = torch._C._is_any_autocast_enabled
@@ -80,14 +81,21 @@ def _call(spatial: int, arguments: tuple[Any, ...], packed: PackedWeights | None
     if input.is_neg() or weight.is_neg() or (bias is not None and bias.is_neg()):
         passed_on(NEGATIVE_BIT)
         return PYTORCHS[spatial](*arguments)
+    if input.is_complex():  # PyTorch makes several convolutions of it
+        return _passed_on(spatial, arguments)
     with_graph = _grad_enabled() and (
         input.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
     )
-    if with_graph and (input.is_cpu or input.is_cuda) and not input.is_complex():
+    if with_graph and (input.is_cpu or input.is_cuda):
         # Their exceptions, by which checkpointing ends, would not get through the shim.
         if _hooks_of_saved_tensors(False) is not None:
             return _through_the_dispatcher(spatial, *arguments)
-        return inside(PYTORCHS[spatial], True, *arguments)
+        try:
+            return inside(PYTORCHS[spatial], True, *arguments)
+        except RuntimeError:
+            if _may_have_node(arguments[:3]):
+                raise
+        return _passed_on(spatial, arguments)  # whose error is that of PyTorch's node
     if packed is not None and not with_graph and not _autocast_enabled():
         return _computed_with(packed, spatial, arguments)
     return inside(PYTORCHS[spatial], False, *arguments)
@@ -103,6 +111,19 @@ def _computed_with(packed: PackedWeights, spatial: int, arguments: tuple[Any, ..
 def call_frozen(spatial: int, arguments: tuple[Any, ...], packed: PackedWeights) -> Tensor:
     """The function of a module whose weights are packed, where this call may use them."""
     return _call(spatial, arguments, packed)
+
+
+def _passed_on(spatial: int, arguments: tuple[Any, ...]) -> Tensor:
+    passed_on(of_failed_lookup(*arguments))
+    return PYTORCHS[spatial](*arguments)
+
+
+def _may_have_node(tensors: tuple[Tensor | None, ...]) -> bool:
+    """Whether the node of tconv's layers has kernels for such tensors; not so for quantized, nested and sparse ones."""
+    for tensor in tensors:
+        if tensor is not None and (tensor.dtype not in DTYPES or tensor.layout is not _strided or tensor.is_nested):
+            return False
+    return True
 
 
 def _through_the_dispatcher(
@@ -121,13 +142,14 @@ def _through_the_dispatcher(
     taken = isinstance(groups, int) and not is_portable()
     for tensor in (input, weight, bias):
         if tensor is not None:
-            taken = taken and tensor.layout is torch.strided and tensor.device.type in DEVICES
+            taken = (
+                taken and tensor.layout is torch.strided and tensor.device.type in DEVICES and tensor.dtype in DTYPES
+            )
     for value in (stride, padding, output_padding, dilation):
-        taken = taken and (isinstance(value, int) or (isinstance(value, (tuple, list)) and len(value) == spatial))
+        taken = taken and (isinstance(value, int) or (isinstance(value, (tuple, list)) and len(value) in (1, spatial)))
     if not taken:
-        if not _is_compiling() and not is_portable():
-            passed_on(of_failed_lookup(input, weight, bias, stride, padding, output_padding, groups, dilation))
-        return PYTORCHS[spatial](input, weight, bias, stride, padding, output_padding, groups, dilation)
+        arguments = (input, weight, bias, stride, padding, output_padding, groups, dilation)
+        return PYTORCHS[spatial](*arguments) if _is_compiling() or is_portable() else _passed_on(spatial, arguments)
     stride, padding, output_padding, dilation = (
         as_list(value, spatial) for value in (stride, padding, output_padding, dilation)
     )

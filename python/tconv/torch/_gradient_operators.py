@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import conv_flop_count, register_flop_formula
 
 from . import _derivatives, _gradients, _native
 from ._batching import batched_data, batched_weights
 from ._derivatives import have_derivatives, may_have_derivatives
 from ._raised import raising
+from ._tools import conv_flop_count, count_flops
 
 _below_autograd = torch._C._after_autograd_keyset
 # Kept as long as the module is: the registrations go when it does.
@@ -48,7 +48,7 @@ def _define(
     torch.library.register_fake(f"tconv::{name}", fake, lib=_library)
     _library.impl(name, autograd_kernel, "Autograd", with_keyset=True)
     torch.library.register_vmap(f"tconv::{name}", batched(operator), lib=_library)
-    register_flop_formula(getattr(torch.ops.tconv, name))(flops)
+    count_flops(getattr(torch.ops.tconv, name), flops)
     return operator
 
 

@@ -4,9 +4,8 @@ the weight and the bias from those of the output and the input. What tconv does 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,15 +16,14 @@ from .._errors import TconvError
 from .._plan import Cache, Plan
 from . import _reasons as reasons
 from ._compute import choose_format, make_desc, make_plan
-from ._compute import settings as settings_of_forward
 from ._reasons import Reason
+from ._settings import DETERMINISTIC, Settings, settings_of_gradients
 
 by_pytorch = torch.ops.aten.convolution_backward.default
 Sizes = Sequence[int]
 
 
-@dataclasses.dataclass(frozen=True)
-class Gradient:
+class Gradient(NamedTuple):
     """What is found out once for one of the two operations and the way in which its tensors lie."""
 
     plan: Plan
@@ -37,6 +35,7 @@ class Gradient:
     copy_diff_dst: tuple[int, ...]
     copy_other: tuple[int, ...]
     device: int | None  # of CUDA
+    settings: Settings  # that it was planned under
 
 
 # Where PyTorch's operator is to be called, the reason is in the cache in place of a gradient.
@@ -53,13 +52,6 @@ counts = _Counts()
 reasons.gradients_by.append(lambda: counts.gradients)
 
 
-def settings(like: Tensor) -> Any:
-    """What a plan, or its reason, depends on besides its layer, as a part of a key."""
-    if not like.is_cuda:
-        return settings_of_forward(like)
-    return settings_of_forward(like), torch.are_deterministic_algorithms_enabled()
-
-
 def _key(tensor: Tensor) -> Any:
     return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
 
@@ -73,12 +65,14 @@ def find_data(
     groups: int,
     dilation: Sizes,
     channels_last: bool,
+    settings: Settings | None = None,
 ) -> Gradient | Reason:
-    """That of the input, from the cache, or why it is PyTorch's."""
+    """That of the input, from the cache, or why it is PyTorch's. Settings that are not given are read now."""
+    now = settings or settings_of_gradients(diff_dst)
     sizes = (tuple(in_size), tuple(stride), tuple(padding), groups, tuple(dilation))
-    key = ("data", sizes, channels_last, _key(diff_dst), _key(weight), settings(diff_dst))
+    key = ("data", sizes, channels_last, _key(diff_dst), _key(weight), now)
     return planned.get(key) or planned.make(
-        key, lambda: _plan("input", _plan_data, diff_dst, weight, sizes, channels_last)
+        key, lambda: _plan("input", _plan_data, now, diff_dst, weight, sizes, channels_last)
     )
 
 
@@ -91,33 +85,39 @@ def find_weights(
     groups: int,
     dilation: Sizes,
     strides: Sizes,
+    settings: Settings | None = None,
 ) -> Gradient | Reason:
     """That of the weight, which gets these strides, and that of the bias."""
+    now = settings or settings_of_gradients(diff_dst)
     sizes = (tuple(kernel_size), tuple(stride), tuple(padding), groups, tuple(dilation))
-    key = ("weights", sizes, strides, _key(diff_dst), _key(input), settings(diff_dst))
+    key = ("weights", sizes, strides, _key(diff_dst), _key(input), now)
     return planned.get(key) or planned.make(
-        key, lambda: _plan("weight", _plan_weights, diff_dst, input, sizes, strides)
+        key, lambda: _plan("weight", _plan_weights, now, diff_dst, input, sizes, strides)
     )
 
 
-def find_bias(diff_dst: Tensor) -> Gradient | Reason:
+def find_bias(diff_dst: Tensor, settings: Settings | None = None) -> Gradient | Reason:
     """That of the bias alone, which no other size of the layer concerns."""
-    key = ("bias", _key(diff_dst), settings(diff_dst))
-    return planned.get(key) or planned.make(key, lambda: _plan("bias", _plan_bias, diff_dst))
+    now = settings or settings_of_gradients(diff_dst)
+    key = ("bias", _key(diff_dst), now)
+    return planned.get(key) or planned.make(key, lambda: _plan("bias", _plan_bias, now, diff_dst))
 
 
 # ----------------------------------------------------------------------------------------------------------- the plans
 
 
-def _plan(name: str, make: Callable[..., Gradient], diff_dst: Tensor, *arguments: Any) -> Gradient | Reason:
+def _plan(
+    name: str, make: Callable[..., Gradient], now: Settings, diff_dst: Tensor, *arguments: Any
+) -> Gradient | Reason:
     """The gradient of this name, where tconv's is to be called."""
     others = [argument for argument in arguments if isinstance(argument, Tensor)]
     reason = reasons.of_gradients(diff_dst, *others)
     if reason is not None:
         return reason
     try:
-        found = make(diff_dst, *arguments)
-        return reasons.of_speed(name, diff_dst, found.plan.implementation) or found
+        found = make(now, diff_dst, *arguments)
+        deterministic = bool(now.flags & DETERMINISTIC)
+        return reasons.of_speed(name, diff_dst, found.plan.implementation, deterministic) or found
     except (TconvError, TypeError, ValueError) as error:
         return reasons.of_error(error)
 
@@ -139,13 +139,15 @@ def left_over(
     return [out - ((n - 1) * s - 2 * p + d * (k - 1) + 1) for out, n, k, s, p, d in axes]
 
 
-def _desc(diff_dst: Tensor, shape: Sizes, weight_shape: Sizes, sizes: Any, op: int, layout: int) -> lib.Desc:
+def _desc(
+    now: Settings, diff_dst: Tensor, shape: Sizes, weight_shape: Sizes, sizes: Any, op: int, layout: int
+) -> lib.Desc:
     """The layer whose output's gradient this is."""
     _, stride, padding, groups, dilation = sizes
     left = left_over(diff_dst.shape, shape, weight_shape, stride, padding, dilation)
     rows, columns = _pairs(padding, 0)
     arguments = (_pairs(stride, 1), ((rows, rows), (columns, columns)), _pairs(left, 0), groups, _pairs(dilation, 1))
-    desc = make_desc(_four_axes(shape, 1), _four_axes(weight_shape, 1), arguments, diff_dst)
+    desc = make_desc(_four_axes(shape, 1), _four_axes(weight_shape, 1), arguments, diff_dst.dtype, now)
     desc.op, desc.layout = op, layout
     expected, given = lib.output_shape(desc), _four_axes(diff_dst.shape, 1)
     if given != expected:
@@ -178,6 +180,7 @@ def _strides_of_images(shape: Sizes, layout: int) -> tuple[int, ...]:
 
 
 def _gradient(
+    now: Settings,
     desc: lib.Desc,
     diff_dst: Tensor,
     shape: Sizes,
@@ -185,7 +188,7 @@ def _gradient(
     copy_diff_dst: tuple[int, ...],
     copy_other: tuple[int, ...],
 ) -> Gradient:
-    plan = make_plan(desc, diff_dst.device)
+    plan = make_plan(desc, diff_dst.device, now)
     return Gradient(
         plan,
         tuple(shape),
@@ -195,13 +198,14 @@ def _gradient(
         copy_diff_dst,
         copy_other,
         diff_dst.device.index if diff_dst.is_cuda else None,
+        now,
     )
 
 
-def _plan_data(diff_dst: Tensor, weight: Tensor, sizes: Any, channels_last: bool) -> Gradient:
+def _plan_data(now: Settings, diff_dst: Tensor, weight: Tensor, sizes: Any, channels_last: bool) -> Gradient:
     shape = (diff_dst.shape[0], weight.shape[0], *sizes[0])
     layout = lib.NHWC if channels_last else lib.NCHW
-    desc = _desc(diff_dst, shape, weight.shape, sizes, lib.OP_BACKWARD_DATA, layout)
+    desc = _desc(now, diff_dst, shape, weight.shape, sizes, lib.OP_BACKWARD_DATA, layout)
     as_it_lies = layout in _lies_as(diff_dst)
     if as_it_lies:
         desc.dst_strides[:] = _counted(diff_dst)
@@ -211,15 +215,15 @@ def _plan_data(diff_dst: Tensor, weight: Tensor, sizes: Any, channels_last: bool
         () if as_it_lies else _strides_of_images(diff_dst.shape, layout),
         () if weight_layout is not None else strides_of(weight.shape, False),
     )
-    return _gradient(desc, diff_dst, shape, strides_of(shape, channels_last), *copies)
+    return _gradient(now, desc, diff_dst, shape, strides_of(shape, channels_last), *copies)
 
 
-def _plan_weights(diff_dst: Tensor, input: Tensor, sizes: Any, strides: Sizes) -> Gradient:
+def _plan_weights(now: Settings, diff_dst: Tensor, input: Tensor, sizes: Any, strides: Sizes) -> Gradient:
     shape = (input.shape[1], diff_dst.shape[1] // max(sizes[3], 1), *sizes[0])
     layouts, dst_layouts = _lies_as(input), _lies_as(diff_dst)
     larger_first = sorted(((input, layouts), (diff_dst, dst_layouts)), key=lambda pair: -pair[0].numel())
     layout = _layer.choose_layout(*(lying for _, lying in larger_first))  # the smaller is copied where they differ
-    desc = _desc(diff_dst, input.shape, shape, sizes, lib.OP_BACKWARD_WEIGHTS, layout)
+    desc = _desc(now, diff_dst, input.shape, shape, sizes, lib.OP_BACKWARD_WEIGHTS, layout)
     if layout in layouts:
         desc.src_strides[:] = _counted(input)
     if layout in dst_layouts:
@@ -231,10 +235,10 @@ def _plan_weights(diff_dst: Tensor, input: Tensor, sizes: Any, strides: Sizes) -
         () if layout in dst_layouts else _strides_of_images(diff_dst.shape, layout),
         () if layout in layouts else _strides_of_images(input.shape, layout),
     )
-    return _gradient(desc, diff_dst, shape, strides, *copies)
+    return _gradient(now, desc, diff_dst, shape, strides, *copies)
 
 
-def _plan_bias(diff_dst: Tensor) -> Gradient:
+def _plan_bias(now: Settings, diff_dst: Tensor) -> Gradient:
     """Of a layer with one tap and each channel by itself, whose input is as large as its output."""
     spatial, channels = diff_dst.dim() - 2, diff_dst.shape[1]
     ones, zeros = (1,) * spatial, (0,) * spatial
@@ -242,11 +246,11 @@ def _plan_bias(diff_dst: Tensor) -> Gradient:
     layout = _layer.choose_layout(layouts, [])
     weight_shape = (channels, 1, *ones)
     sizes = (ones, ones, zeros, channels, ones)
-    desc = _desc(diff_dst, diff_dst.shape, weight_shape, sizes, lib.OP_BACKWARD_WEIGHTS, layout)
+    desc = _desc(now, diff_dst, diff_dst.shape, weight_shape, sizes, lib.OP_BACKWARD_WEIGHTS, layout)
     if layouts:
         desc.dst_strides[:] = _counted(diff_dst)
     copy = () if layouts else _strides_of_images(diff_dst.shape, layout)
-    return _gradient(desc, diff_dst, weight_shape, strides_of(weight_shape, False), copy, ())
+    return _gradient(now, desc, diff_dst, weight_shape, strides_of(weight_shape, False), copy, ())
 
 
 # ------------------------------------------------------------------------------------------------------------ the calls
@@ -306,13 +310,13 @@ def compute_weights(
 # ------------------------------------------------------------------------------------------------ those of a whole call
 
 
-@dataclasses.dataclass(frozen=True)
-class Wanted:
+class Wanted(NamedTuple):
     """What is found out once for the gradients of a call. The second is that of the weight, the bias or both."""
 
     data: Gradient | Reason | None
     weights: Gradient | Reason | None
     copy_as: torch.memory_format | None  # of an output's gradient that lies in no way in which it could be read
+    settings: Settings  # that they were planned under
 
 
 calls: Cache[Wanted] = Cache()
@@ -330,11 +334,12 @@ def find(
 ) -> Wanted:
     """The gradients of a call that are wanted, of input, weight and bias, from the cache."""
     sizes = (tuple(stride), tuple(padding), groups, tuple(dilation))
-    key = (sizes, tuple(wanted), _key(diff_dst), _key(input), _key(weight), settings(diff_dst))
-    return calls.get(key) or calls.make(key, lambda: _find(diff_dst, input, weight, sizes, wanted))
+    now = settings_of_gradients(diff_dst)
+    key = (sizes, tuple(wanted), _key(diff_dst), _key(input), _key(weight), now)
+    return calls.get(key) or calls.make(key, lambda: _find(diff_dst, input, weight, sizes, wanted, now))
 
 
-def _find(diff_dst: Tensor, input: Tensor, weight: Tensor, sizes: Any, wanted: Sequence[bool]) -> Wanted:
+def _find(diff_dst: Tensor, input: Tensor, weight: Tensor, sizes: Any, wanted: Sequence[bool], now: Settings) -> Wanted:
     """With PyTorch's choice of the strides for the input's, and the weight's own, where they are dense."""
     stride, padding, groups, dilation = sizes
     channels_last = False
@@ -347,15 +352,15 @@ def _find(diff_dst: Tensor, input: Tensor, weight: Tensor, sizes: Any, wanted: S
         diff_dst = diff_dst.contiguous(memory_format=copy_as)
     data = weights = None
     if wanted[0]:
-        data = find_data(diff_dst, weight, input.shape[2:], stride, padding, groups, dilation, channels_last)
+        data = find_data(diff_dst, weight, input.shape[2:], stride, padding, groups, dilation, channels_last, now)
     if wanted[1]:
         strides = weight.stride()
         if _layer.weight_layout(_four_axes(weight.shape, 1), _four_axes(strides, 0)) is None:
             strides = strides_of(weight.shape, False)
-        weights = find_weights(input, diff_dst, weight.shape[2:], stride, padding, groups, dilation, strides)
+        weights = find_weights(input, diff_dst, weight.shape[2:], stride, padding, groups, dilation, strides, now)
     elif wanted[2]:
-        weights = find_bias(diff_dst)
-    return Wanted(data, weights, copy_as)
+        weights = find_bias(diff_dst, now)
+    return Wanted(data, weights, copy_as, now)
 
 
 def gradients(

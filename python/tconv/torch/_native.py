@@ -8,16 +8,14 @@ import pathlib
 import sys
 import threading
 
-import torch
-
 from .. import _library as lib
 from .. import _plan
-from ._compute import Layer, cudnn_enabled, tf32
+from ._compute import Layer
 from ._gradients import Gradient, Wanted
 from ._reasons import Reason
+from ._settings import Settings, all_flags
 
 _NAME = "libtconv_torch.so"
-deterministic = torch._C._get_deterministic_algorithms
 _package = __name__.partition(".")[0]
 
 
@@ -36,20 +34,20 @@ class _Description(c.Structure):
         ("copies", c.c_int64 * 4 * 2),
         ("dtype", c.c_int32),
         ("location", c.c_int32),
+        ("op", c.c_int32),
     )
 
 
-# The bits of flags, which tell calls apart that were planned under different settings of PyTorch. The first says that a
-# call is the package's.
-OURS, TF32, CUDNN, DETERMINISTIC = 1, 2, 4, 8
+# The bit of flags that says that a call is the package's. The others are PyTorch's settings (_settings.py).
+OURS = 1
 
 _Settings = c.CFUNCTYPE(c.c_int64)
 
 
 @_Settings
 def _settings() -> int:
-    """Those that gradients on CUDA depend on, as flags."""
-    return (TF32 if tf32() else 0) | (CUDNN if cudnn_enabled() else 0) | (DETERMINISTIC if deterministic() else 0)
+    """Those that gradients on CUDA depend on, as flags. ctypes returns 0 where an exception comes in between."""
+    return OURS | all_flags()
 
 
 def _load() -> c.CDLL:
@@ -74,7 +72,7 @@ def _install() -> c.CDLL | None:
             ("say", None, (c.c_char_p,)),
             ("own", c.c_void_p, (c.c_void_p,)),
             ("release", None, (c.c_void_p,)),
-            ("remember", None, (c.c_void_p, c.c_void_p)),
+            ("remember", None, (c.c_void_p, c.c_void_p, c.c_int64, c.c_int64)),
             ("forget", None, ()),
             ("taken", c.c_int64, ()),
             ("gradients", c.c_int64, ()),
@@ -168,7 +166,7 @@ class _Table:
     def put(self, layer: Layer) -> None:
         """For the call that the kernel has passed on. Layers whose tensors have to be copied stay Python's."""
         if not (layer.copy_input or layer.copy_weight or layer.copy_bias):
-            self._put(layer)
+            self._put(layer.settings, layer)
 
     def put_gradients(self, found: Wanted) -> None:
         """Likewise. What is PyTorch's for another cause than its speed is counted in Python."""
@@ -176,19 +174,20 @@ class _Table:
         if any(isinstance(part, Reason) and part.cause != "speed" for part in parts):
             return
         if found.copy_as is None:
-            self._put(*(None if isinstance(part, Reason) else part for part in parts))
+            self._put(found.settings, *(None if isinstance(part, Reason) else part for part in parts))
 
     def put_gradient(self, data: Gradient | Reason | None, weights: Gradient | Reason | None) -> None:
         """Likewise, of the operator of one of them."""
-        if not (isinstance(data, Reason) or isinstance(weights, Reason)):
-            self._put(data, weights)
+        found = data or weights
+        if isinstance(found, Gradient):
+            self._put(found.settings, *(part if isinstance(part, Gradient) else None for part in (data, weights)))
 
-    def _put(self, *parts: Layer | Gradient | None) -> None:
+    def _put(self, settings: Settings, *parts: Layer | Gradient | None) -> None:
         if _shim is None:
             return
         owners = [None if part is None else self._owner(part) for part in parts]
         if all((owner is None) == (part is None) for owner, part in zip(owners, parts, strict=True)):
-            _shim.tconv_torch_remember(*owners, *[None] * (2 - len(owners)))
+            _shim.tconv_torch_remember(*owners, *[None] * (2 - len(owners)), *settings)
 
     def _owner(self, part: Layer | Gradient) -> int | None:
         """The shim's owner of the plan; None where calls of this plan do not belong in the table."""

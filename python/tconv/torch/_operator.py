@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import conv_flop_count, register_flop_formula
 
 from . import _derivatives, _native
 from ._batching import batched
@@ -18,13 +17,17 @@ from ._derivatives import may_have_derivatives
 from ._portable import is_onnx_export
 from ._raised import raising
 from ._reasons import DTYPES
+from ._tools import conv_flop_count, count_flops
 
 _below_autograd = torch._C._after_autograd_keyset
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 
 
 def as_list(value: Any, spatial: int) -> list[Any]:
-    return [value] * spatial if isinstance(value, int) else list(value)
+    """One number for each axis, of a number, or a sequence of that or of one for each."""
+    if isinstance(value, int):
+        return [value] * spatial
+    return list(value) * (spatial if len(value) == 1 else 1)
 
 
 def _flops(input: Sequence[int], weight: Sequence[int], *rest: Any, out_shape: Sequence[int], **more: Any) -> int:
@@ -102,7 +105,10 @@ def _define(spatial: int) -> Any:
             return operator.redispatch(keys & _below_autograd, *arguments)
         if input.dim() == spatial + 1:
             return operator(input.unsqueeze(0), *arguments[1:]).squeeze(0)
-        return _derivatives.forward(*arguments)
+        stride, padding, output_padding, dilation = (
+            as_list(value, spatial) for value in (stride, padding, output_padding, dilation)
+        )
+        return _derivatives.forward(input, weight, bias, stride, padding, output_padding, groups, dilation)
 
     def autocast_kernel(device_type: str) -> Any:
         key = getattr(torch._C.DispatchKey, f"Autocast{device_type.upper()}")
@@ -119,7 +125,7 @@ def _define(spatial: int) -> Any:
     torch.library.register_fake(f"tconv::{name}", pytorchs, lib=_library)
     _library.impl(name, autograd_kernel, "Autograd", with_keyset=True)
     torch.library.register_vmap(f"tconv::{name}", batched(operator, spatial), lib=_library)
-    register_flop_formula(getattr(torch.ops.tconv, name))(_flops)
+    count_flops(getattr(torch.ops.tconv, name), _flops)
     return operator
 
 

@@ -6,9 +6,8 @@ remembers the state of the weight that it was made of, and is made anew where th
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -44,8 +43,7 @@ def _state(weight: Tensor) -> tuple[int, ...]:
     return weight.untyped_storage()._cdata, weight.data_ptr(), weight._version, _steps
 
 
-@dataclasses.dataclass(frozen=True)
-class _Entry:
+class _Entry(NamedTuple):
     layer: Layer  # kept, so that no other gets its identity
     state: tuple[int, ...]
     storage: StorageWeakRef  # keeps another storage from getting this one's identity, but not its memory
@@ -94,4 +92,4 @@ def _pack(layer: Layer, weight: Tensor) -> Layer:
         torch.cuda.current_stream(layer.device).synchronize()  # other streams may use it from now on
     count_packing()
     elements = -(-plan.workspace_size // weight.element_size())
-    return dataclasses.replace(layer, plan=plan, workspace_elements=elements, copy_weight=False)
+    return layer._replace(plan=plan, workspace_elements=elements, copy_weight=False)

@@ -7,7 +7,7 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,8 +20,7 @@ DEVICES = frozenset({"cpu", "cuda"})
 PLAIN = frozenset({Tensor, torch.nn.Parameter})
 
 
-@dataclasses.dataclass(frozen=True)
-class Reason:
+class Reason(NamedTuple):
     """Why PyTorch computes a call: one cause, and a text that has its value."""
 
     cause: str
@@ -84,11 +83,15 @@ def of_tensors(input: Tensor, weight: Tensor, bias: Tensor | None, groups: int) 
     return None
 
 
+def _of_dtype(name: str, tensor: Tensor) -> Reason:
+    return Reason("dtype", f"{name} is of {tensor.dtype}: tconv has float32, float64, float16 and bfloat16")
+
+
 def _of_kinds(named: dict[str, Tensor | None]) -> Reason | None:
     first, like = next(iter(named.items()))
     assert like is not None
     if like.dtype not in DTYPES:
-        return Reason("dtype", f"{first} is of {like.dtype}: tconv has float32, float64, float16 and bfloat16")
+        return _of_dtype(first, like)
     if like.device.type not in DEVICES:
         return Reason("device", f"{first} is on {like.device}: tconv computes on the CPU and on CUDA")
     for name, tensor in named.items():
@@ -116,10 +119,10 @@ def of_gradients(diff_dst: Tensor, *others: Tensor) -> Reason | None:
     return None
 
 
-def of_speed(name: str, like: Tensor, implementation: str) -> Reason | None:
+def of_speed(name: str, like: Tensor, implementation: str, deterministic: bool) -> Reason | None:
     """Why the gradient of this name, of the input, weight or bias, is PyTorch's on CUDA, as the faster one, given what
     tconv has for it; None where it is tconv's, as all are where algorithms are to be deterministic."""
-    if not like.is_cuda or torch.are_deterministic_algorithms_enabled():
+    if not like.is_cuda or deterministic:
         return None
     if like.dtype not in FAST_ON_CUDA.get(name, ()):
         return Reason("speed", f"the gradient of the {name} in {like.dtype} is as fast or faster by PyTorch on CUDA")
@@ -144,13 +147,18 @@ def of_failed_lookup(
             return Reason("layout", f"{name} has the layout {tensor.layout}: must be torch.strided")
         if tensor is not None and tensor.device.type not in DEVICES:
             return Reason("device", f"{name} is on {tensor.device}: tconv computes on the CPU and on CUDA")
+        if tensor is not None and tensor.dtype not in DTYPES:
+            return _of_dtype(name, tensor)
+        if tensor is not None and tensor.is_nested:
+            return Reason("layout", f"{name} is a nested tensor")
     spatial = weight.dim() - 2
     if spatial not in (1, 2):
         return Reason("shape", f"weight has {weight.dim()} axes: must have 3 or 4")
     named = {"stride": stride, "padding": padding, "output_padding": output_padding, "dilation": dilation}
     for name, value in named.items():
-        numbers = (value,) * spatial if isinstance(value, int) else value
-        if not isinstance(numbers, (tuple, list)) or [type(number) for number in numbers] != [int] * spatial:
+        numbers = (value,) if isinstance(value, int) else value
+        is_sequence = isinstance(numbers, (tuple, list)) and len(numbers) in (1, spatial)
+        if not is_sequence or any(type(number) is not int for number in numbers):
             return Reason("arguments", f"{name} = {value!r}: must be an int, or one for each of {spatial} axes")
     return Reason("arguments", f"groups = {groups!r}: must be an int; all must be less than 2**63")
 

@@ -47,8 +47,9 @@ class Replaced:
             )
         if self.swapped:
             lines.append(
-                "What asks for PyTorch's very classes, such as fusing and quantizing, goes before, or after "
-                "tconv.torch.restore(model)"
+                "What goes by PyTorch's very classes does not know tconv's: torch.ao.quantization (fuse_modules, "
+                "prepare, convert, quantize_dynamic), torch.fx.experimental.optimization (fuse) and other passes over "
+                "modules of torch.fx. It goes before replace, or after tconv.torch.restore(model)"
             )
         return "\n".join(lines)
 
@@ -68,6 +69,14 @@ class Restored:
 
 def _called(name: str) -> str:
     return name or "(the model itself)"
+
+
+def modules_of(model: object, function: str) -> list[tuple[str, torch.nn.Module]]:
+    """The modules of what a function of tconv.torch was given, with their names."""
+    if not isinstance(model, torch.nn.Module):
+        given = f"the class {model.__qualname__}" if isinstance(model, type) else f"an object of {type(model).__name__}"
+        raise TypeError(f"tconv.torch.{function} takes a model, an instance of torch.nn.Module: {given} is none")
+    return list(model.named_modules())
 
 
 # ------------------------------------------------------------------------------------------------------------- classes
@@ -186,7 +195,7 @@ def replace(model: torch.nn.Module) -> Replaced:
     left: dict[str, str] = {}
     already: list[str] = []
     modules = 0
-    for name, module in model.named_modules():
+    for name, module in modules_of(model, "replace"):
         modules += 1
         if is_ours(module):
             already.append(name)
@@ -217,7 +226,7 @@ def restore(model: torch.nn.Module) -> Restored:
     made as tconv's become PyTorch's. Subclasses of tconv's classes are left, and named in the answer."""
     restored: list[str] = []
     left: dict[str, str] = {}
-    for name, module in model.named_modules():
+    for name, module in modules_of(model, "restore"):
         if not is_ours(module):
             continue
         kind = type(module).__bases__[0] if _is_parametrized(module) else type(module)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 # The kernels of the first two come first: they say whether there is a shim that works.
-from . import _backward, _eager, _gradient_operators, _native, _operator  # noqa: F401
+from . import _backward, _eager, _gradient_operators, _native, _operator, _tools  # noqa: F401
 from ._raised import keeping
 
 _library = torch.library.Library("tconv", "FRAGMENT")
@@ -26,6 +26,7 @@ def _define(name: str, schema: str, kernel: Callable[..., Any], autograd_kernel:
     _library.impl(above, keeping(autograd_kernel), "Autograd", with_keyset=True)
 
 
+_tools.register_when_there()
 _kernels = _operator.kernels + _gradient_operators.kernels
 for _name, _schema, _kernel, _autograd_kernel in _kernels:
     _define(_name, _schema, _kernel, _autograd_kernel)
