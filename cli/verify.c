@@ -7,7 +7,7 @@
  * f32, not the layer, so that every f32 layer is run in strict math and in TF32. The reference is itself a way, and its
  * answers are compared with the formula at some pixels, so that nothing judges itself. Random layer i depends on
  * seed + i alone, so that it can be replayed by itself. Without a way on CUDA, large corners are judged at samples in
- * all but one of their forms.
+ * all but one of their forms. At the end verify says what it did not try.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -22,10 +22,11 @@
 #include "options.h"
 #include "streams.h"
 #include "timing.h"
+#include "verify.h"
 
 #define MAX_WAYS         64
-#define MAX_FAILURES     10 /* verify stops after that many */
 #define DEFAULT_LAYERS   200
+#define DEFAULT_SECONDS  60
 #define FORMULA_ELEMENTS 4
 #define FORMULA_ERROR    0x1p-44 /* relative; two float64 sums of the same products in different order differ by less */
 #define PROGRESS_PERIOD  0.1
@@ -38,12 +39,7 @@
  * what its outputs hold. */
 #define ACCUMULATE_EVERY 5
 
-/* The values of --backend. */
-enum { WHAT_IS_HERE, ONLY_CPU, ONLY_CUDA, ALL_BACKENDS };
 static const char *const backend_choices[] = {"auto", "cpu", "cuda", "all", NULL};
-
-/* The values of --op: those of tconv_op, and all of them. */
-enum { ALL_OPERATIONS = TCONV_BACKWARD_WEIGHTS + 1 };
 static const char *const op_choices[] = {"forward", "backward_data", "backward_weights", "all", NULL};
 
 typedef struct way {
@@ -53,19 +49,9 @@ typedef struct way {
     double seconds;
 } way;
 
-typedef struct request {
-    int backend;
-    tconv_op op;
-    bool no_corners;
-    int64_t layers;
-    uint64_t seed;
-    cli_execution execution;
-    cli_option *options;
-    size_t option_count;
-} request;
-
 typedef struct verification {
-    const request *asked;
+    const verify_request *asked;
+    tconv_op op;
     way ways[MAX_WAYS];
     size_t way_count;
     size_t done, total; /* numbers of layers */
@@ -77,32 +63,6 @@ typedef struct verification {
 } verification;
 
 /* ---------------------------------------------------------------------------------------------------------------- ways */
-
-/* Makes a plan of the smallest layer on the CPU, to see whether op and isa are accepted. */
-static tconv_status probe(tconv_op op, tconv_cpu_isa isa, tconv_plan **plan, tconv_issue *issue)
-{
-    tconv_desc desc;
-    tconv_options options;
-    tconv_desc_init(&desc);
-    desc.in_channels = desc.in_h = desc.in_w = desc.out_channels = desc.kernel_h = desc.kernel_w = 1;
-    desc.op = op;
-    tconv_options_init(&options);
-    options.backend = TCONV_BACKEND_CPU;
-    options.cpu_isa = isa;
-    return tconv_plan_create(&desc, &options, plan, issue);
-}
-
-/* Whether a CPU plan capped at isa uses isa: false where the machine lacks it or is of another architecture. */
-static bool machine_has(tconv_cpu_isa isa)
-{
-    tconv_plan *plan;
-    char used[16];
-    if (probe(TCONV_FORWARD, isa, &plan, NULL) != TCONV_SUCCESS)
-        return false;
-    timing_plan_fact(plan, " isa=", used, sizeof used);
-    tconv_plan_destroy(plan);
-    return strcmp(used, harness_cpu_isa_name(isa)) == 0;
-}
 
 static void add_way(verification *all, const char *implementation, tconv_backend backend, tconv_cpu_isa isa,
                     tconv_math math)
@@ -141,11 +101,6 @@ static harness_layer layer_of(const way *by, const harness_layer *layer)
     return own;
 }
 
-static bool is_cuda(const char *implementation)
-{
-    return strncmp(implementation, "cuda_", strlen("cuda_")) == 0;
-}
-
 static void add_cpu_ways(verification *all, const char *implementation)
 {
     const tconv_cpu_isa cap = all->asked->execution.isa;
@@ -156,37 +111,26 @@ static void add_cpu_ways(verification *all, const char *implementation)
     for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_AMX; ++isa)
         if ((cap == TCONV_CPU_ISA_DEFAULT ? !harness_is_generic_again(implementation, (tconv_cpu_isa)isa)
                                           : (int)cap == isa) &&
-            machine_has((tconv_cpu_isa)isa))
+            verify_machine_has((tconv_cpu_isa)isa))
             add_way(all, implementation, TCONV_BACKEND_CPU, (tconv_cpu_isa)isa, TCONV_MATH_DEFAULT);
 }
 
 /* Lists the ways, the CPU's first. Returns -1 to go on, else the exit code. */
 static int find_ways(verification *all)
 {
-    const request *asked = all->asked;
+    const verify_request *asked = all->asked;
     const char *only = asked->execution.implementation, *name;
     bool known = false;
-    tconv_issue issue;
-    tconv_plan *plan;
-    /* a bad environment variable, for instance, fails here */
-    if (probe(asked->op, asked->execution.isa, &plan, &issue) != TCONV_SUCCESS)
-        return cli_issue_error(asked->options, asked->option_count, &issue);
-    tconv_plan_destroy(plan);
-    bool cpu = asked->backend != ONLY_CUDA, cuda = asked->backend != ONLY_CPU;
-    if (cuda && tconv_backend_available(TCONV_BACKEND_CUDA, &issue) != TCONV_SUCCESS) {
-        if (asked->backend != WHAT_IS_HERE)
-            return cli_issue_error(asked->options, asked->option_count, &issue);
-        printf("cuda: skipped: %s\n", issue.message);
-        cuda = false;
-    }
     for (int pass = 0; pass < 2; ++pass)
         for (size_t i = 0; (name = tconv_implementation_name(i)) != NULL; ++i) {
-            if ((only != NULL && strcmp(only, name) != 0) || is_cuda(name) != (pass == 1))
+            if ((only != NULL && strcmp(only, name) != 0) || verify_is_cuda(name) != (pass == 1))
                 continue;
             known = true;
-            if (!is_cuda(name) && cpu)
+            if (!verify_has_operation(all->op, name))
+                continue;
+            if (!verify_is_cuda(name) && asked->cpu)
                 add_cpu_ways(all, name);
-            else if (is_cuda(name) && cuda)
+            else if (verify_is_cuda(name) && asked->cuda)
                 for (int math = TCONV_MATH_STRICT; math <= TCONV_MATH_TF32; ++math)
                     add_way(all, name, TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, (tconv_math)math);
         }
@@ -195,6 +139,10 @@ static int find_ways(verification *all)
                                 "must be one that tconv info lists");
     if (all->way_count > 0)
         return -1;
+    if (asked->op == VERIFY_ALL_OPERATIONS && only != NULL && !verify_has_operation(all->op, only)) {
+        printf("%s: not tried: it is no operation of %s\n", harness_op_name(all->op), only);
+        return CLI_SUCCESS;
+    }
     cli_error("nothing to verify: no implementation that was asked for runs here");
     return CLI_FAILURE;
 }
@@ -387,6 +335,23 @@ static void verify_layer(verification *all, const attempt *tried)
     show_progress(all);
 }
 
+/* Says what a reader might think was tried. */
+static void print_left_out(const verify_request *asked)
+{
+    if (asked->cpu && asked->execution.isa == TCONV_CPU_ISA_DEFAULT && asked->execution.implementation == NULL)
+        verify_print_isas_left_out();
+    if (asked->backend == VERIFY_ONLY_CPU || asked->backend == VERIFY_ONLY_CUDA)
+        printf("not tried: %s, by --backend\n", asked->backend == VERIFY_ONLY_CPU ? "CUDA" : "the CPU");
+    if (asked->no_corners)
+        printf("not tried: the corners, by --no-corners\n");
+    else if (!asked->cuda)
+        printf("not tried: every output of large corners, which are judged at samples but in one form of eight\n");
+    if (asked->op != VERIFY_ALL_OPERATIONS)
+        for (int op = 0; op < VERIFY_ALL_OPERATIONS; ++op)
+            if (op != asked->op)
+                printf("not tried: %s, by --op\n", harness_op_name((tconv_op)op));
+}
+
 static void summarize(const verification *all, double seconds)
 {
     printf("%-24s %-8s %10s %12s %9s %9s\n", "implementation", "way", "runs", "unsupported", "failures", "seconds");
@@ -395,35 +360,39 @@ static void summarize(const verification *all, double seconds)
         printf("%-24s %-8s %10" PRId64 " %12" PRId64 " %9" PRId64 " %9.2f\n", by->options.implementation, way_name(by),
                by->layers, by->unsupported, by->failures, by->seconds);
     }
+    for (size_t i = 0; i < all->way_count; ++i)
+        if (all->ways[i].layers == 0)
+            printf("not tried: %s %s: it takes none of these layers\n", all->ways[i].options.implementation,
+                   way_name(&all->ways[i]));
     printf("%zu of %zu layers in %.1f s, %" PRId64 " failures: %s\n", all->done, all->total, seconds, all->failures,
            all->failures == 0 ? "all right" : "WRONG");
 }
 
-static int run_request(const request *asked)
+static int run_request(const verify_request *asked, tconv_op op)
 {
-    verification all = {.asked = asked, .terminal = isatty(STDERR_FILENO) != 0};
+    verification all = {.asked = asked, .op = op, .terminal = isatty(STDERR_FILENO) != 0};
     int code = find_ways(&all);
     if (code >= 0)
         return code;
     const double start = harness_seconds();
     const size_t corners = asked->no_corners ? 0 : harness_corner_count();
     all.total = corners + (size_t)asked->layers;
-    printf("%s: seed %" PRIu64 ", %zu corners, %" PRId64 " random layers\n", harness_op_name(asked->op), asked->seed,
-           corners, asked->layers);
-    for (size_t i = 0; i < corners && all.failures < MAX_FAILURES && cli_stdout_flush(); ++i) {
+    printf("%s: seed %" PRIu64 ", %zu corners, %" PRId64 " random layers\n", harness_op_name(op), asked->seed, corners,
+           asked->layers);
+    for (size_t i = 0; i < corners && all.failures < VERIFY_MAX_FAILURES && cli_stdout_flush(); ++i) {
         attempt tried = {.seed = asked->seed + i};
         tried.corner = harness_corner(i, &tried.layer);
-        tried.layer.desc.op = asked->op;
+        tried.layer.desc.op = op;
         tried.layer.desc.accumulate = i % ACCUMULATE_EVERY == 0;
         tried.sampled = !all.on_cuda && harness_corner_is_sampled(i, &tried.layer);
         verify_layer(&all, &tried);
     }
-    for (int64_t i = 0; i < asked->layers && all.failures < MAX_FAILURES && cli_stdout_flush(); ++i) {
+    for (int64_t i = 0; i < asked->layers && all.failures < VERIFY_MAX_FAILURES && cli_stdout_flush(); ++i) {
         attempt tried = {.seed = asked->seed + (uint64_t)i};
         harness_random random;
         harness_random_seed(&random, tried.seed);
         harness_random_layer(&random, &tried.layer);
-        tried.layer.desc.op = asked->op;
+        tried.layer.desc.op = op;
         tried.layer.desc.accumulate = harness_random_chance(&random, 100 / ACCUMULATE_EVERY);
         verify_layer(&all, &tried);
     }
@@ -434,45 +403,71 @@ static int run_request(const request *asked)
 }
 
 /* Verifies the operations in turn; the worst exit code counts. */
-static int run_operations(request *asked, int chosen)
+static int run_operations(const verify_request *asked)
 {
-    const int first = chosen == ALL_OPERATIONS ? 0 : chosen, last = chosen == ALL_OPERATIONS ? chosen - 1 : chosen;
+    const bool all = asked->op == VERIFY_ALL_OPERATIONS;
+    const int first = all ? 0 : asked->op, last = all ? VERIFY_ALL_OPERATIONS - 1 : asked->op;
     int worst = CLI_SUCCESS;
     for (int op = first; op <= last && cli_stdout_flush(); ++op) {
-        asked->op = (tconv_op)op;
-        const int code = run_request(asked);
+        const int code = run_request(asked, (tconv_op)op);
         worst = code > worst ? code : worst;
         if (code == CLI_BAD_INPUT) /* the others would be told the same */
             break;
     }
+    if (worst != CLI_BAD_INPUT)
+        print_left_out(asked);
     return worst;
 }
 
 int cli_verify(int argc, char **argv)
 {
-    int chosen = TCONV_FORWARD;
-    request asked = {.layers = DEFAULT_LAYERS, .seed = (uint64_t)time(NULL), .execution = CLI_EXECUTION_DEFAULTS};
+    enum { NO_NUMBER = -1 };
+    verify_request asked = {.op = VERIFY_ALL_OPERATIONS,
+                            .layers = NO_NUMBER,
+                            .seed = (uint64_t)time(NULL),
+                            .execution = CLI_EXECUTION_DEFAULTS};
     cli_option options[] = {
         CLI_NAME("backend", backend_choices, &asked.backend,
                  "auto (default: all that are here), cpu, cuda, or all (both must be here)"),
-        CLI_INTEGER("layers", "N", 0, INT32_MAX, &asked.layers, "random layers (default 200)"),
+        CLI_INTEGER("layers", "N", 0, INT32_MAX, &asked.layers,
+                    "random layers of each operation (default 200); with --by-class, in all"),
         CLI_FLAG("no-corners", &asked.no_corners, "only random layers"),
+        CLI_FLAG("by-class", &asked.by_class,
+                 "only layers drawn by class, of all operations in turn, on threads and tunings that are drawn too"),
+        CLI_INTEGER("seconds", "N", 1, INT32_MAX, &asked.seconds, "with --by-class: how long (default 60)"),
         {.name = "seed",
          .argument = "S",
          .help = "of the random numbers (default: from the clock; printed)",
          .parse = cli_parse_seed,
          .target = &asked.seed},
-        CLI_NAME("op", op_choices, &chosen, "forward (default), backward_data, backward_weights, or all"),
+        CLI_NAME("op", op_choices, &asked.op, "all (default), forward, backward_data or backward_weights"),
         CLI_EXECUTION_OPTIONS(asked.execution),
     };
     const cli_usage usage = {
-        "verify", "[--backend auto|cpu|cuda|all] [--layers N] [--seed S] [OPTION]...",
+        "verify",
+        "[--backend auto|cpu|cuda|all] [--layers N] [--seed S] [OPTION]...\n       tconv verify --by-class [--seconds "
+        "N] [--seed S] [OPTION]...",
         "Tests every implementation on this machine, on the CPU at every instruction set, on CUDA strictly "
-        "and in TF32,\nagainst a float64 reference: on corners by name and on random layers, with integers (every bit "
-        "must "
-        "be right) and with reals (in bounds).\nA failure prints how to replay it."};
+        "and in TF32,\nagainst a float64 reference: on corners by name and on random layers, one in five of which adds "
+        "to "
+        "its outputs, with\nintegers (every bit must be right) and with reals (in bounds). Says what was not tried. A "
+        "failure prints how to replay it.\nWith --by-class it searches for as long as it is told, and compares with "
+        "the "
+        "formula itself."};
     asked.options = options;
     asked.option_count = sizeof options / sizeof options[0];
     int code = cli_options_parse(&usage, options, asked.option_count, argc, argv);
-    return code >= 0 ? code : run_operations(&asked, chosen);
+    if (code >= 0)
+        return code;
+    if (!asked.by_class && asked.seconds != 0)
+        return cli_option_error(options, asked.option_count, "seconds", "is for --by-class");
+    if ((code = verify_find_backends(&asked)) >= 0)
+        return code;
+    if (asked.by_class) {
+        if (asked.layers == NO_NUMBER && asked.seconds == 0)
+            asked.seconds = DEFAULT_SECONDS;
+        return verify_by_class(&asked);
+    }
+    asked.layers = asked.layers == NO_NUMBER ? DEFAULT_LAYERS : asked.layers;
+    return run_operations(&asked);
 }

@@ -81,9 +81,8 @@ Test(cli, plan_for_a_gpu_that_is_not_here)
     }
     release_result(&result);
     result = PROGRAM("plan", "--device", "gtx1", "--problem", problem);
-    expect_code(&result, has_cuda ? 2 : 1, "plan --device gtx1");
-    if (has_cuda)
-        expect_text(result.error, "device = gtx1: must be one of h200, h100", "--device gtx1");
+    expect_code(&result, 2, "plan --device gtx1");
+    expect_text(result.error, "device = gtx1: must be one of h200, h100", "--device gtx1");
     release_result(&result);
 }
 
@@ -323,7 +322,7 @@ Test(cli, run_computes_gradients_in_every_layout)
 
 Test(cli, verify_tries_all_operations)
 {
-    struct program_result result = PROGRAM("verify", "--op", "all", "--layers", "1", "--no-corners", "--seed", "7");
+    struct program_result result = PROGRAM("verify", "--layers", "1", "--no-corners", "--seed", "7");
     expect_code(&result, 0, result.error);
     const char *const names[] = {"forward: seed 7", "backward_data: seed 7", "backward_weights: seed 7", "all right"};
     const char *at = result.out;
@@ -331,6 +330,51 @@ Test(cli, verify_tries_all_operations)
         at = strstr(at, names[i]);
         cr_assert_not_null(at, "no %s in order in %s", names[i], result.out);
     }
+    release_result(&result);
+}
+
+Test(cli, verify_says_what_it_did_not_try)
+{
+    struct program_result result =
+        PROGRAM("verify", "--op", "forward", "--layers", "0", "--no-corners", "--backend", "cpu");
+    expect_code(&result, 0, "verify");
+    expect_text(result.out, "not tried: CUDA, by --backend\n", "verify");
+    expect_text(result.out, "not tried: the corners, by --no-corners\n", "verify");
+    expect_text(result.out, "not tried: backward_data, by --op\n", "verify");
+    expect_text(result.out, "not tried: backward_weights, by --op\n", "verify");
+    expect_text(result.out, "not tried: cpu_columns generic: it takes none of these layers\n", "verify");
+    cr_assert_null(strstr(result.out, "not tried: forward"), "%s", result.out);
+    release_result(&result);
+    result = PROGRAM("verify", "--layers", "1", "--no-corners", "--implementation", "cpu_outer", "--isa", "generic");
+    expect_code(&result, 0, "verify");
+    expect_text(result.out, "forward: not tried: it is no operation of cpu_outer\n", "verify");
+    expect_text(result.out, "backward_weights: seed", "verify");
+    release_result(&result);
+}
+
+/* The seed is printed, and says which layers and ways are drawn: all but times repeats. */
+Test(cli, verify_by_class_repeats)
+{
+    char *tables[2];
+    for (int i = 0; i < 2; i++) {
+        struct program_result result =
+            PROGRAM("verify", "--by-class", "--layers", "40", "--seed", "9", "--backend", "cpu");
+        expect_code(&result, 0, "verify --by-class");
+        expect_text(result.out, "by class: seed 9\n", "verify --by-class");
+        expect_text(result.out, "(chosen on the CPU)              80            0         0\n", "verify --by-class");
+        expect_text(result.out, "\n40 layers in ", "verify --by-class");
+        expect_text(result.out, " s, 0 failures: all right\n", "verify --by-class");
+        *strstr(result.out, "\n40 layers in ") = '\0';
+        tables[i] = result.out;
+        result.out = NULL;
+        release_result(&result);
+    }
+    cr_assert_str_eq(tables[0], tables[1]);
+    free(tables[0]);
+    free(tables[1]);
+    struct program_result result = PROGRAM("verify", "--by-class", "--layers", "0", "--backend", "cpu");
+    expect_code(&result, 0, "verify --by-class");
+    expect_text(result.out, "\n0 layers in ", "verify --by-class");
     release_result(&result);
 }
 
@@ -367,7 +411,7 @@ Test(cli, a_backend_that_is_not_here_is_code_1)
     release_result(&result);
     result = PROGRAM("verify", "--layers", "1", "--no-corners");
     expect_code(&result, 0, "verify without a choice");
-    expect_text(result.out, "cuda: skipped:", "verify without a choice");
+    expect_text(result.out, "not tried: CUDA: ", "verify without a choice");
     release_result(&result);
 }
 

@@ -100,6 +100,8 @@ static const struct {
     {{"run", "x.npy"}, "x.npy", "takes options only"},
     {{"info", "--json=yes"}, "--json=yes", "takes no value"},
     {{"verify", "--layers", "-1"}, "--layers -1", "must be from 0 to"},
+    {{"verify", "--seconds", "3"}, "--seconds 3", "is for --by-class"},
+    {{"verify", "--by-class", "--seconds", "0"}, "--seconds 0", "must be from 1 to"},
     {{"verify", "--seed", "x"}, "--seed x", "must be a whole number from 0 to 2^64 - 1"},
     {{"verify", "--seed", "-1"}, "--seed -1", "must be a whole number from 0 to 2^64 - 1"},
     {{"verify", "--seed", "0x"}, "--seed 0x", "must be a whole number from 0 to 2^64 - 1"},

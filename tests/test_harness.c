@@ -368,3 +368,82 @@ Test(harness, the_answer_is_the_formula)
         harness_case_destroy(&test);
     }
 }
+
+/* ------------------------------------------------------------------------------------------------------------ by class */
+
+#define CLASS_LAYERS 4000
+
+/* Corners of several parts of a layer at once, each in more than one layer of a hundred. */
+enum {
+    PARTIAL_BLOCKS_BIAS_BARE,
+    GROUPS_BARE_ACCUMULATE,
+    DEPTHWISE_NHWC,
+    SHARED_FACTOR,
+    UNEVEN,
+    SEQUENCE,
+    DEEP,
+    CORNERS
+};
+
+static void count_corners(const harness_layer *layer, int seen[CORNERS])
+{
+    const tconv_desc *desc = &layer->desc;
+    const int64_t group_out = desc->out_channels / desc->groups;
+    const bool bare = desc->kernel_h < desc->stride_h || desc->kernel_w < desc->stride_w;
+    const bool shared = desc->stride_w > 1 && desc->dilation_w > 1 &&
+                        (desc->stride_w % desc->dilation_w == 0 || desc->dilation_w % desc->stride_w == 0);
+    const double pixels = (double)desc->batch * (double)desc->in_h * (double)desc->in_w;
+    seen[PARTIAL_BLOCKS_BIAS_BARE] += group_out > 16 && group_out % 16 != 0 && layer->has_bias && bare;
+    seen[GROUPS_BARE_ACCUMULATE] += desc->groups > 1 && group_out > 1 && bare && desc->accumulate;
+    seen[DEPTHWISE_NHWC] += desc->groups > 1 && desc->groups == desc->in_channels && desc->layout == TCONV_NHWC;
+    seen[SHARED_FACTOR] += shared;
+    seen[UNEVEN] += desc->pad_left != desc->pad_right && desc->output_padding_w > 0;
+    seen[SEQUENCE] += desc->in_h == 1 && desc->kernel_h == 1 && desc->in_w > 1;
+    seen[DEEP] += pixels > 0 && (double)group_out * (double)desc->kernel_h * (double)desc->kernel_w > 4 * pixels;
+}
+
+Test(harness, layers_by_class_are_valid_and_replay_and_meet_corners)
+{
+    harness_random random, again;
+    int seen[CORNERS] = {0};
+    harness_random_seed(&random, 3);
+    for (int i = 0; i < CLASS_LAYERS; i++) {
+        harness_layer layer = {0}, replayed = {0};
+        tconv_issue issue;
+        again = random;
+        harness_class_layer(&random, &layer);
+        harness_class_layer(&again, &replayed);
+        expect_success(tconv_validate(&layer.desc, &issue), issue);
+        cr_assert(memcmp(&layer, &replayed, sizeof layer) == 0, "layer %d does not replay", i);
+        count_corners(&layer, seen);
+    }
+    for (int corner = 0; corner < CORNERS; corner++)
+        cr_assert_gt(seen[corner], CLASS_LAYERS / 100, "corner %d in %d layers", corner, seen[corner]);
+}
+
+/* One answer comes from the library's reference, the other from the harness's own formula. */
+Test(harness, answers_by_formula_and_by_reference_agree)
+{
+    harness_random random;
+    harness_random_seed(&random, 8);
+    for (uint64_t i = 0; i < 150; i++) {
+        harness_layer layer;
+        harness_case formula, reference;
+        tconv_issue issue;
+        harness_class_layer(&random, &layer);
+        const harness_fill fill = i % 2 == 0 && harness_has_integers(&layer) ? HARNESS_INTEGERS : HARNESS_REALS;
+        expect_success(harness_case_create(&reference, &layer, fill, i, &issue), issue);
+        expect_success(harness_case_create_by_formula(&formula, &layer, fill, i, &issue), issue);
+        for (int role = 0; role < HARNESS_ROLES; role++) {
+            const harness_answer *a = &reference.answers[role], *b = &formula.answers[role];
+            cr_assert((a->expected == NULL) == (b->expected == NULL) && (a->bound == NULL) == (b->bound == NULL));
+            for (int64_t e = 0; a->expected != NULL && e < harness_view_elements(&formula.views[role]); e++) {
+                const double size = a->bound != NULL ? a->bound[e] : fabs(a->expected[e]);
+                cr_assert_leq(fabs(a->expected[e] - b->expected[e]), 0x1p-44 * size, "layer %d, role %d", (int)i, role);
+                cr_assert(a->bound == NULL || fabs(a->bound[e] - b->bound[e]) <= 0x1p-44 * size);
+            }
+        }
+        harness_case_destroy(&reference);
+        harness_case_destroy(&formula);
+    }
+}

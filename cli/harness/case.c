@@ -367,6 +367,41 @@ tconv_status harness_case_create_sampled(harness_case *test, const harness_layer
     return status;
 }
 
+static tconv_status answer_by_formula(harness_case *test, harness_role role, tconv_issue *issue)
+{
+    harness_answer *answer = &test->answers[role];
+    const int64_t *shape = test->views[role].shape, count = harness_view_elements(&test->views[role]);
+    answer->expected = malloc((size_t)count * sizeof *answer->expected);
+    answer->bound = malloc((size_t)count * sizeof *answer->bound);
+    if (answer->expected == NULL || answer->bound == NULL)
+        return fail(issue, TCONV_ERROR_OUT_OF_MEMORY, "expected", "no memory for the answer of the case");
+    int64_t at[4], index = 0;
+    for (at[0] = 0; at[0] < shape[0]; ++at[0])
+        for (at[1] = 0; at[1] < shape[1]; ++at[1])
+            for (at[2] = 0; at[2] < shape[2]; ++at[2])
+                for (at[3] = 0; at[3] < shape[3]; ++at[3], ++index)
+                    harness_element_answer(test, role, at, &answer->expected[index], &answer->bound[index]);
+    if (test->fill == HARNESS_INTEGERS) {
+        free(answer->bound);
+        answer->bound = NULL;
+    }
+    return TCONV_SUCCESS;
+}
+
+tconv_status harness_case_create_by_formula(harness_case *test, const harness_layer *layer, harness_fill fill,
+                                            uint64_t seed, tconv_issue *issue)
+{
+    tconv_status status = create_tensors(test, layer, fill, seed, false, issue);
+    if (status != TCONV_SUCCESS || writes_nothing(test))
+        return status;
+    for (int role = 0; role < HARNESS_ROLES && status == TCONV_SUCCESS; ++role)
+        if (harness_case_writes(test, (harness_role)role))
+            status = answer_by_formula(test, (harness_role)role, issue);
+    if (status != TCONV_SUCCESS)
+        harness_case_destroy(test);
+    return status;
+}
+
 tconv_status harness_case_create_unanswered(harness_case *test, const harness_layer *layer, harness_fill fill,
                                             uint64_t seed, tconv_issue *issue)
 {

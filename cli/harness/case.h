@@ -83,6 +83,10 @@ tconv_status harness_case_create(harness_case *test, const harness_layer *layer,
 tconv_status harness_case_create_sampled(harness_case *test, const harness_layer *layer, harness_fill fill,
                                          uint64_t seed, tconv_issue *issue);
 
+/* Makes the same case with the whole answer from the formula, element by element: no code of the library is run. */
+tconv_status harness_case_create_by_formula(harness_case *test, const harness_layer *layer, harness_fill fill,
+                                            uint64_t seed, tconv_issue *issue);
+
 /* Makes a case without the answer, quickly, for layers that are too big for the reference. The numbers repeat after
  * some ten thousand, and gaps hold numbers too. */
 tconv_status harness_case_create_unanswered(harness_case *test, const harness_layer *layer, harness_fill fill,

@@ -12,7 +12,7 @@
 #define MAX_MULTIPLY_ADDS 300000.0
 #define MAX_OUTPUTS       60000.0
 #define LARGER            8
-#define LARGE_EVERY       8
+#define LARGE_EVERY       4
 
 static int64_t least(int64_t a, int64_t b)
 {

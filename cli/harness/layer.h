@@ -50,7 +50,7 @@ double harness_layer_flops(const tconv_desc *desc);
 void harness_random_layer(harness_random *random, harness_layer *layer);
 
 /* Draws a valid layer of any operation by class (classes.c): of groups and channels, of each axis' inputs, kernel, stride,
- * dilation and padding. It runs in milliseconds, one in eight in tens of them. */
+ * dilation and padding. It runs in milliseconds, one in four in tens of them. */
 void harness_class_layer(harness_random *random, harness_layer *layer);
 
 /* Gives src, dst or both of a layer the strides of a slice now and then, with room between channels (NCHW) or pixels

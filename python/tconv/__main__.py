@@ -17,9 +17,10 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", metavar="command")
     commands.add_parser("info", help="versions, library, backends and why one is missing (the default)")
     verify = commands.add_parser(
-        "verify", help="compare small random layers with NumPy; exit status 1 where one is wrong"
+        "verify",
+        help="compare small random layers, forward and gradients, with NumPy; exit status 1 where one is wrong",
     )
-    verify.add_argument("--layers", type=int, default=60, help="how many (default 60)")
+    verify.add_argument("--layers", type=int, default=60, help="how many of each operation (default 60)")
     verify.add_argument("--seed", type=int, default=0, help="of the random numbers (default 0)")
     options = parser.parse_args(arguments)
     if options.command == "verify":

@@ -1,9 +1,11 @@
-"""The self-check: random small layers on every implementation of the library, against the formula in NumPy."""
+"""The self-check: random small layers of all operations on every implementation, against the formula in NumPy."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -16,80 +18,89 @@ _NAMES = {lib.F32: "f32", lib.F64: "f64", lib.F16: "f16", lib.BF16: "bf16"}
 _LAYOUTS = {lib.NCHW: "NCHW", lib.NHWC: "NHWC"}
 
 
+_OPERATIONS = {
+    lib.OP_FORWARD: "forward",
+    lib.OP_BACKWARD_DATA: "backward_data",
+    lib.OP_BACKWARD_WEIGHTS: "backward_weights",
+}
+# What an implementation says that has other operations alone.
+_OTHER_OPERATIONS = "does not take op"
+_LEFT_OUT = (
+    "not tried: lower instruction sets, TF32, slices, packed weights, larger layers; the program `tconv verify` does"
+)
+
+_Tensors = tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None, np.ndarray | None]
+
+
 @dataclasses.dataclass(frozen=True)
 class _Case:
     desc: lib.Desc
-    src: np.ndarray
-    weights: np.ndarray
-    bias: np.ndarray
-    expected: np.ndarray
+    before: _Tensors  # src, weights, bias, dst; what is written holds what it may be added to
+    after: _Tensors  # those that are written
     text: str
 
 
-# What an implementation says that has the gradients alone.
-_OTHER_OPERATIONS = "does not take op"
-
-
 def verify(layers: int, seed: int) -> int:
-    """Prints a line for each implementation; the exit status, 1 where one is wrong."""
+    """Prints a line for each implementation and operation; the exit status, 1 where one is wrong."""
     rng = np.random.default_rng(seed)
-    cases = [_random_case(rng) for _ in range(layers)]
+    cases = {op: [_random_case(rng, op) for _ in range(layers)] for op in _OPERATIONS}
     names = lib.implementations()
+    width = max(map(len, names))
     failed = False
     for backend, prefix in ((lib.BACKEND_CPU, "cpu_"), (lib.BACKEND_CUDA, "cuda_")):
         why = lib.why_unavailable(backend)
         if why:
-            print(f"{prefix + '*':<{_width(names)}} not here: {why}")
+            print(f"{prefix + '*':<{width}} not tried: {why}")
             continue
-        for name in names:
-            if name.startswith(prefix):
-                wrong, line = _verify_one(name, backend, cases)
-                failed |= wrong
-                print(f"{name:<{_width(names)}} {line}", flush=True)
+        for op, operation in _OPERATIONS.items():
+            for name in names:
+                answer = _verify_one(name, backend, cases[op]) if name.startswith(prefix) else None
+                if answer is not None:
+                    failed |= answer[0]
+                    print(f"{name:<{width}} {operation:<16} {answer[1]}", flush=True)
+    print(_LEFT_OUT)
     print("wrong" if failed else "right")
     return int(failed)
 
 
-def _width(names: list[str]) -> int:
-    return max(map(len, names))
-
-
-def _verify_one(name: str, backend: int, cases: list[_Case]) -> tuple[bool, str]:
+def _verify_one(name: str, backend: int, cases: list[_Case]) -> tuple[bool, str] | None:
+    """Whether it is wrong, and what to say; None where it does not have the operation."""
     right = not_taken = 0
     for case in cases:
         try:
-            result = _run(name, backend, case)
+            results = _run(name, backend, case)
         except _errors.UnsupportedError as error:
             if _OTHER_OPERATIONS in str(error):
-                return False, "not tried: it has other operations alone"
+                return None
             not_taken += 1
             continue
         except _errors.UnavailableError as error:
-            return False, f"not here: {error}"
+            return False, f"not tried: {error}"
         except _errors.TconvError as error:
             return True, f"FAILED: {error}, on {case.text}"
-        if not np.array_equal(result, case.expected):
-            return True, f"WRONG on {case.text}"
+        for result, expected in zip(results, case.after, strict=True):
+            if result is not None and expected is not None and not np.array_equal(result, expected):
+                return True, f"WRONG on {case.text}"
         right += 1
     if not right:
         return False, f"not tried: none of {not_taken} layers is its own"
     return False, f"right: {right} layers" + (f"; {not_taken} are not its own" if not_taken else "")
 
 
-def _run(name: str, backend: int, case: _Case) -> np.ndarray:
+def _run(name: str, backend: int, case: _Case) -> list[np.ndarray | None]:
     options = _host.new_options(backend, 0)
     options.implementation = name.encode()
-    result = np.empty(case.expected.shape, case.expected.dtype)
-    addresses = [array.ctypes.data for array in (case.src, case.weights, case.bias, result)]
-    _host.one_shot(case.desc, options, (addresses[0], addresses[1], addresses[2], addresses[3]), lib.LOCATION_HOST)
-    return result
+    tensors = [None if array is None else array.copy() for array in case.before]
+    src, weights, bias, dst = (0 if array is None else array.ctypes.data for array in tensors)
+    _host.one_shot(case.desc, options, (src, weights, bias, dst), lib.LOCATION_HOST)
+    return tensors
 
 
-def _random_case(rng: np.random.Generator) -> _Case:
+def _random_case(rng: np.random.Generator, op: int) -> _Case:
     def some(low: int, high: int) -> int:
         return int(rng.integers(low, high + 1))
 
-    dtype, layout = some(0, 3), some(0, 1)
+    dtype, layout, accumulate = some(0, 3), some(0, 1), some(0, 2) == 0
     groups, n = some(1, 2), some(1, 2)
     ci, co = (groups * some(1, 8) if some(0, 1) else groups * 8 * some(1, 4) for _ in range(2))
     kernel, stride, dilation = ((some(1, most), some(1, most)) for most in (4, 3, 2))
@@ -99,34 +110,82 @@ def _random_case(rng: np.random.Generator) -> _Case:
     # the smallest output has two rows before padding
     padding = ((some(0, 1), 0), (0, some(0, 1)))
     arguments: _layer.Arguments = (stride, padding, output_padding, groups, dilation)
-    x, weight, bias = (
+    desc = _layer.make_desc((n, ci, h, w), (ci, co // groups, *kernel), arguments, dtype, lib.MATH_STRICT)
+    desc.layout, desc.op, desc.accumulate = layout, op, accumulate
+    x, weight, bias, dst = (
         rng.integers(-_INTEGERS, _INTEGERS + 1, shape).astype(float)
-        for shape in ((n, ci, h, w), (ci, co // groups, *kernel), (co,))
+        for shape in ((n, ci, h, w), (ci, co // groups, *kernel), (co,), lib.output_shape(desc))
     )
-    desc = _layer.make_desc(x.shape, weight.shape, arguments, dtype, lib.MATH_STRICT)
-    desc.layout = layout
-    expected = _formula(x, weight, arguments) + bias[:, None, None]
-    text = (
-        f"{_NAMES[dtype]} {_LAYOUTS[layout]} x {x.shape} weight {weight.shape} stride {stride} padding {padding} "
-        f"output_padding {output_padding} dilation {dilation} groups {groups}"
-    )
+    held = 1.0 if accumulate else 0.0
     order = (0, 1, 2, 3) if layout == lib.NCHW else (0, 2, 3, 1)
-    src, result = (_as_stored(array.transpose(order), dtype) for array in (x, expected))
-    return _Case(desc, src, _as_stored(weight, dtype), _as_stored(bias, dtype), result, text)
+
+    def stored(x: Any, weight: Any, bias: Any, dst: Any) -> _Tensors:
+        src, to = (None if array is None else _as_stored(array.transpose(order), dtype) for array in (x, dst))
+        weights, of_bias = (None if array is None else _as_stored(array, dtype) for array in (weight, bias))
+        return src, weights, of_bias, to
+
+    after: tuple[Any, Any, Any, Any]
+    if op == lib.OP_FORWARD:
+        after = (None, None, None, _formula(x, weight, arguments) + bias[:, None, None] + held * dst)
+    elif op == lib.OP_BACKWARD_DATA:
+        after = (_gradients(x, weight, dst, arguments)[0] + held * x, None, None, None)
+    else:
+        after = (None, _gradients(x, weight, dst, arguments)[1] + held * weight, dst.sum((0, 2, 3)) + held * bias, None)
+    text = (
+        f"{_OPERATIONS[op]} {_NAMES[dtype]} {_LAYOUTS[layout]} x {x.shape} weight {weight.shape} stride {stride} "
+        f"padding {padding} output_padding {output_padding} dilation {dilation} groups {groups} "
+        f"accumulate {int(accumulate)}"
+    )
+    return _Case(desc, stored(x, weight, bias, dst), stored(*after), text)
+
+
+def _taps(x_shape: _layer.Shape, weight_shape: _layer.Shape, arguments: _layer.Arguments) -> Iterator[tuple[Any, ...]]:
+    """Each tap of the kernel, a and b, with the rows and columns of the uncropped output that it reaches."""
+    (sh, sw), _, _, _, (dh, dw) = arguments
+    h, w = x_shape[2:]
+    for a, b in itertools.product(*map(range, weight_shape[2:])):
+        yield a, b, slice(a * dh, a * dh + (h - 1) * sh + 1, sh), slice(b * dw, b * dw + (w - 1) * sw + 1, sw)
+
+
+def _uncropped(x_shape: _layer.Shape, weight_shape: _layer.Shape, arguments: _layer.Arguments) -> tuple[int, ...]:
+    """(n, groups, output channels of a group, rows, columns) before padding crops."""
+    (sh, sw), _, (more_rows, more_columns), groups, (dh, dw) = arguments
+    n, _, h, w = x_shape
+    _, co, kh, kw = weight_shape
+    rows, columns = (h - 1) * sh + dh * (kh - 1) + 1 + more_rows, (w - 1) * sw + dw * (kw - 1) + 1 + more_columns
+    return n, groups, co, rows, columns
+
+
+def _by_groups(x: np.ndarray, weight: np.ndarray, groups: int) -> tuple[np.ndarray, np.ndarray]:
+    n, ci, h, w = x.shape
+    return x.reshape(n, groups, ci // groups, h, w), weight.reshape(groups, ci // groups, *weight.shape[1:])
 
 
 def _formula(x: np.ndarray, weight: np.ndarray, arguments: _layer.Arguments) -> np.ndarray:
     """The definition in tconv.h, scattered: each pixel times the weights, cropped by the padding."""
-    (sh, sw), ((top, bottom), (left, right)), (more_rows, more_columns), groups, (dh, dw) = arguments
-    n, ci, h, w = x.shape
-    _, co, kh, kw = weight.shape
-    rows, columns = (h - 1) * sh + dh * (kh - 1) + 1 + more_rows, (w - 1) * sw + dw * (kw - 1) + 1 + more_columns
-    full = np.zeros((n, groups, co, rows, columns))
-    x, weight = x.reshape(n, groups, ci // groups, h, w), weight.reshape(groups, ci // groups, co, kh, kw)
-    for a, b in itertools.product(range(kh), range(kw)):
-        part = np.einsum("ngihw,gio->ngohw", x, weight[..., a, b])
-        full[..., a * dh : a * dh + (h - 1) * sh + 1 : sh, b * dw : b * dw + (w - 1) * sw + 1 : sw] += part
+    _, ((top, bottom), (left, right)), _, groups, _ = arguments
+    full = np.zeros(_uncropped(x.shape, weight.shape, arguments))
+    n, _, co, rows, columns = full.shape
+    of_x, of_weight = _by_groups(x, weight, groups)
+    for a, b, row, column in _taps(x.shape, weight.shape, arguments):
+        full[..., row, column] += np.einsum("ngihw,gio->ngohw", of_x, of_weight[..., a, b])
     return full.reshape(n, groups * co, rows, columns)[:, :, top : rows - bottom, left : columns - right]
+
+
+def _gradients(
+    x: np.ndarray, weight: np.ndarray, dst: np.ndarray, arguments: _layer.Arguments
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same, gathered: the gradients of x and weight from that of the output."""
+    _, ((top, bottom), (left, right)), _, groups, _ = arguments
+    full = np.zeros(_uncropped(x.shape, weight.shape, arguments))
+    n, _, co, rows, columns = full.shape
+    full[..., top : rows - bottom, left : columns - right] = dst.reshape(n, groups, co, *dst.shape[2:])
+    of_x, of_weight = _by_groups(x, weight, groups)
+    diff_x, diff_weight = np.zeros_like(of_x), np.zeros_like(of_weight)
+    for a, b, row, column in _taps(x.shape, weight.shape, arguments):
+        diff_x += np.einsum("ngohw,gio->ngihw", full[..., row, column], of_weight[..., a, b])
+        diff_weight[..., a, b] = np.einsum("ngihw,ngohw->gio", of_x, full[..., row, column])
+    return diff_x.reshape(x.shape), diff_weight.reshape(weight.shape)
 
 
 def _as_stored(array: np.ndarray, dtype: int) -> np.ndarray:

@@ -126,16 +126,43 @@ def test_a_reader_that_has_seen_enough():
     assert (run.returncode, run.stderr) == (1, "")
 
 
+OPERATIONS_OF = {"cpu_correlation": ["backward_data"], "cpu_outer": ["backward_weights"]}
+OPERATIONS_OF["cpu_matrix"] = ["forward", "backward_data"]
+OPERATIONS_OF["cpu_reference"] = ["forward", "backward_data", "backward_weights"]
+
+
 def test_verify():
     run = python("-m", "tconv", "verify", "--layers", "40")
     assert run.returncode == 0, run.stdout + run.stderr
-    lines = dict(line.split(maxsplit=1) for line in run.stdout.splitlines()[:-1])
-    cpu = [name for name in _library.implementations() if name.startswith("cpu_")]
-    others = {name for name in cpu if lines[name].strip() == "not tried: it has other operations alone"}
-    assert others == {"cpu_correlation", "cpu_outer"} and set(cpu) < set(lines)
-    assert all(re.match(r"right: [1-9]\d* layers", lines[name]) for name in set(cpu) - others)
-    assert any(name.startswith("cuda") for name in lines) and run.stdout.endswith("\nright\n")
+    lines = [line.split(maxsplit=2) for line in run.stdout.splitlines() if line.startswith("cpu_")]
+    names = [name for name in _library.implementations() if name.startswith("cpu_")]
+    expected = {(name, operation) for name in names for operation in OPERATIONS_OF.get(name, ["forward"])}
+    assert {(name, operation) for name, operation, _ in lines} == expected
+    own = [answer for name, _, answer in lines if name not in ("cpu_matrix", "cpu_pixels", "cpu_columns")]
+    assert all(re.match(r"right: [1-9]\d* layers", answer) for answer in own)
+    assert "\ncuda_" in run.stdout and "\nnot tried: " in run.stdout and run.stdout.endswith("\nright\n")
     assert python("-m", "tconv", "verify", "--layers", "0").returncode == 2
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_verify_sees_a_gradient_that_is_wrong(monkeypatch, capsys, which):
+    gradients = _verify._gradients
+
+    def wrong(*arguments):
+        made = list(gradients(*arguments))
+        made[which] = made[which] + 1
+        return made
+
+    monkeypatch.setattr(_verify, "_gradients", wrong)
+    assert __main__.main(["verify", "--layers", "2"]) == 1
+    said = re.findall(r"^cpu_reference +(\w+) +WRONG on ", capsys.readouterr().out, re.M)
+    assert said == [["backward_data", "backward_weights"][which]]
+
+
+def test_verify_tries_accumulate():
+    rng = np.random.default_rng(0)
+    for op in _verify._OPERATIONS:
+        assert {_verify._random_case(rng, op).desc.accumulate for _ in range(40)} == {0, 1}
 
 
 def test_verify_sees_what_is_wrong(monkeypatch, capsys):
@@ -143,7 +170,7 @@ def test_verify_sees_what_is_wrong(monkeypatch, capsys):
     monkeypatch.setattr(_verify, "_formula", lambda *arguments: formula(*arguments) + 1)
     assert __main__.main(["verify", "--layers", "3"]) == 1
     printed = capsys.readouterr().out
-    assert re.search("^cpu_reference +WRONG on ", printed, re.M) and printed.endswith("\nwrong\n")
+    assert re.search("^cpu_reference +forward +WRONG on ", printed, re.M) and printed.endswith("\nwrong\n")
 
 
 def test_verify_does_not_call_right_what_it_has_not_tried(capsys):

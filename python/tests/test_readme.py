@@ -5,6 +5,9 @@ import re
 
 import pytest
 
+import tconv
+from tconv import __main__
+
 ROOT = pathlib.Path(__file__).parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
 PAGES = [ROOT / "README.md", ROOT / "python/README.md", *sorted(ROOT.glob("docs/*.md"))]
@@ -22,3 +25,16 @@ def test_python_blocks_run(page):
     names = {}  # a page is read from the top
     for block in FOUND[page]:
         exec(compile(block, page, "exec"), names)
+
+
+def test_verify_prints_what_the_page_shows(capsys):
+    """Line for line, but for numbers of layers, which depend on the processor, and the GPU of another machine."""
+    page = (ROOT / "docs/python.md").read_text()
+    shown = re.search(r"`python -m tconv verify` runs.*?:\n\n((?:    [^\n]*\n)+)", page, re.S)
+    lines = [line[4:] for line in shown[1].splitlines()]
+    assert __main__.main(["verify"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    if tconv.info()["cuda"]["available"]:
+        lines, printed = ([line for line in each if not line.startswith("cuda_")] for each in (lines, printed))
+    answer = re.compile(r"(right: \d+ layers(; \d+ are not its own)?|not tried: none of \d+ layers is its own)$")
+    assert [answer.sub("...", line) for line in printed] == [answer.sub("...", line) for line in lines]

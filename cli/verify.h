@@ -1,0 +1,50 @@
+/* What the ways of `tconv verify` share: the request, and what this machine and the library take. */
+#ifndef TCONV_CLI_VERIFY_H
+#define TCONV_CLI_VERIFY_H
+
+#include "harness.h"
+#include "options.h"
+
+#define VERIFY_MAX_FAILURES 10 /* verify stops after that many */
+
+/* The values of --backend. */
+enum { VERIFY_WHAT_IS_HERE, VERIFY_ONLY_CPU, VERIFY_ONLY_CUDA, VERIFY_ALL_BACKENDS };
+
+/* The values of --op: those of tconv_op, and all of them. */
+enum { VERIFY_ALL_OPERATIONS = TCONV_BACKWARD_WEIGHTS + 1 };
+
+typedef struct verify_request {
+    int backend;
+    int op; /* a tconv_op or VERIFY_ALL_OPERATIONS */
+    bool no_corners, by_class;
+    int64_t layers;  /* negative: no limit */
+    int64_t seconds; /* 0: no limit */
+    uint64_t seed;
+    cli_execution execution;
+    cli_option *options;
+    size_t option_count;
+    bool cpu, cuda; /* the backends that are asked for and here: verify_find_backends sets them */
+} verify_request;
+
+/* Makes a plan of the smallest layer on the CPU, to see whether op, isa and implementation (NULL: any) are accepted. */
+tconv_status verify_probe(tconv_op op, tconv_cpu_isa isa, const char *implementation, tconv_plan **plan,
+                          tconv_issue *issue);
+
+/* Whether a CPU plan capped at isa uses isa: false where the machine lacks it or is of another architecture. */
+bool verify_machine_has(tconv_cpu_isa isa);
+
+bool verify_is_cuda(const char *implementation);
+
+/* Whether the operation has the implementation. */
+bool verify_has_operation(tconv_op op, const char *implementation);
+
+/* Finds the backends; says why CUDA is not tried. Returns -1 to go on, else the exit code. */
+int verify_find_backends(verify_request *asked);
+
+/* Says which instruction sets of this architecture were not tried, because the machine has none of them. */
+void verify_print_isas_left_out(void);
+
+/* Verifies layers that are drawn by class. Returns the exit code. */
+int verify_by_class(const verify_request *asked);
+
+#endif
