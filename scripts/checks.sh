@@ -9,7 +9,7 @@ PYTHON_SOURCES=(python scripts/tidy.py bench/kernelbench bench/end_to_end.py ben
 # ------------------------------------------------------------------------------------------------- what is kept between runs
 
 # checks_cache KIND: sets where compiled objects and verdicts are kept. KIND is `kept`, outside the tree, for the next run in this
-# or another checkout, or `cold`, empty, in build/. Paths count from the root, so that another checkout finds the same objects.
+# or another checkout, or `cold`, empty, in build/, where what was built goes too (what fuzzers have learned stays). Paths count from the root, so that another checkout finds the same objects.
 #     nvcc has another launcher than C. ccache looks at what a file is preprocessed to, and for code of several architectures at
 # one of them only: a change under __CUDA_ARCH__ was answered with the object from before it. Depend mode, which goes by the files that were
 # read, sees every change. For C it would give away what presets share. tests/package/compiler_cache.sh tries both.
@@ -21,7 +21,8 @@ checks_cache() {
     if [ "$1" = cold ]; then
         CHECKS_CACHE=$TCONV_ROOT/build/cold/checks
         CCACHE_DIR=$TCONV_ROOT/build/cold/ccache
-        rm -rf build/cold
+        rm -rf build/cold build/{release,cpu-only,asan,tsan,coverage,aarch64,clang,clang-optimised,deb,package,sdist,wheel*}
+        rm -rf build/fuzz/{CMakeCache.txt,CMakeFiles,build.ninja,.ninja_*,tests,cli,src,lib*}
     fi
     export CC=gcc CCACHE_BASEDIR=$TCONV_ROOT CCACHE_NOHASHDIR=1 CCACHE_MAXSIZE=10G
     export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER="env;CCACHE_DEPEND=1;ccache"
@@ -80,12 +81,13 @@ run_steps() {
 }
 
 # checks_main "$@": what .ci/run and scripts/nightly do with their arguments: [--cold] [--list] [--only NAME...]. Sets CHECKS_WHOLE
-# where all steps have run.
+# where all steps have run, and CHECKS_KIND as checks_cache has it.
 checks_main() {
-    local cache=kept names=() name
+    local names=() name
+    CHECKS_KIND=kept
     while [ $# -gt 0 ]; do
         case $1 in
-        --cold) cache=cold ;;
+        --cold) CHECKS_KIND=cold ;;
         --list)
             printf '%s\n' "${CHECKS_NAMES[@]}"
             exit
@@ -106,7 +108,7 @@ checks_main() {
     export CI=true # which programs look at; Inductor does
     rm -rf build/checks
     mkdir -p build/checks
-    checks_cache "$cache"
+    checks_cache "$CHECKS_KIND"
     export CCACHE_STATSLOG=$TCONV_ROOT/build/checks/ccache.log
     CHECKS_COMMANDS[set-up]=set_up
     step set-up
@@ -119,7 +121,7 @@ checks_main() {
     echo
     echo "=== all steps passed in $SECONDS s:"
     cat build/checks/steps.txt
-    echo "=== compiled, and taken from the cache ($cache):"
+    echo "=== compiled, and taken from the cache ($CHECKS_KIND):"
     ccache --show-log-stats 2>/dev/null | grep -E "^ *(Hits|Misses)" | head -n 2 || true
 }
 

@@ -335,6 +335,34 @@ tconv_status harness_case_create(harness_case *test, const harness_layer *layer,
     return status;
 }
 
+static double *copy_of(const double *from, int64_t count)
+{
+    double *copy = malloc((size_t)count * sizeof *copy);
+    if (copy != NULL)
+        memcpy(copy, from, (size_t)count * sizeof *copy);
+    return copy;
+}
+
+tconv_status harness_case_create_as(harness_case *test, const harness_layer *layer, uint64_t seed,
+                                    const harness_case *answered, tconv_issue *issue)
+{
+    tconv_status status = create_tensors(test, layer, answered->fill, seed, false, issue);
+    for (int role = 0; role < HARNESS_ROLES && status == TCONV_SUCCESS; ++role) {
+        const harness_answer *from = &answered->answers[role];
+        harness_answer *to = &test->answers[role];
+        const int64_t count = harness_view_elements(&test->views[role]);
+        if (from->expected != NULL)
+            to->expected = copy_of(from->expected, count);
+        if (from->bound != NULL)
+            to->bound = copy_of(from->bound, count);
+        if ((from->expected != NULL && to->expected == NULL) || (from->bound != NULL && to->bound == NULL))
+            status = fail(issue, TCONV_ERROR_OUT_OF_MEMORY, "expected", "no memory for the answer of the case");
+    }
+    if (status != TCONV_SUCCESS)
+        harness_case_destroy(test);
+    return status;
+}
+
 static tconv_status answer_samples(harness_case *test, harness_role role, uint64_t seed, tconv_issue *issue)
 {
     harness_answer *answer = &test->answers[role];

@@ -78,6 +78,12 @@ bool harness_has_integers(const harness_layer *layer);
 tconv_status harness_case_create(harness_case *test, const harness_layer *layer, harness_fill fill, uint64_t seed,
                                  tconv_issue *issue);
 
+/* Makes the case of a layer that differs from that of answered, which harness_case_create made from the same seed, in nothing
+ * but its layouts and strides: numbers are drawn in the order of the logical axes and rounded to the dtype, so that the answer is
+ * the same, and is copied. */
+tconv_status harness_case_create_as(harness_case *test, const harness_layer *layer, uint64_t seed,
+                                    const harness_case *answered, tconv_issue *issue);
+
 /* Makes the same case with an answer at the elements of harness_pick_sample alone, each straight from the formula: the
  * reference is not run. The tensors are the same as with the whole answer. */
 tconv_status harness_case_create_sampled(harness_case *test, const harness_layer *layer, harness_fill fill,

@@ -14,6 +14,17 @@ harness_case make_case(const harness_layer *layer, harness_fill fill, uint64_t s
     return test;
 }
 
+harness_case make_case_as(harness_case *answered, const harness_layer *layer, harness_fill fill, uint64_t seed)
+{
+    harness_case test;
+    tconv_issue issue;
+    if (answered->answers[HARNESS_DST].expected == NULL && answered->answers[HARNESS_SRC].expected == NULL)
+        *answered = make_case(layer, fill, seed);
+    cr_assert(answered->fill == fill && answered->layer.desc.dtype == layer->desc.dtype);
+    cr_assert_eq(harness_case_create_as(&test, layer, seed, answered, &issue), TCONV_SUCCESS, "%s", issue.message);
+    return test;
+}
+
 harness_case make_sampled_case(const harness_layer *layer, harness_fill fill, uint64_t seed)
 {
     harness_case test;

@@ -12,6 +12,10 @@ extern const int thread_counts[THREAD_COUNTS];
 /* Calls harness_case_create; the test fails where that fails. */
 harness_case make_case(const harness_layer *layer, harness_fill fill, uint64_t seed);
 
+/* Returns a case of layer whose answer is computed once for all forms of a problem in which it is the same: *answered is that
+ * of the first of them, made where it has no tensors yet, and the caller's to destroy after the last (harness_case_create_as). */
+harness_case make_case_as(harness_case *answered, const harness_layer *layer, harness_fill fill, uint64_t seed);
+
 /* Calls harness_case_create_sampled. Errors at other elements still show where the bits of ways are compared. */
 harness_case make_sampled_case(const harness_layer *layer, harness_fill fill, uint64_t seed);
 
