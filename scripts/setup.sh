@@ -174,14 +174,15 @@ tconv_machines() {
 }
 
 # tconv_build PRESET [CMAKE OPTIONS...] configures and builds build/PRESET. The configuration is shown if it fails. Warnings are
-# errors where TCONV_WARNINGS_ARE_ERRORS is set.
+# errors where TCONV_WARNINGS_ARE_ERRORS is set, and frames are reported in every build, so that all have the same objects.
 tconv_build() {
-    local preset=$1 log
+    local preset=$1 log strict=()
     shift
+    [ -z "${TCONV_WARNINGS_ARE_ERRORS:-}" ] || strict=(-DCMAKE_COMPILE_WARNING_AS_ERROR=ON -DTCONV_STACK_USAGE=ON)
     mkdir -p "build/$preset"
     log=build/$preset/configure.log
     echo "== building preset $preset in build/$preset"
-    cmake --preset "$preset" ${TCONV_WARNINGS_ARE_ERRORS:+-DCMAKE_COMPILE_WARNING_AS_ERROR=ON} "$@" >"$log" 2>&1 || {
+    cmake --preset "$preset" "${strict[@]}" "$@" >"$log" 2>&1 || {
         cat "$log"
         tconv_die "preset $preset does not configure"
     }
