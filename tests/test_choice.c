@@ -210,3 +210,37 @@ Test(choice, of_layers_with_more_weights_than_pixels_does_not_depend_on_threads)
             expect_one_choice(&layer, NULL, TCONV_CPU_ISA_GENERIC);
         }
 }
+
+/* On CUDA another implementation, or other tiles, may be chosen for packed weights where they are predicted to be faster. */
+Test(choice_cuda, packed_weights_need_no_more_workspace)
+{
+    harness_random random;
+    skip_without_cuda();
+    harness_random_seed(&random, 6);
+    for (int i = 0; i < CLASS_LAYERS; i++) {
+        harness_layer layer;
+        size_t size, packed_size;
+        tconv_options options;
+        tconv_plan *plan, *packed;
+        tconv_issue issue;
+        char text[HARNESS_LAYER_TEXT];
+        harness_class_layer(&random, &layer);
+        layer.desc.op = (tconv_op)(i % 2); /* one that reads weights */
+        const size_t bytes = (size_t)harness_weights_view(&layer.desc).extent * harness_element_size(layer.desc.dtype);
+        const tconv_tensor weights = {harness_device_allocate(bytes), layer.desc.dtype, TCONV_LOCATION_CUDA};
+        cr_assert_not_null(weights.data);
+        tconv_options_init(&options);
+        options.backend = TCONV_BACKEND_CUDA;
+        expect_success(tconv_plan_create(&layer.desc, &options, &plan, &issue), issue);
+        expect_success(tconv_plan_pack_weights(plan, &weights, NULL, &packed, &issue), issue);
+        cr_assert(harness_stream_synchronize(NULL));
+        tconv_plan_workspace_size(plan, &size);
+        tconv_plan_workspace_size(packed, &packed_size);
+        harness_layer_format(&layer, text, sizeof text);
+        cr_assert_leq(packed_size, size, "%s needs %zu bytes, packed %s %zu: %s", tconv_plan_implementation(plan), size,
+                      tconv_plan_implementation(packed), packed_size, text);
+        tconv_plan_destroy(packed);
+        tconv_plan_destroy(plan);
+        harness_device_release(weights.data);
+    }
+}
