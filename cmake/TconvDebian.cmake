@@ -1,7 +1,16 @@
 # TCONV_DEBIAN: packages for Debian and Ubuntu by CPack (scripts/deb), one for each component of the install rules. What a package
 # depends on, dpkg-shlibdeps reads from its programs and libraries.
 set(tconv_soversion ${PROJECT_VERSION_MAJOR})
-set(tconv_maintainer "The tconv developers <maintainers@tconv.invalid>")
+# Who makes the packages, as for Debian's own tools; there is no public address.
+set(tconv_maintainer_name "$ENV{DEBFULLNAME}")
+set(tconv_maintainer_email "$ENV{DEBEMAIL}")
+if(NOT tconv_maintainer_name)
+  set(tconv_maintainer_name "The tconv developers")
+endif()
+if(NOT tconv_maintainer_email)
+  set(tconv_maintainer_email "root@localhost")
+endif()
+set(tconv_maintainer "${tconv_maintainer_name} <${tconv_maintainer_email}>")
 set(tconv_debian_version ${PROJECT_VERSION}-1)
 set(tconv_debian_dir ${PROJECT_BINARY_DIR}/debian)
 

@@ -1,7 +1,17 @@
 """tconv: transposed convolution (ConvTranspose2d, ConvTranspose1d) on the CPU and on CUDA.
 
-conv_transpose2d, conv_transpose1d and Plan take NumPy arrays and everything that speaks DLPack. tconv.torch, which
-needs PyTorch and has to be imported by name, has the drop-ins for torch.nn.ConvTranspose2d and ConvTranspose1d.
+conv_transpose2d, conv_transpose1d and Plan take NumPy arrays and everything that speaks DLPack, and so do the
+gradients, on the host. tconv.torch, which needs PyTorch and has to be imported by name, has the drop-ins for
+torch.nn.ConvTranspose2d and ConvTranspose1d. What the library refuses is a TconvError.
+
+Examples::
+
+    >>> import numpy as np
+    >>> import tconv
+    >>> x, weight = np.ones((1, 3, 8, 8), np.float32), np.ones((3, 2, 4, 4), np.float32)
+    >>> y = tconv.conv_transpose2d(x, weight, np.zeros(2, np.float32), stride=2, padding=1)
+    >>> y.shape
+    (1, 2, 16, 16)
 """
 
 from __future__ import annotations
@@ -54,16 +64,43 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    """What is public."""
+    return sorted([*__all__, "torch"] if "torch" in globals() else __all__)
+
+
 def info() -> dict[str, Any]:
-    """The build and the machine: version, backends and why one is missing, GPUs, instruction sets, cores, caches and
-    the environment variables in effect; as `tconv info --json` has them."""
+    """The build and the machine, as `tconv info --json` has them.
+
+    Returns:
+        version, backends and why one is missing, GPUs, instruction sets, cores, caches and the environment variables in
+        effect.
+
+    Examples::
+
+        >>> import tconv
+        >>> tconv.info()["version"] == tconv.__version__
+        True
+    """
     return json.loads(_library.system_info(_library.TEXT_JSON))
 
 
 def reload_environment() -> None:
     """Reads the TCONV_* environment variables again, which the library otherwise reads once, when it is first used.
     Layers of tconv.conv_transpose2d and of tconv.torch that are called from now on heed them. Nobody may change the
-    environment meanwhile."""
+    environment meanwhile.
+
+    Raises:
+        tconv.EnvironmentVariableError: a variable has a value that it does not accept. The others are read then, too.
+
+    Examples::
+
+        >>> import os, tconv
+        >>> os.environ["TCONV_NUM_THREADS"] = "1"
+        >>> tconv.reload_environment()
+        >>> del os.environ["TCONV_NUM_THREADS"]
+        >>> tconv.reload_environment()
+    """
     try:
         _library.reload_environment()
     finally:

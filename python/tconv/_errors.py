@@ -6,9 +6,21 @@ from __future__ import annotations
 class TconvError(Exception):
     """A call that the library refused. str() is the issue's message.
 
-    status: the name of the status, "TCONV_ERROR_INVALID_ARGUMENT" and so on.
-    field: the field, argument or variable at fault, "stride_h" or "TCONV_BACKEND"; "" where there is none.
-    message: the field, its value and the rule that it breaks.
+    Attributes:
+        status: the name of the status, "TCONV_ERROR_INVALID_ARGUMENT" and so on.
+        field: the field, argument or variable at fault, "stride_h" or "TCONV_BACKEND"; "" where there is none.
+        message: the field, its value and the rule that it breaks.
+
+    Examples::
+
+        >>> import numpy as np
+        >>> import tconv
+        >>> one = np.ones((1, 1, 1, 1), np.float32)
+        >>> try:
+        ...     tconv.conv_transpose2d(one, one, groups=2)
+        ... except tconv.TconvError as error:
+        ...     print(error.field)
+        groups
     """
 
     def __init__(self, status: str, field: str, message: str) -> None:

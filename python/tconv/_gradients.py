@@ -10,100 +10,221 @@ import numpy as np
 from . import _arguments, _arrays, _errors, _host, _layer
 from . import _library as lib
 from ._plan import Cache, Plan
+from ._types import Array, Padding, Sizes, SupportsDLPack
 
 # None where the one-shot call is to copy between host and device.
 _plans: Cache[tuple[lib.Desc, lib.Options, Plan | None]] = Cache()
 
 
 def conv_transpose2d_backward_data(
-    diff_dst: Any,
-    weight: Any,
-    in_size: int | Sequence[int],
-    stride: int | Sequence[int] = 1,
-    padding: int | Sequence[int] | Sequence[Sequence[int]] = 0,
+    diff_dst: Array,
+    weight: SupportsDLPack,
+    in_size: Sizes,
+    stride: Sizes = 1,
+    padding: Padding = 0,
     groups: int = 1,
-    dilation: int | Sequence[int] = 1,
+    dilation: Sizes = 1,
     *,
-    out: Any = None,
+    out: Array | None = None,
     backend: str = "auto",
     math: str = "default",
     threads: int | None = None,
-) -> Any:
-    """The gradient of conv_transpose2d's x, from that of its result and the weight.
+) -> Array:
+    """The gradient of conv_transpose2d's x, from that of its result and the weight. Arrays live on the host.
 
-    diff_dst: the gradient of the result, (N, out_channels, H_out, W_out) or without the N. weight, stride, padding,
-    groups, dilation, out, backend, math, threads: as in conv_transpose2d.
-    in_size: the rows and columns of x, or one integer for both. They do not follow from those of diff_dst; with them
-    these must be what some output_padding gives.
+    Args:
+        diff_dst: the gradient of the result.
+        weight: the kernel.
+        in_size: the rows and columns of x, or one integer for both. They do not follow from those of diff_dst; with
+            them these must be what some output_padding gives.
+        stride: as in conv_transpose2d, and so are all that follow.
+        padding: rows and columns that were cut off the result.
+        groups: parts of the channels.
+        dilation: distance of the kernel's taps.
+        out: where to write, of the shape of x.
+        backend: "auto", "cpu" or "cuda".
+        math: "default", "strict" or "tf32".
+        threads: of the CPU, at most.
 
-    The result has the shape of x, (N, channels, *in_size), and lies as diff_dst does. Arrays live on the host.
+    Shape:
+        - diff_dst: (N, out_channels, H_out, W_out) or without the N
+        - weight: (C, out_channels / groups, kh, kw)
+        - result: (N, C, *in_size), or without the N
+
+    Returns:
+        out if it is given, else a new array of diff_dst's library, which lies as that does.
+
+    Raises:
+        tconv.TconvError: names the field at fault and the rule.
+
+    Examples::
+
+        >>> import numpy as np
+        >>> import tconv
+        >>> diff_dst, weight = np.ones((1, 2, 16, 16), np.float32), np.ones((3, 2, 4, 4), np.float32)
+        >>> tconv.conv_transpose2d_backward_data(diff_dst, weight, 8, stride=2, padding=1).shape
+        (1, 3, 8, 8)
     """
     sizes = (stride, padding, groups, dilation)
     return _backward_data(2, diff_dst, weight, in_size, sizes, out, backend, math, threads)
 
 
 def conv_transpose1d_backward_data(
-    diff_dst: Any,
-    weight: Any,
-    in_size: int | Sequence[int],
-    stride: int | Sequence[int] = 1,
-    padding: int | Sequence[int] | Sequence[Sequence[int]] = 0,
+    diff_dst: Array,
+    weight: SupportsDLPack,
+    in_size: Sizes,
+    stride: Sizes = 1,
+    padding: Padding = 0,
     groups: int = 1,
-    dilation: int | Sequence[int] = 1,
+    dilation: Sizes = 1,
     *,
-    out: Any = None,
+    out: Array | None = None,
     backend: str = "auto",
     math: str = "default",
     threads: int | None = None,
-) -> Any:
-    """The gradient of conv_transpose1d's x: as conv_transpose2d_backward_data, with the sizes of conv_transpose1d."""
+) -> Array:
+    """The gradient of conv_transpose1d's x, from that of its result and the weight. Arrays live on the host.
+
+    Args:
+        diff_dst: the gradient of the result.
+        weight: the kernel.
+        in_size: the length of x, which does not follow from that of diff_dst.
+        stride: as in conv_transpose1d, and so are all that follow.
+        padding: elements that were cut off the result.
+        groups: parts of the channels.
+        dilation: distance of the kernel's taps.
+        out: where to write, of the shape of x.
+        backend: "auto", "cpu" or "cuda".
+        math: "default", "strict" or "tf32".
+        threads: of the CPU, at most.
+
+    Shape:
+        - diff_dst: (N, out_channels, L_out) or without the N
+        - weight: (C, out_channels / groups, width)
+        - result: (N, C, in_size), or without the N
+
+    Returns:
+        out if it is given, else a new array of diff_dst's library, which lies as that does.
+
+    Raises:
+        tconv.TconvError: names the field at fault and the rule.
+
+    Examples::
+
+        >>> import numpy as np
+        >>> import tconv
+        >>> diff_dst, weight = np.ones((1, 2, 16), np.float32), np.ones((3, 2, 4), np.float32)
+        >>> tconv.conv_transpose1d_backward_data(diff_dst, weight, 8, stride=2, padding=1).shape
+        (1, 3, 8)
+    """
     sizes = (stride, padding, groups, dilation)
     return _backward_data(1, diff_dst, weight, in_size, sizes, out, backend, math, threads)
 
 
 def conv_transpose2d_backward_weights(
-    x: Any,
-    diff_dst: Any,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] = 1,
-    padding: int | Sequence[int] | Sequence[Sequence[int]] = 0,
+    x: Array | None,
+    diff_dst: Array,
+    kernel_size: Sizes,
+    stride: Sizes = 1,
+    padding: Padding = 0,
     groups: int = 1,
-    dilation: int | Sequence[int] = 1,
+    dilation: Sizes = 1,
     *,
     wanted: tuple[bool, bool] = (True, True),
     backend: str = "auto",
     math: str = "default",
     threads: int | None = None,
-) -> tuple[Any, Any]:
-    """The gradients of conv_transpose2d's weight and bias, from its x and the gradient of its result.
+) -> tuple[Array | None, Array | None]:
+    """The gradients of conv_transpose2d's weight and bias, from its x and the gradient of its result. Arrays live on
+    the host.
 
-    x: as in conv_transpose2d, or None where the gradient of the weight is not wanted. diff_dst: the gradient of the
-    result, with as many axes. stride, padding, groups, dilation, backend, math, threads: as in conv_transpose2d.
-    kernel_size: the rows and columns of the weight, or one integer for both.
-    wanted: whether the gradient of the weight is, and that of the bias; None takes the place of one that is not.
+    Args:
+        x: the input, or None where the gradient of the weight is not wanted.
+        diff_dst: the gradient of the result, with as many axes.
+        kernel_size: the rows and columns of the weight, or one integer for both.
+        stride: as in conv_transpose2d, and so are all that follow but wanted.
+        padding: rows and columns that were cut off the result.
+        groups: parts of the channels.
+        dilation: distance of the kernel's taps.
+        wanted: whether the gradient of the weight is, and that of the bias.
+        backend: "auto", "cpu" or "cuda".
+        math: "default", "strict" or "tf32".
+        threads: of the CPU, at most.
 
-    Both are sums over all images; that of the weight has its shape, (channels, out_channels / groups, *kernel_size).
+    Shape:
+        - x: (N, C, H, W) or (C, H, W)
+        - diff_dst: (N, out_channels, H_out, W_out) or without the N
+        - results: (C, out_channels / groups, *kernel_size) and (out_channels,)
+
+    Returns:
+        Both, as new arrays of diff_dst's library, None in place of one that is not wanted: sums over all images.
+
+    Raises:
+        tconv.TconvError: names the field at fault and the rule.
+
+    Examples::
+
+        >>> import numpy as np
+        >>> import tconv
+        >>> x, diff_dst = np.ones((1, 3, 8, 8), np.float32), np.ones((1, 2, 16, 16), np.float32)
+        >>> of_weight, of_bias = tconv.conv_transpose2d_backward_weights(x, diff_dst, 4, stride=2, padding=1)
+        >>> of_weight.shape, of_bias
+        ((3, 2, 4, 4), array([256., 256.], dtype=float32))
     """
     sizes = (stride, padding, groups, dilation)
     return _backward_weights(2, x, diff_dst, kernel_size, sizes, wanted, backend, math, threads)
 
 
 def conv_transpose1d_backward_weights(
-    x: Any,
-    diff_dst: Any,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] = 1,
-    padding: int | Sequence[int] | Sequence[Sequence[int]] = 0,
+    x: Array | None,
+    diff_dst: Array,
+    kernel_size: Sizes,
+    stride: Sizes = 1,
+    padding: Padding = 0,
     groups: int = 1,
-    dilation: int | Sequence[int] = 1,
+    dilation: Sizes = 1,
     *,
     wanted: tuple[bool, bool] = (True, True),
     backend: str = "auto",
     math: str = "default",
     threads: int | None = None,
-) -> tuple[Any, Any]:
-    """The gradients of conv_transpose1d's weight and bias: as conv_transpose2d_backward_weights, with the sizes of
-    conv_transpose1d."""
+) -> tuple[Array | None, Array | None]:
+    """The gradients of conv_transpose1d's weight and bias, from its x and the gradient of its result. Arrays live on
+    the host.
+
+    Args:
+        x: the input, or None where the gradient of the weight is not wanted.
+        diff_dst: the gradient of the result, with as many axes.
+        kernel_size: the width of the weight.
+        stride: as in conv_transpose1d, and so are all that follow but wanted.
+        padding: elements that were cut off the result.
+        groups: parts of the channels.
+        dilation: distance of the kernel's taps.
+        wanted: whether the gradient of the weight is, and that of the bias.
+        backend: "auto", "cpu" or "cuda".
+        math: "default", "strict" or "tf32".
+        threads: of the CPU, at most.
+
+    Shape:
+        - x: (N, C, L) or (C, L)
+        - diff_dst: (N, out_channels, L_out) or without the N
+        - results: (C, out_channels / groups, kernel_size) and (out_channels,)
+
+    Returns:
+        Both, as new arrays of diff_dst's library, None in place of one that is not wanted: sums over all images.
+
+    Raises:
+        tconv.TconvError: names the field at fault and the rule.
+
+    Examples::
+
+        >>> import numpy as np
+        >>> import tconv
+        >>> x, diff_dst = np.ones((1, 3, 8), np.float32), np.ones((1, 2, 16), np.float32)
+        >>> of_weight, of_bias = tconv.conv_transpose1d_backward_weights(x, diff_dst, 4, stride=2, padding=1)
+        >>> of_weight.shape, of_bias
+        ((3, 2, 4), array([16., 16.], dtype=float32))
+    """
     sizes = (stride, padding, groups, dilation)
     return _backward_weights(1, x, diff_dst, kernel_size, sizes, wanted, backend, math, threads)
 

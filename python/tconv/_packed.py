@@ -2,47 +2,75 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from . import _arguments, _arrays, _cuda, _errors, _host
 from . import _library as lib
 from ._packed_layer import PackedLayer
+from ._types import Array, Padding, Sizes, SupportsDLPack
 
 
 class Plan:
     """A layer for inference: the weights are packed once, the implementation is chosen once, and plan(x) computes.
 
-    Plan((8, 64, 32, 32), weight, bias, stride=2, padding=1) takes what conv_transpose2d takes, with the shape of x in
-    place of x: (N, C, H, W) or (C, H, W), and (N, C, L) or (C, L) where weight has the three axes of conv_transpose1d.
-    A plan is of this one shape, batch size included: by it the implementation is chosen. Make one for each that occurs.
+    A plan takes what conv_transpose2d takes, with the shape of x in place of x, and is of this one shape, batch size
+    included: by it the implementation is chosen. Make one for each that occurs. A plan never changes, and any number of
+    threads may call it at once. Its copy is itself; it cannot be pickled. tconv.reload_environment() does not change
+    it. On CUDA the weights are packed on the stream that is current when the plan is made: before calls on other
+    streams, let those wait for it.
 
-    weight, bias: NumPy arrays, or arrays on the host or on a CUDA device of any library that speaks DLPack. Both are
-    copied: what is written to them later is not seen. x lives where they do and is of their dtype.
-    channels_last: x and the result lie as (N, H, W, C) in memory, (N, L, C) in 1-D; the order of their axes stays.
-    backend, math, threads: as in conv_transpose2d, but that a plan copies nothing between host and device.
+    Args:
+        x_shape: the shape of x.
+        weight: the kernel, of NumPy or any library that speaks DLPack, on the host or on a CUDA device. It is copied,
+            as the bias is: what is written to them later is not seen. x lives where they do and is of their dtype.
+        bias: what is added to each output channel, or None.
+        stride: as in conv_transpose2d, or in conv_transpose1d where weight has three axes; so are all that follow.
+        padding: what is cut off the result.
+        output_padding: what is more at its lower and right end.
+        groups: parts of the channels.
+        dilation: distance of the kernel's taps.
+        channels_last: x and the result lie as (N, H, W, C) in memory, (N, L, C) in 1-D; the order of their axes stays.
+        backend: "auto", "cpu" or "cuda"; a plan copies nothing between host and device.
+        math: "default", "strict" or "tf32".
+        threads: of the CPU, at most.
 
-    A plan never changes, and any number of threads may call it at once. Its copy is itself; it cannot be pickled.
-    tconv.reload_environment() does not change it. On CUDA the weights are packed on the stream that is current when the
-    plan is made: before calls on other streams, let those wait for it.
+    Shape:
+        - x_shape: (N, C, H, W) or (C, H, W); with a weight of three axes (N, C, L) or (C, L)
+        - weight: (C, out_channels / groups, kh, kw) or (C, out_channels / groups, width)
+        - bias: (out_channels,)
 
-    input_shape, output_shape: of x and of the result.
-    dtype: its name.
-    implementation: which one of the library computes, "cpu_..." or "cuda_...".
-    workspace_size: the bytes that a call needs beside x and the result, of its own or of its thread.
+    Attributes:
+        input_shape: of x.
+        output_shape: of the result.
+        dtype: its name.
+        implementation: which one of the library computes, "cpu_..." or "cuda_...".
+        workspace_size: the bytes that a call needs beside x and the result, of its own or of its thread.
+
+    Raises:
+        tconv.TconvError: names the field at fault and the rule.
+
+    Examples::
+
+        >>> import numpy as np
+        >>> import tconv
+        >>> plan = tconv.Plan((1, 3, 8, 8), np.ones((3, 2, 4, 4), np.float32), stride=2, padding=1)
+        >>> plan(np.ones((1, 3, 8, 8), np.float32)).shape == plan.output_shape == (1, 2, 16, 16)
+        True
     """
 
     __slots__ = ("_device", "_packed")
 
     def __init__(
         self,
-        x_shape: Any,
-        weight: Any,
-        bias: Any = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
-        groups: Any = 1,
-        dilation: Any = 1,
+        x_shape: Sequence[int],
+        weight: SupportsDLPack,
+        bias: SupportsDLPack | None = None,
+        stride: Sizes = 1,
+        padding: Padding = 0,
+        output_padding: Sizes = 0,
+        groups: int = 1,
+        dilation: Sizes = 1,
         *,
         channels_last: bool = False,
         backend: str = "auto",
@@ -73,9 +101,17 @@ class Plan:
         else:
             self._packed = _cuda.Packed(self._device, given, layer_with, options)
 
-    def __call__(self, x: Any, *, out: Any = None) -> Any:
+    def __call__(self, x: Array, *, out: Array | None = None) -> Array:
         """The result, in out if it is given, else a new array of x's library. On the host x and out may lie in any way:
-        what does not lie as the plan has it is copied. CUDA arrays have to be dense, in the plan's order."""
+        what does not lie as the plan has it is copied. CUDA arrays have to be dense, in the plan's order.
+
+        Args:
+            x: of the plan's input_shape and dtype, where the weight was.
+            out: where to write, of the plan's output_shape.
+
+        Raises:
+            tconv.TconvError: names the array at fault and the rule.
+        """
         given = {"x": x, "out": out}
         device = _arrays.common_device(given)
         if device != self._device:

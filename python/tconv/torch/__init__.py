@@ -4,6 +4,15 @@ The functions and modules take what PyTorch's take and answer as they do; replac
 in place. The forward pass on the CPU and on CUDA is tconv's. What tconv does not take (other devices and dtypes, every
 mistake) goes to PyTorch's own operator, so that its error or its answer is what the caller sees; counters() counts
 these, explain() says why.
+
+Examples::
+
+    >>> import torch, tconv.torch
+    >>> model = torch.nn.Sequential(torch.nn.ConvTranspose2d(16, 8, 4, stride=2, padding=1), torch.nn.ReLU())
+    >>> print(tconv.torch.replace(model).swapped)
+    ['0']
+    >>> model(torch.randn(1, 16, 8, 8)).shape
+    torch.Size([1, 8, 16, 16])
 """
 
 from __future__ import annotations
@@ -40,6 +49,12 @@ __all__ = [
     "restore",
     "thaw",
 ]
+
+
+def __dir__() -> list[str]:
+    """What is public."""
+    return sorted(__all__)
+
 
 # Leaves for torch.fx's symbolic tracing, which otherwise would find PyTorch's operators in them. It knows a function by
 # the module in whose namespace the caller finds it.

@@ -25,9 +25,15 @@ _PYTORCHS = {F.conv_transpose1d: "conv_transpose1d", F.conv_transpose2d: "conv_t
 
 @dataclasses.dataclass(frozen=True)
 class Explanation:
-    """taken: whether tconv computes the call. implementation: which of tconv's, "" where PyTorch computes. why: why
-    PyTorch does; for a frozen layer of tconv's, whether its packed weights are used. gradients: of those that want one
-    (input, weight, bias), by which implementation of tconv's it would be computed, or why by PyTorch."""
+    """What explain found out. str() says it in words.
+
+    Attributes:
+        taken (bool): whether tconv computes the call.
+        implementation (str): which of tconv's, "" where PyTorch computes.
+        why (str): why PyTorch does; for a frozen layer of tconv's, whether its packed weights are used.
+        gradients (dict): of those that want one ("input", "weight", "bias"), by which implementation of tconv's it
+            would be computed, or why by PyTorch.
+    """
 
     taken: bool
     implementation: str
@@ -43,8 +49,27 @@ class Explanation:
 def explain(layer_or_function: torch.nn.Module | Callable[..., Any], *arguments: Any, **more: Any) -> Explanation:
     """Whether tconv takes the call layer_or_function(*arguments), as it would be made here and now, and why not.
 
-    It takes a transposed convolution, tconv's or another, or one of tconv's and PyTorch's functions; it computes
-    nothing. A bad environment variable is raised, as the call itself would.
+    It computes nothing.
+
+    Args:
+        layer_or_function: a transposed convolution, tconv's or another, or one of tconv's and PyTorch's functions.
+        arguments, more: what the call is given.
+
+    Returns:
+        Explanation: who computes, and why.
+
+    Raises:
+        TypeError: it is none of these, or the arguments are not what it takes.
+        tconv.EnvironmentVariableError: a TCONV_* variable has a value that it does not accept, as the call would raise.
+
+    Examples::
+
+        >>> import torch, tconv.torch
+        >>> layer = tconv.torch.ConvTranspose2d(3, 2, 4)
+        >>> tconv.torch.explain(layer, torch.ones(1, 3, 8, 8)).taken
+        True
+        >>> print(tconv.torch.explain(layer, torch.ones(1, 3, 8, 8, dtype=torch.int32)))
+        PyTorch: input is of torch.int32: tconv has float32, float64, float16 and bfloat16
     """
     call: Any = layer_or_function
     if isinstance(call, torch.nn.Module) and is_ours(call):

@@ -15,7 +15,21 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     decompositions. What such a program became loads and runs without tconv.
 
     PyTorch's table of all decompositions does not have them: torch.compile, which calls operators as they are,
-    refuses one that has an entry there wherever the environment variable CI is set."""
+    refuses one that has an entry there wherever the environment variable CI is set.
+
+    Returns:
+        dict: operators, and what computes the same by PyTorch's.
+
+    Examples::
+
+        >>> import torch, tconv.torch
+        >>> layer = tconv.torch.ConvTranspose2d(3, 2, 4).eval()
+        >>> program = torch.export.export(layer, (torch.ones(1, 3, 8, 8),))
+        >>> "tconv" in program.graph_module.code
+        True
+        >>> "tconv" in program.run_decompositions(tconv.torch.decompositions()).graph_module.code
+        False
+    """
     layers = {operator: PYTORCHS[spatial] for spatial, operator in OPERATORS.items()}
     data = dict.fromkeys(DATA_OPERATORS.values(), data_by_pytorch)
     return {**layers, **data, **dict.fromkeys(WEIGHTS_OPERATORS.values(), weights_by_pytorch)}

@@ -12,8 +12,12 @@ from ._replace import _called, _is_transposed, is_ours, modules_of, why_left
 
 @dataclasses.dataclass(frozen=True)
 class Frozen:
-    """What freeze did: the names of the modules whose weights are packed once, and of the transposed convolutions left
-    alone, with the reason."""
+    """What freeze did. str() says it in words.
+
+    Attributes:
+        frozen (list of str): the names of the modules whose weights are packed once.
+        left (dict): of the transposed convolutions left alone the names, with the reason.
+    """
 
     frozen: list[str]
     left: dict[str, str]
@@ -49,6 +53,25 @@ def freeze(model: torch.nn.Module) -> Frozen:
     tracing or the capture of a CUDA graph, where weights are packed in the call as ever. They are packed anew where the
     weight is another tensor, lies elsewhere, PyTorch counted a change in place, or an optimizer made a step. What is
     written through .data, .numpy() or another library is not seen: who does that calls freeze again.
+
+    Args:
+        model (torch.nn.Module): the model, or a layer, of tconv's layers.
+
+    Returns:
+        Frozen: what became of each transposed convolution.
+
+    Raises:
+        TypeError: the model is no module.
+
+    Examples::
+
+        >>> import torch, tconv.torch
+        >>> model = torch.nn.Sequential(torch.nn.ConvTranspose2d(16, 8, 4, stride=2, padding=1), torch.nn.ReLU())
+        >>> tconv.torch.freeze(model).left
+        {'0': "it is PyTorch's: tconv.torch.replace(model) comes first"}
+        >>> replaced = tconv.torch.replace(model)
+        >>> tconv.torch.freeze(model).frozen
+        ['0']
     """
     frozen: list[str] = []
     left: dict[str, str] = {}
@@ -69,5 +92,23 @@ def freeze(model: torch.nn.Module) -> Frozen:
 
 
 def thaw(model: torch.nn.Module) -> list[str]:
-    """Undoes freeze, and frees the packed weights; returns the names of the modules that were frozen."""
+    """Undoes freeze, and frees the packed weights.
+
+    Args:
+        model (torch.nn.Module): the model, or a layer.
+
+    Returns:
+        list of str: the names of the modules that were frozen.
+
+    Raises:
+        TypeError: the model is no module.
+
+    Examples::
+
+        >>> import tconv.torch
+        >>> layer = tconv.torch.ConvTranspose2d(16, 8, 4)
+        >>> frozen = tconv.torch.freeze(layer)
+        >>> tconv.torch.thaw(layer)
+        ['']
+    """
     return [name for name, module in modules_of(model, "thaw") if vars(module).pop("_tconv_packed", None) is not None]

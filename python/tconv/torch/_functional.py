@@ -47,7 +47,44 @@ def conv_transpose2d(
     groups: int = 1,
     dilation: int | Sequence[int] = 1,
 ) -> Tensor:
-    """torch.nn.functional.conv_transpose2d, computed by tconv."""
+    """torch.nn.functional.conv_transpose2d, computed by tconv. What tconv does not take PyTorch computes, or refuses.
+
+    Args:
+        input (Tensor): the input, on the CPU or on CUDA, of float32, float64, float16 or bfloat16.
+        weight (Tensor): the kernel.
+        bias (Tensor, optional): what is added to each output channel.
+        stride (int or sequence): of the input's pixels in the result. A sequence has one number for rows and one for
+            columns, or one for both.
+        padding (int or sequence): dilation * (kernel_size - 1) - padding zeros are added to both ends of the input.
+        output_padding (int or sequence): rows and columns more at the result's lower and right end.
+        groups (int): parts of the channels that are computed each by itself.
+        dilation (int or sequence): distance of the kernel's taps.
+
+    Shape:
+        - input: (N, C, H, W) or (C, H, W)
+        - weight: (C, out_channels / groups, kh, kw)
+        - bias: (out_channels,)
+        - result: (N, out_channels, H_out, W_out) or without the N, where
+          H_out = (H - 1) * stride - 2 * padding + dilation * (kh - 1) + output_padding + 1, W_out likewise
+
+    Returns:
+        Tensor: as PyTorch's function returns it, in the same strides, with derivatives of every order and both modes.
+
+    Raises:
+        RuntimeError, TypeError and others: PyTorch's own, as its function raises them.
+        tconv.EnvironmentVariableError: a TCONV_* variable has a value that it does not accept.
+
+    Examples::
+
+        >>> import torch, tconv.torch
+        >>> input, weight = torch.ones(1, 3, 8, 8), torch.ones(3, 2, 4, 4, requires_grad=True)
+        >>> result = tconv.torch.conv_transpose2d(input, weight, stride=2, padding=1)
+        >>> result.shape
+        torch.Size([1, 2, 16, 16])
+        >>> result.sum().backward()
+        >>> weight.grad.shape
+        torch.Size([3, 2, 4, 4])
+    """
     return _call(2, (input, weight, bias, stride, padding, output_padding, groups, dilation))
 
 
@@ -61,7 +98,43 @@ def conv_transpose1d(
     groups: int = 1,
     dilation: int | Sequence[int] = 1,
 ) -> Tensor:
-    """torch.nn.functional.conv_transpose1d, computed by tconv."""
+    """torch.nn.functional.conv_transpose1d, computed by tconv. What tconv does not take PyTorch computes, or refuses.
+
+    Args:
+        input (Tensor): the input, on the CPU or on CUDA, of float32, float64, float16 or bfloat16.
+        weight (Tensor): the kernel.
+        bias (Tensor, optional): what is added to each output channel.
+        stride (int or sequence): of the input's elements in the result. A sequence has one number.
+        padding (int or sequence): dilation * (kernel_size - 1) - padding zeros are added to both ends of the input.
+        output_padding (int or sequence): elements more at the result's right end.
+        groups (int): parts of the channels that are computed each by itself.
+        dilation (int or sequence): distance of the kernel's taps.
+
+    Shape:
+        - input: (N, C, L) or (C, L)
+        - weight: (C, out_channels / groups, width)
+        - bias: (out_channels,)
+        - result: (N, out_channels, L_out) or without the N, where
+          L_out = (L - 1) * stride - 2 * padding + dilation * (width - 1) + output_padding + 1
+
+    Returns:
+        Tensor: as PyTorch's function returns it, in the same strides, with derivatives of every order and both modes.
+
+    Raises:
+        RuntimeError, TypeError and others: PyTorch's own, as its function raises them.
+        tconv.EnvironmentVariableError: a TCONV_* variable has a value that it does not accept.
+
+    Examples::
+
+        >>> import torch, tconv.torch
+        >>> input, weight = torch.ones(1, 3, 8), torch.ones(3, 2, 4, requires_grad=True)
+        >>> result = tconv.torch.conv_transpose1d(input, weight, stride=2, padding=1)
+        >>> result.shape
+        torch.Size([1, 2, 16])
+        >>> result.sum().backward()
+        >>> weight.grad.shape
+        torch.Size([3, 2, 4])
+    """
     return _call(1, (input, weight, bias, stride, padding, output_padding, groups, dilation))
 
 

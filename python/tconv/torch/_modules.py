@@ -31,7 +31,42 @@ def arguments_of(layer: Any, spatial: int, input: Tensor, output_size: list[int]
 
 
 class ConvTranspose1d(torch.nn.ConvTranspose1d):
-    """torch.nn.ConvTranspose1d, computed by tconv. All but forward is PyTorch's."""
+    """torch.nn.ConvTranspose1d, computed by tconv. All but forward is PyTorch's.
+
+    Args:
+        in_channels (int): channels of the input.
+        out_channels (int): channels of the result.
+        kernel_size (int or tuple): of the weight.
+        stride (int or tuple): of the input's elements in the result.
+        padding (int or tuple): dilation * (kernel_size - 1) - padding zeros are added to both ends of the input.
+        output_padding (int or tuple): elements more at the result's right end.
+        groups (int): parts of the channels that are computed each by itself.
+        bias (bool): whether there is a bias.
+        dilation (int or tuple): distance of the kernel's taps.
+        padding_mode (str): "zeros" alone.
+        device, dtype: of the parameters.
+
+    Shape:
+        - input: (N, C, L) or (C, L)
+        - result: (N, out_channels, L_out) or without the N, where
+          L_out = (L - 1) * stride - 2 * padding + dilation * (width - 1) + output_padding + 1
+
+    Attributes:
+        weight (Tensor): (C, out_channels / groups, width)
+        bias (Tensor): (out_channels,), or None
+
+    Raises:
+        ValueError, RuntimeError and others: PyTorch's own, as its module raises them.
+
+    Examples::
+
+        >>> import torch, tconv.torch
+        >>> layer = tconv.torch.ConvTranspose1d(3, 2, 4, stride=2, padding=1)
+        >>> layer(torch.ones(1, 3, 8)).shape
+        torch.Size([1, 2, 16])
+        >>> layer(torch.ones(1, 3, 8), output_size=[17]).shape
+        torch.Size([1, 2, 17])
+    """
 
     _tconv_packed = None  # PackedWeights while it is frozen; TorchScript knows no annotation for it
 
@@ -69,7 +104,42 @@ class ConvTranspose1d(torch.nn.ConvTranspose1d):
 
 
 class ConvTranspose2d(torch.nn.ConvTranspose2d):
-    """torch.nn.ConvTranspose2d, computed by tconv. All but forward is PyTorch's."""
+    """torch.nn.ConvTranspose2d, computed by tconv. All but forward is PyTorch's.
+
+    Args:
+        in_channels (int): channels of the input.
+        out_channels (int): channels of the result.
+        kernel_size (int or tuple): of the weight.
+        stride (int or tuple): of the input's pixels in the result.
+        padding (int or tuple): dilation * (kernel_size - 1) - padding zeros are added to both ends of the input.
+        output_padding (int or tuple): rows and columns more at the result's lower and right end.
+        groups (int): parts of the channels that are computed each by itself.
+        bias (bool): whether there is a bias.
+        dilation (int or tuple): distance of the kernel's taps.
+        padding_mode (str): "zeros" alone.
+        device, dtype: of the parameters.
+
+    Shape:
+        - input: (N, C, H, W) or (C, H, W)
+        - result: (N, out_channels, H_out, W_out) or without the N, where
+          H_out = (H - 1) * stride - 2 * padding + dilation * (kh - 1) + output_padding + 1, W_out likewise
+
+    Attributes:
+        weight (Tensor): (C, out_channels / groups, kh, kw)
+        bias (Tensor): (out_channels,), or None
+
+    Raises:
+        ValueError, RuntimeError and others: PyTorch's own, as its module raises them.
+
+    Examples::
+
+        >>> import torch, tconv.torch
+        >>> layer = tconv.torch.ConvTranspose2d(3, 2, 4, stride=2, padding=1)
+        >>> layer(torch.ones(1, 3, 8, 8)).shape
+        torch.Size([1, 2, 16, 16])
+        >>> layer(torch.ones(1, 3, 8, 8), output_size=[17, 17]).shape
+        torch.Size([1, 2, 17, 17])
+    """
 
     _tconv_packed = None  # PackedWeights while it is frozen; TorchScript knows no annotation for it
 
@@ -107,12 +177,56 @@ class ConvTranspose2d(torch.nn.ConvTranspose2d):
 
 
 class LazyConvTranspose1d(torch.nn.LazyConvTranspose1d, ConvTranspose1d):  # type: ignore[misc]
-    """torch.nn.LazyConvTranspose1d that becomes tconv's ConvTranspose1d."""
+    """torch.nn.LazyConvTranspose1d that becomes tconv's ConvTranspose1d.
+
+    Args:
+        out_channels (int): channels of the result.
+        kernel_size (int or tuple): of the weight.
+        stride, padding, output_padding, groups, bias, dilation, padding_mode, device, dtype: as in ConvTranspose1d.
+
+    Shape:
+        - input: (N, C, L) or (C, L), which says what in_channels is in the first call
+        - result: as of ConvTranspose1d
+
+    Raises:
+        ValueError, RuntimeError and others: PyTorch's own, as its module raises them.
+
+    Examples::
+
+        >>> import torch, tconv.torch
+        >>> layer = tconv.torch.LazyConvTranspose1d(2, 4, stride=2, padding=1)
+        >>> layer(torch.ones(1, 3, 8)).shape
+        torch.Size([1, 2, 16])
+        >>> layer.in_channels
+        3
+    """
 
     cls_to_become = ConvTranspose1d
 
 
 class LazyConvTranspose2d(torch.nn.LazyConvTranspose2d, ConvTranspose2d):  # type: ignore[misc]
-    """torch.nn.LazyConvTranspose2d that becomes tconv's ConvTranspose2d."""
+    """torch.nn.LazyConvTranspose2d that becomes tconv's ConvTranspose2d.
+
+    Args:
+        out_channels (int): channels of the result.
+        kernel_size (int or tuple): of the weight.
+        stride, padding, output_padding, groups, bias, dilation, padding_mode, device, dtype: as in ConvTranspose2d.
+
+    Shape:
+        - input: (N, C, H, W) or (C, H, W), which says what in_channels is in the first call
+        - result: as of ConvTranspose2d
+
+    Raises:
+        ValueError, RuntimeError and others: PyTorch's own, as its module raises them.
+
+    Examples::
+
+        >>> import torch, tconv.torch
+        >>> layer = tconv.torch.LazyConvTranspose2d(2, 4, stride=2, padding=1)
+        >>> layer(torch.ones(1, 3, 8, 8)).shape
+        torch.Size([1, 2, 16, 16])
+        >>> layer.in_channels
+        3
+    """
 
     cls_to_become = ConvTranspose2d

@@ -14,7 +14,20 @@ _portable = False
 @contextlib.contextmanager
 def portable() -> Iterator[None]:
     """Within it everything that captures calls (torch.export, torch.jit.trace, torch.compile, make_fx) sees PyTorch's
-    operators in place of tconv's, in every thread. What was captured loads and runs without tconv."""
+    operators in place of tconv's, in every thread. What was captured loads and runs without tconv.
+
+    Returns:
+        a context manager.
+
+    Examples::
+
+        >>> import torch, tconv.torch
+        >>> layer = tconv.torch.ConvTranspose2d(3, 2, 4).eval()
+        >>> with tconv.torch.portable():
+        ...     program = torch.export.export(layer, (torch.ones(1, 3, 8, 8),))
+        >>> "tconv" in program.graph_module.code
+        False
+    """
     global _portable
     before, _portable = _portable, True
     try:

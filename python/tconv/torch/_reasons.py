@@ -182,10 +182,11 @@ def of_error(error: Exception) -> Reason:
 class Counters:
     """Calls since the module was imported.
 
-    taken: those that tconv computed, however they were made.
-    passed_on: those that tconv's functions and modules gave to PyTorch, by cause.
-    gradients: how often tconv computed gradients: those of an input, or those of a weight and a bias.
-    packings: how often the weights of a frozen layer were packed.
+    Attributes:
+        taken (int): those that tconv computed, however they were made.
+        passed_on (dict): those that tconv's functions and modules gave to PyTorch, by cause.
+        packings (int): how often the weights of a frozen layer were packed.
+        gradients (int): how often tconv computed gradients: those of an input, or those of a weight and a bias.
     """
 
     taken: int
@@ -205,7 +206,19 @@ _lock = threading.Lock()
 
 
 def counters() -> Counters:
-    """What tconv.torch has computed and passed on to PyTorch in this process until now."""
+    """What tconv.torch has computed and passed on to PyTorch in this process until now.
+
+    Returns:
+        Counters: the numbers of calls.
+
+    Examples::
+
+        >>> import torch, tconv.torch
+        >>> before = tconv.torch.counters()
+        >>> result = tconv.torch.conv_transpose2d(torch.ones(1, 3, 8, 8), torch.ones(3, 2, 4, 4))
+        >>> tconv.torch.counters().taken - before.taken
+        1
+    """
     with _lock:
         taken, gradients, left = (sum(count() for count in counts) for counts in (taken_by, gradients_by, left_by))
         return Counters(taken, dict(_passed_on + Counter(speed=left)), _packings, gradients)

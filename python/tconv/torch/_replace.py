@@ -28,8 +28,14 @@ _LOOKED_FOR = "torch.nn.ConvTranspose1d, ConvTranspose2d, their lazy forms and s
 
 @dataclasses.dataclass(frozen=True)
 class Replaced:
-    """What replace did: the names of the modules that are tconv's now, of the transposed convolutions left alone, with
-    the reason, and of those that were tconv's before. modules is how many it looked at."""
+    """What replace did. str() says it in words.
+
+    Attributes:
+        swapped (list of str): the names of the modules that are tconv's now.
+        left (dict): of the transposed convolutions left alone the names, with the reason.
+        already (list of str): the names of those that were tconv's before.
+        modules (int): how many modules it looked at.
+    """
 
     swapped: list[str]
     left: dict[str, str]
@@ -56,7 +62,12 @@ class Replaced:
 
 @dataclasses.dataclass(frozen=True)
 class Restored:
-    """What restore did: the names of the modules that are PyTorch's now, and of those left tconv's, with the reason."""
+    """What restore did. str() says it in words.
+
+    Attributes:
+        restored (list of str): the names of the modules that are PyTorch's now.
+        left (dict): the names of those left tconv's, with the reason.
+    """
 
     restored: list[str]
     left: dict[str, str]
@@ -190,6 +201,24 @@ def replace(model: torch.nn.Module) -> Replaced:
     flag; only its class changes. Subclasses whose forward is PyTorch's are taken too: the module's class is then
     derived from them. Every other transposed convolution is left alone, and named in the answer with the reason. Calls
     of torch.nn.functional's functions cannot be seen.
+
+    Args:
+        model (torch.nn.Module): the model, or a layer.
+
+    Returns:
+        Replaced: what became of each transposed convolution.
+
+    Raises:
+        TypeError: the model is no module.
+
+    Examples::
+
+        >>> import torch, tconv.torch
+        >>> model = torch.nn.Sequential(torch.nn.ConvTranspose2d(16, 8, 4, stride=2, padding=1), torch.nn.ReLU())
+        >>> tconv.torch.replace(model).swapped
+        ['0']
+        >>> model(torch.randn(1, 16, 8, 8)).shape
+        torch.Size([1, 8, 16, 16])
     """
     swapped: list[str] = []
     left: dict[str, str] = {}
@@ -223,7 +252,26 @@ def _change_class(module: torch.nn.Module, choose: Any) -> str | None:
 
 def restore(model: torch.nn.Module) -> Restored:
     """Undoes replace, and freeze with it: every layer of tconv's gets back the class that it had, and those that were
-    made as tconv's become PyTorch's. Subclasses of tconv's classes are left, and named in the answer."""
+    made as tconv's become PyTorch's. Subclasses of tconv's classes are left, and named in the answer.
+
+    Args:
+        model (torch.nn.Module): the model, or a layer.
+
+    Returns:
+        Restored: what became of each layer of tconv's.
+
+    Raises:
+        TypeError: the model is no module.
+
+    Examples::
+
+        >>> import torch, tconv.torch
+        >>> layer = tconv.torch.ConvTranspose2d(16, 8, 4)
+        >>> tconv.torch.restore(layer).restored
+        ['']
+        >>> type(layer) is torch.nn.ConvTranspose2d
+        True
+    """
     restored: list[str] = []
     left: dict[str, str] = {}
     for name, module in modules_of(model, "restore"):
