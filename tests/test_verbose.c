@@ -83,6 +83,7 @@ Test(verbose, level_1_writes_a_line_for_each_execute)
     cr_assert_not_null(strstr(lines, "backend=cpu"), "%s", lines);
     cr_assert_not_null(strstr(lines, "impl=cpu_"), "%s", lines);
     cr_assert_not_null(strstr(lines, "ms="), "%s", lines);
+    cr_assert_not_null(strstr(lines, ",batch_invariant=yes,"), "%s", lines); /* of one image it is */
     capture_release(&capture);
 }
 

@@ -44,7 +44,8 @@
  * what f32 itself loses below 2^-100 and above 2^127 comes on top.) TCONV_MATH_TF32, where it is asked for, rounds each factor
  * to nearest, to 11 bits (10 of them stored), and sums in f32. f16 and bf16 multiply exactly, sum in f32 and round once.
  * f64 is f64 throughout. The same plan on the same device and data gives the same bits always; on the CPU for any number
- * of threads, in the same floating-point environment.
+ * of threads, in the same floating-point environment. An image has the bits that it has alone, however many are computed
+ * with it, where tconv_plan_describe says batch_invariant=yes and the same implementation (tconv_options) computes both.
  *     Where all partial sums are integers below 2^24 (f32), every backend gives the same bits; on tensor cores if also at
  * least one factor of each f32 product fits in 11 bits and the other in fewer than 24 (TF32: both in 11). There a
  * strict f32 product is three of TF32, which leave out small part times small part (3xTF32).
@@ -386,8 +387,8 @@ TCONV_API tconv_status tconv_plan_execute(const tconv_plan *plan, const tconv_te
 TCONV_API const char *tconv_plan_implementation(const tconv_plan *plan);
 
 /*
- * Writes the plan as one line: its backend, implementation, threads or device, workspace, and the layer as arguments of
- * `tconv bench`. Up to capacity bytes with the closing '\0' go to text (NULL if capacity is 0); *length, which may be
+ * Writes the plan as one line: its backend, implementation, threads or device, whether an image has the bits that it has
+ * alone (batch_invariant=yes), workspace, and the layer as arguments of `tconv bench`. Up to capacity bytes with the closing '\0' go to text (NULL if capacity is 0); *length, which may be
  * NULL, becomes the full length without it.
  */
 TCONV_API tconv_status tconv_plan_describe(const tconv_plan *plan, char *text, size_t capacity, size_t *length);
@@ -430,7 +431,8 @@ TCONV_API tconv_status tconv_system_info(tconv_text_format format, char *text, s
 
 /*
  * Says what each implementation of the backend would do with desc: its plan (tiles, stages, kernels), the time that the
- * cost model predicts for it and of what that is made, its rank, or why it declines. A plan takes the one of rank 1,
+ * cost model predicts for it and of what that is made, its rank, whether an image has the bits that it has alone
+ * (batch_invariant), or why it declines. A plan takes the one of rank 1,
  * unless options name another. With device NULL it is the machine that options and environment name; else a GPU by its
  * name in the cost model, such as "h200", which need not be there: one of an unknown name is INVALID_ARGUMENT ("device"),
  * and the issue lists the names; a known one is UNAVAILABLE in a build without CUDA. options may be NULL. On CUDA

@@ -148,7 +148,31 @@ typedef struct tconv_implementation {
     /* Whether it can add to what the outputs hold (desc.accumulate). Where not, the functions above are never called with
      * a layer that does. */
     bool accumulates;
+    /* Whether each image gets the bits that this implementation's plan of that image alone gives it. NULL: it may not. */
+    bool (*batch_invariant)(const tconv_layer *layer, const void *made);
 } tconv_implementation;
+
+/* Whether a plan says so. */
+static inline bool tconv_is_batch_invariant(const tconv_implementation *implementation, const tconv_layer *layer,
+                                            const void *made)
+{
+    return implementation->batch_invariant != NULL && implementation->batch_invariant(layer, made);
+}
+
+/* The batch_invariant of implementations whose order of summation never depends on the number of images. */
+static inline bool tconv_always_batch_invariant(const tconv_layer *layer, const void *made)
+{
+    (void)layer, (void)made;
+    return true;
+}
+
+/* Returns the layer of one image of a layer, whose phases it shares. Extents of tensors are those of all images. */
+static inline tconv_layer tconv_layer_of_one_image(const tconv_layer *layer)
+{
+    tconv_layer one = *layer;
+    one.problem.batch = one.problem.desc.batch = 1;
+    return one;
+}
 
 /* Fails a plan: the layer is none that the implementation takes, and why. */
 #define tconv_decline(issue, ...) tconv_fail(issue, TCONV_ERROR_UNSUPPORTED, "implementation", __VA_ARGS__)

@@ -225,6 +225,16 @@ static void describe(const tconv_layer *layer, const void *made, char *text, siz
              plan->sweeps ? "no" : "yes", plan->tasks, plan->threads);
 }
 
+/* Parts of the taps may follow from how many pixels there are. */
+static bool is_batch_invariant(const tconv_layer *layer, const void *made)
+{
+    const tconv_cpu_columns_plan *plan = made;
+    const tconv_layer layer_of_one = tconv_layer_of_one_image(layer);
+    tconv_cpu_columns_plan one = {0};
+    return tconv_cpu_columns_plan_init(&one, &layer_of_one) == NULL && one.part_taps == plan->part_taps &&
+           one.k_block == plan->k_block && one.sweeps == plan->sweeps;
+}
+
 const tconv_implementation tconv_cpu_columns = {
     .name = "cpu_columns",
     .backend = TCONV_BACKEND_CPU,
@@ -235,4 +245,5 @@ const tconv_implementation tconv_cpu_columns = {
     .pack = tconv_cpu_copy_weights,
     .execute = execute,
     .describe = describe,
+    .batch_invariant = is_batch_invariant,
 };

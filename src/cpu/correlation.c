@@ -212,6 +212,18 @@ static void describe(const tconv_layer *layer, const void *made, char *text, siz
              plan->tile_columns, plan->tasks, plan->threads);
 }
 
+/* The K-block may follow from how many images share a tile, and pairs from what all images hold. */
+static bool is_batch_invariant(const tconv_layer *layer, const void *made)
+{
+    const correlation *planned = made;
+    const tconv_layer layer_of_one = tconv_layer_of_one_image(layer);
+    tconv_planned sizes = {0};
+    correlation one = {0};
+    tconv_issue issue;
+    return planned->pairs.threads == 0 && plan_layer(&layer_of_one, &one, &sizes, &issue) == TCONV_SUCCESS &&
+           one.plan.k_block == planned->plan.k_block && one.plan.rows_of_taps == planned->plan.rows_of_taps;
+}
+
 const tconv_implementation tconv_cpu_correlation = {
     .name = "cpu_correlation",
     .backend = TCONV_BACKEND_CPU,
@@ -222,4 +234,5 @@ const tconv_implementation tconv_cpu_correlation = {
     .pack = pack,
     .execute = execute,
     .describe = describe,
+    .batch_invariant = is_batch_invariant,
 };

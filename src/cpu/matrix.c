@@ -432,7 +432,7 @@ static void describe(const tconv_layer *layer, const void *made, char *text, siz
     {                                                                                                                  \
         .name = "cpu_matrix", .backend = TCONV_BACKEND_CPU, .dtypes = TCONV_DTYPES_TO_F32, .accumulates = true,        \
         .plan_bytes = sizeof(tconv_cpu_matrix_plan), .plan = plan_layer, .pack = tconv_cpu_pack_matrix,                \
-        .execute = execute, .describe = describe,                                                                      \
+        .execute = execute, .describe = describe, .batch_invariant = tconv_always_batch_invariant,                     \
     }
 
 const tconv_implementation tconv_cpu_matrix = IMPLEMENTATION;

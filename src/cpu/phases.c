@@ -420,6 +420,17 @@ static void describe(const tconv_layer *layer, const void *made, char *text, siz
              plan->images, plan->tile_rows, plan->tile_columns, plan->tasks, plan->threads);
 }
 
+/* Which strip there is, and the K-block of a gathered one, may follow from how many images share a tile. */
+static bool is_batch_invariant(const tconv_layer *layer, const void *made)
+{
+    const tconv_cpu_plan *plan = made;
+    const tconv_layer layer_of_one = tconv_layer_of_one_image(layer);
+    tconv_cpu_plan one;
+    tconv_issue issue;
+    return tconv_cpu_plan_init(&one, &layer_of_one, &issue) == TCONV_SUCCESS && one.gather == plan->gather &&
+           one.k_block == plan->k_block && one.fused == plan->fused && one.stencil == plan->stencil;
+}
+
 const tconv_implementation tconv_cpu_phases = {
     .name = "cpu_phases",
     .backend = TCONV_BACKEND_CPU,
@@ -430,4 +441,5 @@ const tconv_implementation tconv_cpu_phases = {
     .pack = tconv_cpu_pack_phases,
     .execute = execute,
     .describe = describe,
+    .batch_invariant = is_batch_invariant,
 };

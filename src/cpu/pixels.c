@@ -176,6 +176,17 @@ static void describe(const tconv_layer *layer, const void *made, char *text, siz
              plan->tile_columns, plan->tasks, plan->threads);
 }
 
+/* The K-block may follow from how many images share a tile. */
+static bool is_batch_invariant(const tconv_layer *layer, const void *made)
+{
+    const tconv_layer layer_of_one = tconv_layer_of_one_image(layer);
+    tconv_cpu_pixel_layer one;
+    tconv_issue issue;
+    return tconv_cpu_pixel_view_init(&one.view, &layer_of_one) && tconv_cpu_pixel_refusal(&one.view.layer) == NULL &&
+           tconv_cpu_pixel_plan_init(&one.plan, &one.view.layer, &issue) == TCONV_SUCCESS &&
+           one.plan.k_block == ((const tconv_cpu_pixel_layer *)made)->plan.k_block;
+}
+
 const tconv_implementation tconv_cpu_pixels = {
     .name = "cpu_pixels",
     .backend = TCONV_BACKEND_CPU,
@@ -186,4 +197,5 @@ const tconv_implementation tconv_cpu_pixels = {
     .pack = tconv_cpu_pack_pixels,
     .execute = execute,
     .describe = describe,
+    .batch_invariant = is_batch_invariant,
 };

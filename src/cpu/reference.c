@@ -157,4 +157,5 @@ const tconv_implementation tconv_cpu_reference = {
     .plan = plan,
     .pack = tconv_cpu_copy_weights,
     .execute = execute,
+    .batch_invariant = tconv_always_batch_invariant,
 };

@@ -211,6 +211,7 @@ const tconv_implementation tconv_cpu_reference_data = {
     .plan = plan_data,
     .pack = tconv_cpu_copy_weights,
     .execute = execute_data,
+    .batch_invariant = tconv_always_batch_invariant,
 };
 
 const tconv_implementation tconv_cpu_reference_weights = {

@@ -20,7 +20,7 @@
 /* What became of one implementation. */
 struct answer {
     const tconv_implementation *implementation;
-    bool takes;
+    bool takes, batch_invariant;
     int rank; /* from 1 on, of those that take the layer */
     tconv_planned planned;
     char text[MOST_TEXT]; /* the plan, or why there is none */
@@ -67,6 +67,7 @@ static void ask(const struct explanation *of, void *memory, struct answer *answe
     tconv_issue issue;
     answer->takes =
         tconv_implementation_plan(implementation, &of->layer, memory, &answer->planned, &issue) == TCONV_SUCCESS;
+    answer->batch_invariant = answer->takes && tconv_is_batch_invariant(implementation, &of->layer, memory);
     if (!answer->takes)
         snprintf(answer->text, sizeof answer->text, "%s", issue.message);
     else if (implementation->describe != NULL)
@@ -142,6 +143,7 @@ static void write_json(const struct explanation *of, tconv_writer *writer)
         if (answer->takes) {
             tconv_write_number(writer, "rank", answer->rank);
             tconv_write_text(writer, "plan", answer->text);
+            tconv_write_truth(writer, "batch_invariant", answer->batch_invariant);
             tconv_write_number(writer, "packed_bytes", (int64_t)answer->planned.sizes.packed);
             tconv_write_number(writer, "scratch_bytes", (int64_t)answer->planned.sizes.scratch);
         } else {
@@ -186,7 +188,8 @@ static void write_table(const struct explanation *of, tconv_writer *writer)
             append_time(writer, nanoseconds_of(answer));
             for (int part = 0; part < PARTS; part++)
                 append_time(writer, part_of(&answer->planned.prediction, part));
-            tconv_text_append(out, "  %s\n", answer->text);
+            tconv_text_append(out, "  %s%sbatch_invariant=%s\n", answer->text, answer->text[0] != 0 ? " " : "",
+                              answer->batch_invariant ? "yes" : "no");
         }
     for (size_t i = 0; i < of->count; i++)
         if (!of->answers[i].takes)

@@ -309,9 +309,10 @@ size_t tconv_plan_format(const tconv_plan *plan, char *text, size_t capacity)
         snprintf(where, sizeof where, "device=%d sm=%d", target->device, target->compute_capability);
     else
         snprintf(where, sizeof where, "threads=%d isa=%s", target->threads, tconv_cpu_isa_name(target->cpu_isa));
-    int length = snprintf(text, capacity, "backend=%s impl=%s %s packed=%s workspace=%zu bench=--backend %s %s",
-                          tconv_backend_name(target->backend), plan->implementation->name, where,
-                          plan->packed != NULL ? "yes" : "no", tconv_plan_workspace(plan),
-                          tconv_backend_name(target->backend), problem);
+    int length = snprintf(
+        text, capacity, "backend=%s impl=%s %s packed=%s batch_invariant=%s workspace=%zu bench=--backend %s %s",
+        tconv_backend_name(target->backend), plan->implementation->name, where, plan->packed != NULL ? "yes" : "no",
+        tconv_is_batch_invariant(plan->implementation, &plan->layer, plan->made) ? "yes" : "no",
+        tconv_plan_workspace(plan), tconv_backend_name(target->backend), problem);
     return length > 0 ? (size_t)length : 0;
 }

@@ -99,10 +99,10 @@ void tconv_verbose_executed(const tconv_plan *plan, bool has_bias, int64_t nanos
 {
     char line[LINE_SIZE];
     tconv_text text = {line, sizeof line, 0};
-    tconv_text_append(&text,
-                      "tconv,execute,version=%s,backend=%s,impl=%s,threads=%d,packed=%s,ms=", TCONV_VERSION_STRING,
-                      tconv_backend_name(plan->layer.target.backend), plan->implementation->name,
-                      plan->layer.target.threads, plan->packed != NULL ? "yes" : "no");
+    tconv_text_append(&text, "tconv,execute,version=%s,backend=%s,impl=%s,threads=%d,packed=%s,batch_invariant=%s,ms=",
+                      TCONV_VERSION_STRING, tconv_backend_name(plan->layer.target.backend), plan->implementation->name,
+                      plan->layer.target.threads, plan->packed != NULL ? "yes" : "no",
+                      tconv_is_batch_invariant(plan->implementation, &plan->layer, plan->made) ? "yes" : "no");
     if (plan->layer.target.backend == TCONV_BACKEND_CUDA)
         tconv_text_append(&text, "queued"); /* it runs on the stream; measuring its time would synchronise */
     else

@@ -221,6 +221,6 @@ extern "C" const tconv_implementation tconv_cuda_correlation = {"cuda_correlatio
                                                                 pack,
                                                                 execute,
                                                                 describe,
-                                                                false};
+                                                                false, NULL};
 
 } // namespace tconv::correlation

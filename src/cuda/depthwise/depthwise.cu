@@ -354,6 +354,6 @@ void describe(const tconv_layer *layer, const void *from, char *text, size_t cap
 
 extern "C" const tconv_implementation tconv_cuda_depthwise = {"cuda_depthwise", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F64,
                                                               sizeof(plan),     plan_layer,         pack,
-                                                              execute,          describe,           false};
+                                                              execute,          describe,           false, NULL};
 
 } // namespace tconv::depthwise

@@ -290,6 +290,6 @@ extern "C" const tconv_implementation tconv_cuda_depthwise_weights = {"cuda_dept
                                                                       outer::pack_nothing,
                                                                       execute,
                                                                       describe,
-                                                                      true};
+                                                                      true, NULL};
 
 } // namespace tconv::depthwise

@@ -229,6 +229,6 @@ void describe(const tconv_layer *, const void *from, char *text, size_t capacity
 
 extern "C" const tconv_implementation tconv_cuda_general = {
     "cuda_general", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F64, sizeof(planned_layer), plan, pack, execute, describe,
-    false};
+    false, tconv_always_batch_invariant};
 
 } // namespace tconv::general

@@ -201,6 +201,6 @@ extern "C" const tconv_implementation tconv_cuda_general_weights = {"cuda_genera
                                                                     outer::pack_nothing,
                                                                     execute,
                                                                     describe,
-                                                                    true};
+                                                                    true, NULL};
 
 } // namespace tconv::general

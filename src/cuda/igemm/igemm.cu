@@ -423,7 +423,7 @@ extern "C" const tconv_implementation tconv_cuda_igemm = {"cuda_igemm",
                                                           pack_weights,
                                                           execute,
                                                           describe,
-                                                          false};
+                                                          false, NULL};
 
 const tconv_implementation sums = {"cuda_igemm",
                                    TCONV_BACKEND_CUDA,
@@ -433,6 +433,6 @@ const tconv_implementation sums = {"cuda_igemm",
                                    pack_weights,
                                    execute,
                                    describe,
-                                   false};
+                                   false, NULL};
 
 } // namespace tconv::igemm
