@@ -26,19 +26,30 @@ static const struct machine machines[] = {
 
 enum { MACHINES = sizeof machines / sizeof machines[0] };
 
-const struct machine *machine_played(void)
+static const struct machine *played;
+
+/* Reads the variable before the program has threads: getenv beside setenv is no good, and tests of the environment make plans
+ * beside it. */
+__attribute__((constructor)) static void read_name(void)
 {
     const char *name = getenv("TCONV_TESTS_MACHINE");
     if (name == NULL || name[0] == '\0')
-        return NULL;
-    for (size_t i = 0; i < MACHINES; i++)
+        return;
+    for (size_t i = 0; i < MACHINES && played == NULL; i++)
         if (strcmp(machines[i].name, name) == 0)
-            return &machines[i];
+            played = &machines[i];
+    if (played != NULL)
+        return;
     fprintf(stderr, "TCONV_TESTS_MACHINE=%s: there is no such machine; there are", name);
     for (size_t i = 0; i < MACHINES; i++)
         fprintf(stderr, " %s", machines[i].name);
     fprintf(stderr, "\n");
     _Exit(2);
+}
+
+const struct machine *machine_played(void)
+{
+    return played;
 }
 
 /* ---------------------------------------------------------------------------------------- what the library looks at */

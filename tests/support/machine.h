@@ -19,8 +19,8 @@ struct machine {
     tconv_cpu_tuning tuning;
 };
 
-/* Returns the machine that is played; NULL where none is. A name that is not in the table ends the process with a message
- * that lists those that are. */
+/* Returns the machine that is played; NULL where none is. The variable is read as the program begins; a name that is not in the
+ * table ends it with a message that lists those that are. */
 const struct machine *machine_played(void);
 
 #endif
