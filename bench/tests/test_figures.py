@@ -1,6 +1,5 @@
-"""The README's picture, and the figures of README.md and docs/, are those of bench/results."""
+"""The README's picture and table, and the figures of docs/, are those of bench/results."""
 
-import csv
 import json
 import pathlib
 import re
@@ -12,6 +11,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 import cpu_runs  # noqa: E402
 import gpu_report  # noqa: E402
+import headline  # noqa: E402
 import report  # noqa: E402
 import side_by_side  # noqa: E402
 import speedups  # noqa: E402
@@ -30,8 +30,8 @@ CPU_PEERS = {
 
 
 @pytest.fixture(scope="module")
-def rows():
-    return {row.label: row for _, group in speedups.load(RESULTS) for row in group}
+def groups():
+    return speedups.load(RESULTS)
 
 
 def load(name):
@@ -46,6 +46,11 @@ def cells(page):
             yield name, [number for cell in others for number in re.findall(r"\d+\.\d+(?:e-\d+)?", cell)]
 
 
+def has_row(page, label, numbers):
+    """Whether a table of the page has a row with this label and these numbers."""
+    return (label, numbers) in cells(page)
+
+
 def floor_mean(results, name):
     return report.geometric_mean(x for r in results if (x := report.ratio_to_floor(r, name)))
 
@@ -58,59 +63,76 @@ def written(*numbers):
     return [f"{x:.2f}" for x in numbers]
 
 
-def test_every_peer_has_every_layer(rows):
-    layers = set(next(iter(rows.values())).ratios["nchw"])
-    assert len(layers) == 28
-    for row in rows.values():
-        for ratios in row.ratios.values():
-            assert set(ratios) == layers
+def test_every_peer_has_every_layer(groups):
+    """The layers of a group are the same in each of its rows and layouts, but for the two sets on one processor."""
+    for title, rows in groups:
+        sets = {frozenset(ratios) for row in rows for ratios in row.ratios.values()}
+        assert {len(layers) for layers in sets} <= {28, 139}, title
+        assert len(sets) == (2 if "Emerald" in title else 1), title
 
 
-def test_readme_has_the_pictures_figures(rows):
-    """A line of the table for each of the picture, with the mean and the least for each layout."""
-    found = dict(cells("README.md"))
-    for label, row in rows.items():
-        assert found[label] == written(*(x for ratios in row.ratios.values() for x in mean_and_least(ratios))), label
+@pytest.fixture(scope="module")
+def headline_rows():
+    return list(headline.rows(RESULTS))
 
 
-def test_readme_has_the_figures_of_the_broad_layers():
-    """Means, layers that PyTorch wins by more than 3 %, and the most that it wins by."""
-    ratios = {}
-    with open(RESULTS / "broad_h100.csv", newline="") as lines:
-        for row in csv.DictReader(lines):
-            ratio = float(row["torch_us"]) / float(row["tconv_us"])
-            ratios.setdefault((row["precision"], row["layout"]), []).append(ratio)
+def test_readme_has_the_headlines_table(headline_rows):
+    """One table, of not more figures than a reader takes in, and the sentence of what its means hide."""
     text = (ROOT / "README.md").read_text()
-    said = text[text.index("On 139 layers") : text.index("Each gradient by itself")]
-    assert {len(found) for found in ratios.values()} == {139}
-    means, behind = [], []
-    for layout in speedups.LAYOUTS:
-        found = [ratios[precision, layout] for precision in ("f32", "tf32", "bf16")]
-        means += written(*map(report.geometric_mean, found))
-        behind += [str(sum(ratio < 0.97 for ratio in of)) for of in found]
-    least = f"{1 / min(min(found) for found in ratios.values()):.1f}"
-    assert re.findall(r"\d+\.\d+", said) == [*means, least]
-    assert [number for of in re.findall(r"on (\d+), (\d+) and (\d+)", said) for number in of] == behind
+    lines = headline.table(headline_rows)
+    assert "\n".join(lines) in text
+    assert " ".join(headline.sentence(headline_rows).split()) in " ".join(text.split())
+    assert sum(line.startswith("|") for line in text.splitlines()) == len(lines)
+    assert len([figure for _, found in cells("README.md") for figure in found]) <= headline.MOST_FIGURES
+
+
+def test_readme_is_a_page():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
+def test_headline_has_layers_that_nobody_tuned_gradients_and_every_processor(headline_rows):
+    labels = [label for label, _, _ in headline_rows]
+    assert sum("gradient" in label for label in labels) >= 2
+    assert sum(len(untuned) == 139 for _, _, untuned in headline_rows) >= 5
+    for run in side_by_side.load(RESULTS).values():
+        assert any(run["processor"]["microarchitecture"] in label for label in labels)
+
+
+def test_headline_is_the_better_layout_of_each_side():
+    """By hand: a layer of two layouts, each side with another one as its better."""
+    assert headline.of_times({"layer": {"nchw": (2.0, 3.0), "nhwc": (1.0, 6.0)}}) == {"layer": 3.0}
+    times = {"tconv nchw": 2.0, "tconv nhwc": 1.0, "torch nchw": 3.0, "torch nhwc": 6.0}
+    results = [{"name": "layer", "contenders": {name: {"ms": ms} for name, ms in times.items()}}]
+    assert headline.of_contenders(results) == {"layer": 3.0}
+    rows = [("row", {"a": 2.0, "b": 0.5}, {"c": 0.95})]
+    assert headline.table(rows)[2:] == ["| row | 1.00 | 0.95 |"]
+    assert "more than 1 of the 2 layers or on more than 0 of the 1, and" in headline.sentence(rows)
+    assert headline.sentence(rows).endswith("a factor of 2.0.")
+
+
+@pytest.mark.parametrize(("of_gpu", "page"), list(speedups.PAGES.items()))
+def test_pages_have_the_pictures_figures(groups, of_gpu, page):
+    found = [(title, rows) for title, rows in groups if speedups.is_of_gpu(title) == of_gpu]
+    assert found and "\n".join(speedups.table(found)) in (ROOT / page).read_text()
 
 
 def test_performance_on_the_cpu():
     run = cpu_runs.load(RESULTS / f"compare_cpu_{speedups.PROCESSOR}.json")
     results = cpu_runs.of_set(run, cpu_runs.TUNED)
-    found = dict(cells("docs/performance.md"))
+    page = "docs/performance.md"
     for label, ours in (("tconv NCHW", OURS[0]), ("tconv NHWC", OURS[1])):
-        assert found[label] == written(floor_mean(results, ours))
+        assert has_row(page, label, written(floor_mean(results, ours)))
     for label, peer in CPU_PEERS.items():
         ratios = [x for ours in OURS for x in mean_and_least(gpu_report.speedups(results, ours, [peer]))]
-        assert found[label] == written(floor_mean(results, peer), *ratios), label
+        assert has_row(page, label, written(floor_mean(results, peer), *ratios)), label
     best = [x for ours in OURS for x in mean_and_least(gpu_report.speedups(results, ours, list(CPU_PEERS.values())))]
-    assert found["the best of all peers, layer by layer"] == written(*best)
+    assert has_row(page, "the best of all peers, layer by layer", written(*best))
 
 
-@pytest.mark.parametrize("page", list(side_by_side.PAGES))
-def test_processors_side_by_side(page):
+def test_processors_side_by_side():
     """The page has the table that the files of all processors make."""
-    base, whole = side_by_side.PAGES[page]
-    assert "\n".join(side_by_side.table(side_by_side.load(RESULTS), base, whole)) in (ROOT / page).read_text()
+    table = side_by_side.table(side_by_side.load(RESULTS), side_by_side.BASE)
+    assert "\n".join(table) in (ROOT / side_by_side.PAGE).read_text()
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("compare_cpu_*.json")), ids=lambda path: path.stem)
@@ -124,14 +146,24 @@ def test_report_of_a_processor_is_its_run(path):
 
 
 def test_performance_on_cuda():
-    run, found = load("compare_gpu"), dict(cells("docs/performance-cuda.md"))
+    run = load("compare_gpu")
     for precision, label in speedups.GPU_PRECISIONS.items():
         results, expected = gpu_report.view(run, precision), []
         for layout in speedups.LAYOUTS:
             pair = f"tconv {layout}", f"torch {layout}"
             expected += [floor_mean(results, name) for name in pair]
             expected.append(report.geometric_mean(gpu_report.speedups(results, pair[0], [pair[1]]).values()))
-        assert found[label] == written(*expected), label
+        assert has_row("docs/performance-cuda.md", label, written(*expected)), label
+
+
+def test_gradients_in_the_better_layout_of_each_side():
+    text = (ROOT / "docs" / "performance-cuda.md").read_text()
+    said = text[text.index("the gradients of the 139 layers are") : text.index("\n### Over the floor")]
+    found = speedups.broad_gradients(RESULTS)
+    ratios = [headline.of_times(found[op, mode]).values() for op in speedups.GRADIENTS for mode in ("tf32", "bf16")]
+    assert re.findall(r"\d+\.\d+", said) == written(*map(report.geometric_mean, ratios))
+    behind = [sum(ratio < 1 / headline.AHEAD for ratio in of) for of in ratios]
+    assert "on {}, {}, {} and {} layers".format(*behind) in " ".join(said.split())
 
 
 def test_precision():

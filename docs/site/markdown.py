@@ -3,7 +3,7 @@
 cell of a table has more than 40 words.
 
     markdown.py                  # checks all pages
-    markdown.py --wrap PAGE...   # wraps the paragraphs that have a line which is too long; tables and code stay as they are
+    markdown.py --wrap PAGE...   # wraps the paragraphs that have a line which is too long, and no table or code
 
 Tables of measurements (bench/results and docs/log) may be wider: their rows are figures, which are looked up.
 """
