@@ -15,6 +15,7 @@ import headline  # noqa: E402
 import report  # noqa: E402
 import side_by_side  # noqa: E402
 import speedups  # noqa: E402
+import winners  # noqa: E402
 
 RESULTS = ROOT / "bench" / "results"
 OURS = ("tconv nchw", "tconv nhwc")
@@ -164,6 +165,37 @@ def test_gradients_in_the_better_layout_of_each_side():
     assert re.findall(r"\d+\.\d+", said) == written(*map(report.geometric_mean, ratios))
     behind = [sum(ratio < 1 / headline.AHEAD for ratio in of) for of in ratios]
     assert "on {}, {}, {} and {} layers".format(*behind) in " ".join(said.split())
+
+
+def test_architecture_has_the_winners():
+    """The table of CUDA's implementations by class is that of the times; the CPU's has the order of the CPU's lists."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    assert "\n".join(winners.table()) in text
+    source = (ROOT / "src" / "dispatch" / "impl_list.c").read_text()
+    lists = [
+        re.findall(r"&tconv_(cpu_\w+)", found) for found in re.findall(r"const cpu_\w+\[\] = \{(.*?)\}", source, re.S)
+    ]
+    order = [re.sub(r"_(data|weights)$", "", name) for found in lists for name in found]
+    cpu = text[text.index("### On the CPU") : text.index("## Where the code is")]
+    assert len(lists) == 3 and re.findall(r"^\|[^|]*\| `(cpu_\w+)` \|", cpu, re.M) == order
+
+
+def test_winners_count_no_layer_that_lacks_igemms_time(tmp_path):
+    """Two layers of stride 2, one of which has no time of cuda_igemm, and one of four outputs."""
+    names = "mode,layout,layer,implementation,ms,tile,N,Cin,H,W,Cout,kh,kw,sh,sw,ph,pw,oph,opw,dh,dw,g"
+    tail = "1,64,32,32,{outs},4,4,2,2,1,1,0,0,1,1,1"
+    times = [
+        ("a", 64, "cuda_igemm", 1.0),
+        ("a", 64, "cuda_mma", 2.0),
+        ("b", 64, "cuda_mma", 1.0),
+        ("c", 4, "cuda_igemm", 2.0),
+    ]
+    times.append(("c", 4, "cuda_col2im", 1.0))
+    lines = [f"f16,nchw,{layer},{name},{ms},x,{tail.format(outs=outs)}" for layer, outs, name, ms in times]
+    (tmp_path / "times.csv").write_text("\n".join([names, *lines, ""]))
+    wins, layers = winners.fastest(tmp_path / "times.csv")
+    assert dict(wins["stride 2", "f16", "nchw"]) == {"cuda_igemm": 1} and layers["stride 2"] == 2
+    assert winners.cell(wins["≤ 4 outputs a group", "f16", "nchw"]) == "col2im 100"
 
 
 def test_precision():
