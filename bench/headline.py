@@ -9,12 +9,13 @@ figure its geometric mean over the layers.
 """
 
 import argparse
-import json
 import pathlib
 
 import cpu_runs
 import gpu_report
 import report
+import run_files
+import side_by_side
 import speedups
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -44,18 +45,16 @@ def of_times(layers):
 
 def rows(results):
     """(what, the ratios of the layers that tconv was tuned for, of those that it was not)"""
-    gpu = json.loads((results / "compare_gpu.json").read_text())
+    gpu = run_files.load(results / "compare_gpu.json.gz")
     forward, gradients = speedups.broad_forward(results), speedups.broad_gradients(results)
     for precision, label in FORWARD.items():
         tuned = of_contenders(gpu_report.view(gpu, precision))
         yield f"GPU, forward, {label}", tuned, of_times(forward[precision])
     for op, label in GRADIENTS.items():
         yield f"GPU, {label}, {FORWARD[GRADIENT_PRECISION]}", {}, of_times(gradients[op, GRADIENT_PRECISION])
-    for path in sorted(results.glob("compare_cpu_*.json")):
-        if not path.stem.endswith("_variants"):
-            run = cpu_runs.load(path)
-            sets = [of_contenders(cpu_runs.of_set(run, of)) for of in cpu_runs.SETS]
-            yield f"{speedups.cores_of(run)} ({run['processor']['isa']}), forward, f32", *sets
+    for run in side_by_side.load(results).values():
+        sets = [of_contenders(cpu_runs.of_set(run, of)) for of in cpu_runs.SETS]
+        yield f"{speedups.cores_of(run)} ({run['processor']['isa']}), forward, f32", *sets
 
 
 def table(found):

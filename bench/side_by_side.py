@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What compare_cpu.py found on each processor, side by side: the table of docs/performance.md.
 
-side_by_side.py [--results bench/results]      # prints the table, from compare_cpu_*.json there
+side_by_side.py [--results bench/results]      # prints the table, from compare_cpu_*.json.gz there
 """
 
 import argparse
@@ -9,6 +9,7 @@ import pathlib
 
 import cpu_runs
 import report
+import run_files
 
 HERE = pathlib.Path(__file__).resolve().parent
 # The page that has the table, and the way from the page to the reports.
@@ -18,8 +19,8 @@ NONE = "\N{EN DASH}"
 
 def load(results):
     """The runs against peers, by the name of their file, in the order of the processors' names."""
-    paths = [path for path in sorted(results.glob("compare_cpu_*.json")) if not path.stem.endswith("_variants")]
-    return {path.stem: cpu_runs.load(path) for path in paths}
+    paths = {run_files.stem(path): path for path in sorted(results.glob(f"compare_cpu_*{run_files.ENDING}"))}
+    return {stem: cpu_runs.load(path) for stem, path in paths.items() if not stem.endswith("_variants")}
 
 
 def numbers(values):

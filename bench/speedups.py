@@ -9,14 +9,13 @@ of the same files.
 """
 
 import argparse
-import csv
 import dataclasses
-import json
 import pathlib
 
 import cpu_runs
 import gpu_report
 import report
+import run_files
 
 HERE = pathlib.Path(__file__).parent
 # The processor of bench/results that was compared with all peers.
@@ -77,10 +76,9 @@ def gpu_rows(run):
 def broad_times(path, keys, theirs):
     """{key: {layer: {layout: (tconv's time, PyTorch's)}}}, a key being what these columns of the file hold."""
     times = {}
-    with open(path, newline="") as lines:
-        for line in csv.DictReader(lines):
-            layers = times.setdefault(tuple(line[key] for key in keys), {})
-            layers.setdefault(line["layer"], {})[line["layout"]] = float(line["tconv_us"]), float(line[theirs])
+    for line in run_files.rows(path):
+        layers = times.setdefault(tuple(line[key] for key in keys), {})
+        layers.setdefault(line["layer"], {})[line["layout"]] = float(line["tconv_us"]), float(line[theirs])
     return times
 
 
@@ -105,8 +103,8 @@ def broad_row(label, layers):
 
 def load(results):
     """The groups of the picture: a title and its rows."""
-    cpu, broad_cpu = (cpu_runs.load(results / f"compare_cpu_{name}.json") for name in (PROCESSOR, BROAD_PROCESSOR))
-    gpu = json.loads((results / "compare_gpu.json").read_text())
+    cpu, broad_cpu = (cpu_runs.load(results / f"compare_cpu_{name}.json.gz") for name in (PROCESSOR, BROAD_PROCESSOR))
+    gpu = run_files.load(results / "compare_gpu.json.gz")
     forward, gradients = broad_forward(results), broad_gradients(results)
     layers = len(next(iter(forward.values())))
     return [

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Which implementation usually wins where: the table of docs/architecture.md, from the times of all of CUDA's.
 
-    winners.py [--times bench/results/h200_implementations.csv]      # prints the table
+    winners.py [--times bench/results/h200_implementations.csv.gz]      # prints the table
 
 A layer is of the first class in CLASSES that it belongs to. In each class, precision and layout the script counts how
 often each implementation is the fastest; the table names the one that is the fastest most often, with its share in
@@ -14,11 +14,12 @@ fastest of all.
 
 import argparse
 import collections
-import csv
 import pathlib
 
+import run_files
+
 HERE = pathlib.Path(__file__).resolve().parent
-TIMES = HERE / "results" / "h200_implementations.csv"
+TIMES = HERE / "results" / "h200_implementations.csv.gz"
 MODES = {"f16": "f16", "tf32": "TF32", "f32": "strict f32"}
 LAYOUTS = {"nchw": "NCHW", "nhwc": "NHWC"}
 NAMED_FROM = 0.2
@@ -63,10 +64,9 @@ def class_of(layer):
 def fastest(path):
     """{(class, mode, layout): how often each implementation is the fastest}, and the number of layers of each class"""
     times, layers = collections.defaultdict(dict), {}
-    with open(path, newline="") as lines:
-        for line in csv.DictReader(lines):
-            times[line["layer"], line["mode"], line["layout"]][line["implementation"]] = float(line["ms"])
-            layers[line["layer"]] = Layer(line)
+    for line in run_files.rows(path):
+        times[line["layer"], line["mode"], line["layout"]][line["implementation"]] = float(line["ms"])
+        layers[line["layer"]] = Layer(line)
     wins = collections.defaultdict(collections.Counter)
     for (name, mode, layout), found in times.items():
         if IGEMM in found or not layers[name].is_taken_by_igemm():

@@ -1,6 +1,5 @@
 """The README's picture and table, and the figures of docs/, are those of bench/results."""
 
-import json
 import pathlib
 import re
 import sys
@@ -13,6 +12,7 @@ import cpu_runs  # noqa: E402
 import gpu_report  # noqa: E402
 import headline  # noqa: E402
 import report  # noqa: E402
+import run_files  # noqa: E402
 import side_by_side  # noqa: E402
 import speedups  # noqa: E402
 import winners  # noqa: E402
@@ -36,7 +36,7 @@ def groups():
 
 
 def load(name):
-    return json.loads((RESULTS / f"{name}.json").read_text())
+    return run_files.load(RESULTS / f"{name}.json.gz")
 
 
 def cells(page):
@@ -118,7 +118,7 @@ def test_pages_have_the_pictures_figures(groups, of_gpu, page):
 
 
 def test_performance_on_the_cpu():
-    run = cpu_runs.load(RESULTS / f"compare_cpu_{speedups.PROCESSOR}.json")
+    run = cpu_runs.load(RESULTS / f"compare_cpu_{speedups.PROCESSOR}.json.gz")
     results = cpu_runs.of_set(run, cpu_runs.TUNED)
     page = "docs/performance.md"
     for label, ours in (("tconv NCHW", OURS[0]), ("tconv NHWC", OURS[1])):
@@ -136,14 +136,29 @@ def test_processors_side_by_side():
     assert "\n".join(table) in (ROOT / side_by_side.PAGE).read_text()
 
 
-@pytest.mark.parametrize("path", sorted(RESULTS.glob("compare_cpu_*.json")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("compare_cpu_*.json.gz")), ids=run_files.stem)
 def test_report_of_a_processor_is_its_run(path):
-    """Verdicts aside, whose bars were given when it was made."""
-    without_bars = [re.sub(r" \(bar [^)]*\)", "", text) for text in (
-        path.with_suffix(".md").read_text(), report.markdown(cpu_runs.load(path), {})
-    )]  # fmt: skip
+    """Verdicts aside, whose bars were given when it was made, and where lines end, which verdicts move."""
+    texts = [run_files.report_of(path).read_text(), report.markdown(cpu_runs.load(path), {})]
+    without_bars = [re.sub(r" \(bar [^)]*\)", "", " ".join(text.split())) for text in texts]
     assert without_bars[0] == without_bars[1]
-    assert path.stem.removesuffix("_variants") == f"compare_cpu_{cpu_runs.load(path)['processor']['slug']}"
+    assert run_files.stem(path).removesuffix("_variants") == f"compare_cpu_{cpu_runs.load(path)['processor']['slug']}"
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("compare_gpu*.json.gz")), ids=run_files.stem)
+def test_report_of_a_gpu_is_its_run(path):
+    assert run_files.report_of(path).read_text() == gpu_report.markdown(run_files.load(path))
+
+
+def test_results_are_read():
+    """Every file of bench/results is read by a page, a script or a test, and what is large is compressed."""
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "bench" / "README.md"]
+    sources = [*ROOT.glob("bench/**/*.py"), *ROOT.glob("tests/*.c"), ROOT / "tests" / "CMakeLists.txt"]
+    texts = "\n".join(path.read_text() for path in [*pages, *sources])
+    for path in sorted(RESULTS.iterdir()):
+        is_run = path.name.endswith(run_files.ENDING) and run_files.report_of(path).exists()
+        assert is_run or path.name in texts or (path.suffix == ".md" and f"results/{path.stem}" in texts), path.name
+        assert path.suffix in (".gz", ".svg") or path.stat().st_size < 64 << 10, path.name
 
 
 def test_performance_on_cuda():
