@@ -46,7 +46,7 @@ def of_times(layers):
 def rows(results):
     """(what, the ratios of the layers that tconv was tuned for, of those that it was not)"""
     gpu = run_files.load(results / "compare_gpu.json.gz")
-    forward, gradients = speedups.broad_forward(results), speedups.broad_gradients(results)
+    (_, forward), gradients = speedups.broad_forward(results), speedups.broad_gradients(results)
     for precision, label in FORWARD.items():
         tuned = of_contenders(gpu_report.view(gpu, precision))
         yield f"GPU, forward, {label}", tuned, of_times(forward[precision])

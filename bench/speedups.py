@@ -16,12 +16,11 @@ import cpu_runs
 import gpu_report
 import report
 import run_files
+import side_by_side
 
 HERE = pathlib.Path(__file__).parent
 # The processor of bench/results that was compared with all peers.
 PROCESSOR = "zen4"
-# The processor on which the layers that nobody tuned were timed too.
-BROAD_PROCESSOR = "emerald-rapids"
 
 # Contenders by layout, as compare_cpu.py names them, in the order of the picture.
 CPU_PEERS = {
@@ -82,15 +81,37 @@ def broad_times(path, keys, theirs):
     return times
 
 
+def broad_of_run(run):
+    """The same by precision of a run of compare_gpu.py: tconv as it is called, its weights packed in each call."""
+    times = {}
+    for precision in gpu_report.precisions(run):
+        for result in gpu_report.view(run, precision, gpu_report.BROAD):
+            found = result["contenders"]
+            for layout in LAYOUTS:
+                ours = found.get(f"tconv call {layout}") or found.get(f"tconv {layout}")
+                if ours and f"torch {layout}" in found:
+                    layers = times.setdefault(precision, {})
+                    layers.setdefault(result["name"], {})[layout] = ours["ms"], found[f"torch {layout}"]["ms"]
+    return times
+
+
 def broad_forward(results):
-    """Times of the layers that nobody tuned, by precision."""
+    """The GPU and the times of the layers that nobody tuned, by precision: of compare_gpu.py's run, if it has them."""
+    run = run_files.load(results / "compare_gpu.json.gz")
+    if found := broad_of_run(run):
+        return run["heading"][0], found
     times = broad_times(results / "broad_h100.csv", ["precision"], "torch_us")
-    return {precision: times[(precision,)] for precision in GPU_PRECISIONS if (precision,) in times}
+    return "NVIDIA H100", {precision: times[(precision,)] for precision in GPU_PRECISIONS if (precision,) in times}
 
 
 def broad_gradients(results):
-    """Times of their gradients, by operation and precision."""
-    return broad_times(results / "gradients_broad_h200.csv", ["op", "mode"], "pytorch_us")
+    """Times of their gradients on an H200, by operation and precision: of compare_gpu.py's runs, if they have them."""
+    times = broad_times(results / "gradients_broad_h200.csv", ["op", "mode"], "pytorch_us")
+    for op in GRADIENTS:
+        if found := broad_of_run(run_files.load(results / f"compare_gpu_{op}.json.gz")):
+            times = {key: layers for key, layers in times.items() if key[0] != op}
+            times |= {(op, precision): layers for precision, layers in found.items()}
+    return times
 
 
 def broad_row(label, layers):
@@ -101,35 +122,31 @@ def broad_row(label, layers):
     return Row(label, ratios)
 
 
+def gradient_rows(times):
+    for op, what in GRADIENTS.items():
+        for mode, label in GPU_PRECISIONS.items():
+            if (op, mode) in times:
+                yield broad_row(f"of {what}, {label}", times[op, mode])
+
+
 def load(results):
     """The groups of the picture: a title and its rows."""
-    cpu, broad_cpu = (cpu_runs.load(results / f"compare_cpu_{name}.json.gz") for name in (PROCESSOR, BROAD_PROCESSOR))
+    cpus = side_by_side.load(results)
+    cpu = cpus.pop(f"compare_cpu_{PROCESSOR}")
     gpu = run_files.load(results / "compare_gpu.json.gz")
-    forward, gradients = broad_forward(results), broad_gradients(results)
+    tuned = len(cpu_runs.of_set(cpu, cpu_runs.TUNED))
+    machine, forward = broad_forward(results)
     layers = len(next(iter(forward.values())))
+    forward_rows = [broad_row(GPU_PRECISIONS[precision], found) for precision, found in forward.items()]
     return [
-        (
-            f"NVIDIA H200, PyTorch with cuDNN: {len(gpu['results'])} layers that tconv was tuned for",
-            list(gpu_rows(gpu)),
-        ),
-        (
-            f"NVIDIA H100, PyTorch with cuDNN: {layers} layers that nobody tuned",
-            [broad_row(GPU_PRECISIONS[precision], found) for precision, found in forward.items()],
-        ),
+        (f"NVIDIA H200, PyTorch with cuDNN: {tuned} layers that tconv was tuned for", list(gpu_rows(gpu))),
+        (f"{machine}, PyTorch with cuDNN: {layers} layers that nobody tuned", forward_rows),
         (
             f"NVIDIA H200, PyTorch with cuDNN: gradients of the {layers} layers",
-            [
-                broad_row(f"of {what}, {GPU_PRECISIONS[mode]}", gradients[op, mode])
-                for op, what in GRADIENTS.items()
-                for mode in GPU_PRECISIONS
-                if (op, mode) in gradients
-            ],
+            list(gradient_rows(broad_gradients(results))),
         ),
-        (f"{cores_of(broad_cpu)}, f32, against PyTorch (oneDNN)", list(pytorch_rows(broad_cpu))),
-        (
-            f"{cores_of(cpu)}, f32: the {len(cpu['results'])} layers that tconv was tuned for, against",
-            list(cpu_rows(cpu)),
-        ),
+        *((f"{cores_of(run)}, f32, against PyTorch (oneDNN)", list(pytorch_rows(run))) for run in cpus.values()),
+        (f"{cores_of(cpu)}, f32: the {tuned} layers that tconv was tuned for, against", list(cpu_rows(cpu))),
     ]
 
 
