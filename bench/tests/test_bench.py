@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch")
 
 BENCH = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(BENCH))
+import report  # noqa: E402
 import run_files  # noqa: E402
 
 CASES = ["kb57", "kb65", "kb69", "kb71", "kb75", "kb78", "kb81"]
@@ -82,6 +83,16 @@ def test_models_are_pytorch_and_tconv_with_the_same_weights(case):
         layers.append(kind(*problem.get_init_inputs()).conv_transpose2d)
     assert [type(layer) for layer in layers] == [torch.nn.ConvTranspose2d, tconv.torch.ConvTranspose2d]
     assert torch.equal(layers[0].weight, layers[1].weight)
+
+
+@pytest.mark.parametrize(
+    ("script", "name"), [("run", "kernelbench"), ("end_to_end", "end_to_end"), ("network_layers", "network_layers")]
+)
+def test_committed_report_is_its_run(script, name, monkeypatch):
+    monkeypatch.syspath_prepend(BENCH / "kernelbench")
+    path = BENCH / "results" / f"{name}{run_files.ENDING}"
+    text = report.filled(importlib.import_module(script).markdown(run_files.load(path)))
+    assert run_files.report_of(path).read_text() == text
 
 
 def run(script, directory, *arguments):
