@@ -20,7 +20,7 @@ that a case stays at about BUDGET GFLOP. The floor is the larger of FLOP / FMA r
 dtype, instruction set and threads, measured by `tconv bench` before and after each run, the best of all; of dst's
 gradient the bytes count that a tap reaches. Every result is compared with float64, in some of its channels.
 
-Writes compare_cpu_<processor>.json, .md (with a summary for each file of cases) and, with matplotlib, .svg to DIR;
+Writes compare_cpu_<processor>.json.gz, .md (with a summary for each file of cases) and, with matplotlib, .svg to DIR;
 without peers compare_cpu_<processor>_variants, of a gradient compare_cpu_<operation>_<processor>. The processor is
 named by its microarchitecture, or by family and model. The JSON is kept up to date while it runs. The exit status is 1
 where a result of tconv is wrong.
@@ -52,6 +52,7 @@ import cpu_runs
 import operations
 import processor
 import report
+import run_files
 import tconv_ctypes
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -411,8 +412,7 @@ def path_of(run, options, ending):
 
 
 def write_json(run, options):
-    with open(path_of(run, options, "json"), "w") as file:
-        json.dump(run, file, indent=1)
+    run_files.save(path_of(run, options, "json.gz"), run)
 
 
 def write_report(run, options):

@@ -3,7 +3,7 @@
 
     compare_gpu.py --library build-gpu/libtconv.so [--dtypes f32,tf32,f16,bf16] [--layouts nchw,nhwc] [--out DIR] [CASE...]
     compare_gpu.py ... --op backward_data --seconds 500                  # a gradient; backward_weights those of weights and bias
-    compare_gpu.py --redraw results/compare_gpu.json --out results        # table, verdicts and plots again, no GPU
+    compare_gpu.py --redraw results/compare_gpu.json.gz --out results        # table, verdicts and plots again, no GPU
 
 Contenders, for each precision and layout: tconv, weights packed once; tconv as it is called from PyTorch, which packs weights in
 each call; PyTorch with input and weights in that layout, given for free, with cudnn.benchmark off and on, the faster of which
@@ -28,13 +28,12 @@ measured in the same run by PyTorch, the product's as the GPU sustains it (in a 
 mean over that floor too). Strict f32 counts three products of the TF32 rate. Results are compared with float64 on the first and
 last image.
 
-Writes compare_gpu.json (after every layer), .md and, with matplotlib, .svg to DIR; of a gradient compare_gpu_<operation>.
+Writes compare_gpu.json.gz (after every layer), .md and, with matplotlib, .svg to DIR; of a gradient compare_gpu_<operation>.
 """
 
 import argparse
 import gc
 import itertools
-import json
 import os
 import pathlib
 import statistics
@@ -48,6 +47,7 @@ import gpu_machine
 import gpu_report
 import operations
 import report
+import run_files
 import tconv_ctypes
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -228,8 +228,7 @@ def path_of(run, options, ending):
 
 def save(run, options):
     os.makedirs(options.out, exist_ok=True)
-    with open(path_of(run, options, "json"), "w") as file:
-        json.dump(run, file, indent=1)
+    run_files.save(path_of(run, options, "json.gz"), run)
 
 
 def read_sets(options):
@@ -281,8 +280,7 @@ def measure(options):
 def main():
     options = parse_arguments()
     if options.redraw:
-        with open(options.redraw) as file:
-            run = json.load(file)
+        run = run_files.load(options.redraw)
     else:
         run = measure(options)
     text = gpu_report.markdown(run)

@@ -7,8 +7,9 @@ is a file of workloads. Files from before there were operations are of the forwa
 sets and runs of the first set and of one run.
 """
 
-import json
 import statistics
+
+import run_files
 
 TUNED, BROAD = "workloads", "workloads_broad"
 ELEMENT_BYTES = {"f32": 4, "f64": 8, "f16": 2, "bf16": 2}
@@ -16,8 +17,7 @@ SETS = {TUNED: "layers that tconv was tuned for", BROAD: "layers that it was not
 
 
 def load(path):
-    with open(path) as file:
-        run = json.load(file)
+    run = run_files.load(path)
     if not isinstance(run["budget_gflop"], dict):
         run["budget_gflop"] = {TUNED: run["budget_gflop"]}
         lines = [line for line in run["heading"] if line.startswith("- ") and "GFLOP/s, copy" not in line]

@@ -12,7 +12,6 @@ own.
 import contextlib
 import gc
 import itertools
-import json
 import math
 import multiprocessing
 import pathlib
@@ -20,6 +19,8 @@ import statistics
 import time
 from concurrent import futures
 
+import report
+import run_files
 import torch
 
 import tconv
@@ -135,7 +136,7 @@ def measure_parts(measure, parts, options, facts, path):
         for key, value in found.items():
             run[key] = value if key == "heading" else run[key] + value
         run["seconds"] = time.perf_counter() - started
-        path.write_text(json.dumps(run, indent=1) + "\n")
+        run_files.save(path, run)
     return run
 
 
@@ -176,10 +177,10 @@ def measure_and_report(measure, parts, options, facts, name, markdown):
     """Measures the parts, or with --redraw takes an earlier run; writes and prints the report that markdown makes of
     it. Returns the run."""
     if options.redraw:
-        run = json.loads(pathlib.Path(options.redraw).read_text())
+        run = run_files.load(options.redraw)
     else:
-        run = measure_parts(measure, parts, options, facts, options.out / f"{name}.json")
-    text = markdown(run)
+        run = measure_parts(measure, parts, options, facts, options.out / f"{name}{run_files.ENDING}")
+    text = report.filled(markdown(run))
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / f"{name}.md").write_text(text)
     print(text)

@@ -4,7 +4,7 @@
     end_to_end.py [--networks unet,dcgan,sam,pix2pix,hifigan,nnunet] [--precisions strict,tf32,bf16]
                   [--layouts nchw,channels_last] [--compile]
                   [--benchmark off,on] [--device cuda|cpu] [--small] [--rounds N] [--steps N] [--seconds S] [--out DIR]
-    end_to_end.py --redraw results/end_to_end.json --out results        # tables and verdicts again
+    end_to_end.py --redraw results/end_to_end.json.gz --out results        # tables and verdicts again
 
 The networks are those of networks.py.
 
@@ -22,7 +22,7 @@ the losses say nothing.
 --small makes networks and images small enough to try the script on any machine; its speed-ups mean nothing. --seconds:
 begins nothing further after so many.
 
-Writes end_to_end.json (after every setting of cudnn.benchmark) and end_to_end.md to DIR. The exit status is 1 where
+Writes end_to_end.json.gz (after every setting of cudnn.benchmark) and end_to_end.md to DIR. The exit status is 1 where
 results or losses disagree or are missing.
 """
 

@@ -347,7 +347,7 @@ def markdown(run):
                 *table(results),
                 "",
             ]
-    return "\n".join(lines + ["## Verdicts", ""] + summary(run))
+    return report.filled("\n".join(lines + ["## Verdicts", ""] + summary(run)))
 
 
 # ------------------------------------------------------------------------------------------------------------------ plot

@@ -4,7 +4,7 @@
     network_layers.py [--networks dcgan,sam,pix2pix,hifigan,nnunet] [--precisions strict,tf32,bf16]
                       [--layouts nchw,channels_last] [--benchmark off,on] [--every-gradient] [--device cuda|cpu]
                       [--small] [--rounds N] [--seconds S] [--out DIR]
-    network_layers.py --redraw results/network_layers.json --out results        # the tables again
+    network_layers.py --redraw results/network_layers.json.gz --out results        # the tables again
 
 The networks are those of networks.py; a forward pass tells which layers they have, with which inputs. Each layer is
 called with autograd, as a training step calls it: forward, and by torch.autograd.grad the gradients of weight and bias,
@@ -21,7 +21,7 @@ Whose the gradients are in tconv.torch is its rule (FAST_ON_CUDA in _reasons.py)
 which is how the rule is judged. Gradients are right where they are off from PyTorch's, in relative L2, by no more than
 the tolerance in the script.
 
-Writes network_layers.json and .md to DIR. The exit status is 1 where gradients disagree or are missing.
+Writes network_layers.json.gz and .md to DIR. The exit status is 1 where gradients disagree or are missing.
 """
 
 import argparse

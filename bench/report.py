@@ -6,6 +6,9 @@ runs, and for tconv's workspace_bytes and threads.
 """
 
 import math
+import pathlib
+import re
+import textwrap
 
 import cpu_runs
 import processor
@@ -26,6 +29,8 @@ COUNTED_BELOW = (0.95, 0.9, 0.85, 0.7)
 WORST_LAYERS = 10
 # Of layers that are slower than a peer so many are named.
 MOST_NAMED = 20
+# Characters of a line of prose.
+LINE = 120
 # What tconv is held against in each layout.
 PYTORCH = {
     "nchw": ("PyTorch in its better layout", ["torch nchw", "torch nhwc"]),
@@ -350,6 +355,18 @@ def gap_lines(run):
     return ["## Failures and gaps", "", *lines, ""] if lines else []
 
 
+def filled(text):
+    """The text with every line but tables and titles cut at words, so that a report can be read in a terminal."""
+    lines = []
+    for line in text.split("\n"):
+        if line.startswith(("|", "#")) or len(line) <= LINE:
+            lines.append(line)
+        else:
+            indent = "  " if line.startswith("- ") else ""
+            lines += textwrap.wrap(line, LINE, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines)
+
+
 def markdown(run, bars):
     peers = any(not is_ours(name) for name in contender_names(run["results"]))
     title = "Against the peers on the CPU" if peers else "tconv's ways to run on the CPU"
@@ -366,7 +383,7 @@ def markdown(run, bars):
     lines.append("")
     for of in cpu_runs.sets(run):
         lines += set_section(run, of, bars)
-    return "\n".join(lines + gap_lines(run))
+    return filled("\n".join(lines + gap_lines(run)))
 
 
 # ------------------------------------------------------------------------------------------------------------------ plot
@@ -396,10 +413,26 @@ def label_layers(axes, results):
     )
 
 
+def compact(svg):
+    """The same picture in less text: a tenth of a point is enough, and a group of one element is only a name."""
+    svg = re.sub(r'(?<= d=")[^"]*', lambda d: " ".join(rounded(d[0]).split()), svg)
+    svg = re.sub(r'(?<= [xy]=")[^"]*', lambda place: rounded(place[0]), svg)
+    svg = re.sub(r'<g id="\w+">\s*(<(?:path|use)[^<>]*/>)\s*</g>', r"\1", svg)
+    return re.sub(r"\n\s+", "\n", svg)
+
+
+def rounded(numbers):
+    return re.sub(r"-?\d+\.\d{2,}", lambda number: f"{float(number[0]):.1f}".removesuffix(".0"), numbers)
+
+
 def save_figure(pyplot, figure, path):
+    """Text stays text, which the page's own sans-serif draws."""
     figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
+    with pyplot.rc_context({"svg.fonttype": "none"}):
+        figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)
+    path = pathlib.Path(path)
+    path.write_text(compact(path.read_text()))
 
 
 def plot(results, op, threads, path):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What compare_cpu.py found on each processor, side by side: the tables of README.md and docs/performance.md.
+"""What compare_cpu.py found on each processor, side by side: the table of docs/performance.md.
 
-side_by_side.py [--results bench/results]      # prints both, from compare_cpu_*.json there
+side_by_side.py [--results bench/results]      # prints the table, from compare_cpu_*.json.gz there
 """
 
 import argparse
@@ -9,17 +9,18 @@ import pathlib
 
 import cpu_runs
 import report
+import run_files
 
 HERE = pathlib.Path(__file__).resolve().parent
-# The pages that have a table, the way from there to the reports, and whether it has all rows.
-PAGES = {"README.md": ("bench/results", False), "docs/performance.md": ("../bench/results", True)}
+# The page that has the table, and the way from the page to the reports.
+PAGE, BASE = "docs/performance.md", "../bench/results"
 NONE = "\N{EN DASH}"
 
 
 def load(results):
     """The runs against peers, by the name of their file, in the order of the processors' names."""
-    paths = [path for path in sorted(results.glob("compare_cpu_*.json")) if not path.stem.endswith("_variants")]
-    return {path.stem: cpu_runs.load(path) for path in paths}
+    paths = {run_files.stem(path): path for path in sorted(results.glob(f"compare_cpu_*{run_files.ENDING}"))}
+    return {stem: cpu_runs.load(path) for stem, path in paths.items() if not stem.endswith("_variants")}
 
 
 def numbers(values):
@@ -44,17 +45,17 @@ def layers_below(results, layout, suffix=""):
 
 
 BOUNDS = ", ".join(f"{bound:.2f}".lstrip("0") for bound in report.COUNTED_BELOW)
-# What a row says, its figure, of which layout and way to run, and whether the short table has it too.
+# What a row says, its figure, of which layout and way to run.
 ROWS = [
-    ("NCHW, over the floor", over_floor, "nchw", "", True),
-    ("NHWC, over the floor", over_floor, "nhwc", "", True),
-    ("NCHW against PyTorch's better layout", against_pytorch, "nchw", "", True),
-    (f"layers below {BOUNDS} there", layers_below, "nchw", "", False),
-    ("the same, packing in each call", against_pytorch, "nchw", " called", True),
-    (f"layers below {BOUNDS}, packing in each call", layers_below, "nchw", " called", False),
-    ("NHWC against PyTorch's channels_last", against_pytorch, "nhwc", "", True),
-    (f"layers below {BOUNDS} in channels_last", layers_below, "nhwc", "", False),
-    ("the same in channels_last, packing in each call", against_pytorch, "nhwc", " called", True),
+    ("NCHW, over the floor", over_floor, "nchw", ""),
+    ("NHWC, over the floor", over_floor, "nhwc", ""),
+    ("NCHW against PyTorch's better layout", against_pytorch, "nchw", ""),
+    (f"layers below {BOUNDS} there", layers_below, "nchw", ""),
+    ("the same, packing in each call", against_pytorch, "nchw", " called"),
+    (f"layers below {BOUNDS}, packing in each call", layers_below, "nchw", " called"),
+    ("NHWC against PyTorch's channels_last", against_pytorch, "nhwc", ""),
+    (f"layers below {BOUNDS} in channels_last", layers_below, "nhwc", ""),
+    ("the same in channels_last, packing in each call", against_pytorch, "nhwc", " called"),
 ]
 
 
@@ -63,7 +64,7 @@ def title(stem, run, base):
     return f"[{found['microarchitecture']}, {found['isa']}]({base}/{stem}.md)"
 
 
-def table(runs, base, whole):
+def table(runs, base):
     """The lines of the table: a column for each processor, the rows of each set one below the other."""
     lines = [
         f"| | {' | '.join(title(stem, run, base) for stem, run in runs.items())} |",
@@ -77,9 +78,9 @@ def table(runs, base, whole):
             continue
         budgets = [f"{budget:g} GFLOP" if (budget := run["budget_gflop"].get(of)) else NONE for run in runs.values()]
         lines.append(row(f"**{layers} {cpu_runs.SETS[of]}**, cut to", budgets))
-        for label, figure, layout, suffix, is_short in ROWS:
+        for label, figure, layout, suffix in ROWS:
             cells = [figure(found, layout, suffix) for found in results]
-            if (whole or is_short) and any(cell != NONE for cell in cells):
+            if any(cell != NONE for cell in cells):
                 lines.append(row(label, cells))
     return lines
 
@@ -92,8 +93,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--results", type=pathlib.Path, default=HERE / "results")
     runs = load(parser.parse_args().results)
-    for page, (base, whole) in PAGES.items():
-        print("\n".join([f"{page}:", "", *table(runs, base, whole), ""]))
+    print("\n".join(table(runs, BASE)))
 
 
 if __name__ == "__main__":

@@ -1,23 +1,25 @@
 #!/usr/bin/env python3
 """How many times as fast as each peer tconv is, in one panel: the README's picture, from what compare_cpu.py and
-compare_gpu.py found.
+compare_gpu.py found and from the times of the layers that nobody tuned.
 
     speedups.py [--results bench/results]      # writes speedups.svg and, for dark pages, speedups-dark.svg there
 
-A peer's time over tconv's in the same layout, the geometric mean over the layers.
+A peer's time over tconv's in the same layout, the geometric mean over the layers. headline.py makes the README's table
+of the same files.
 """
 
 import argparse
 import dataclasses
-import json
 import pathlib
 
 import cpu_runs
 import gpu_report
 import report
+import run_files
+import side_by_side
 
 HERE = pathlib.Path(__file__).parent
-# The processor of the picture: that of bench/results which was compared with all peers.
+# The processor of bench/results that was compared with all peers.
 PROCESSOR = "zen4"
 
 # Contenders by layout, as compare_cpu.py names them, in the order of the picture.
@@ -29,6 +31,10 @@ CPU_PEERS = {
     "PyTorch, no oneDNN": {"nchw": "torch native"},
 }
 GPU_PRECISIONS = {"f32": "strict f32", "tf32": "TF32", "f16": "f16", "bf16": "bf16"}
+GRADIENTS = {"backward_data": "input", "backward_weights": "weights"}
+PYTORCH = {"nchw": "torch nchw", "nhwc": "torch nhwc"}
+# The pages that have the picture's figures: those of GPUs, those of CPUs.
+PAGES = {True: "docs/performance-cuda.md", False: "docs/performance.md"}
 LAYOUTS = {"nchw": "NCHW", "nhwc": "NHWC (channels_last)"}
 
 
@@ -50,29 +56,106 @@ def cpu_rows(run):
         yield Row(label, found)
 
 
-def gpu_rows(run, of=gpu_report.TUNED, ours="tconv"):
+def pytorch_rows(run):
+    """PyTorch alone, a row for each set of layers."""
+    for of in cpu_runs.sets(run):
+        results = cpu_runs.of_set(run, of)
+        found = {layout: gpu_report.speedups(results, f"tconv {layout}", [peer]) for layout, peer in PYTORCH.items()}
+        yield Row(f"{len(results)} layers, {'tuned' if of == cpu_runs.TUNED else 'not tuned'}", found)
+
+
+def gpu_rows(run):
     for precision, label in GPU_PRECISIONS.items():
-        results = gpu_report.view(run, precision, of)
-        if results:
-            yield Row(
-                label,
-                {layout: gpu_report.speedups(results, f"{ours} {layout}", [f"torch {layout}"]) for layout in LAYOUTS},
-            )
+        results = gpu_report.view(run, precision)
+        yield Row(
+            label, {layout: gpu_report.speedups(results, f"tconv {layout}", [peer]) for layout, peer in PYTORCH.items()}
+        )
+
+
+def broad_times(path, keys, theirs):
+    """{key: {layer: {layout: (tconv's time, PyTorch's)}}}, a key being what these columns of the file hold."""
+    times = {}
+    for line in run_files.rows(path):
+        layers = times.setdefault(tuple(line[key] for key in keys), {})
+        layers.setdefault(line["layer"], {})[line["layout"]] = float(line["tconv_us"]), float(line[theirs])
+    return times
+
+
+def broad_of_run(run):
+    """The same by precision of a run of compare_gpu.py: tconv as it is called, its weights packed in each call."""
+    times = {}
+    for precision in gpu_report.precisions(run):
+        for result in gpu_report.view(run, precision, gpu_report.BROAD):
+            found = result["contenders"]
+            for layout in LAYOUTS:
+                ours = found.get(f"tconv call {layout}") or found.get(f"tconv {layout}")
+                if ours and f"torch {layout}" in found:
+                    layers = times.setdefault(precision, {})
+                    layers.setdefault(result["name"], {})[layout] = ours["ms"], found[f"torch {layout}"]["ms"]
+    return times
+
+
+def broad_forward(results):
+    """The GPU and the times of the layers that nobody tuned, by precision: of compare_gpu.py's run, if it has them."""
+    run = run_files.load(results / "compare_gpu.json.gz")
+    if found := broad_of_run(run):
+        return run["heading"][0], found
+    times = broad_times(results / "broad_h100.csv", ["precision"], "torch_us")
+    return "NVIDIA H100", {precision: times[(precision,)] for precision in GPU_PRECISIONS if (precision,) in times}
+
+
+def broad_gradients(results):
+    """Times of their gradients on an H200, by operation and precision: of compare_gpu.py's runs, if they have them."""
+    times = broad_times(results / "gradients_broad_h200.csv", ["op", "mode"], "pytorch_us")
+    for op in GRADIENTS:
+        if found := broad_of_run(run_files.load(results / f"compare_gpu_{op}.json.gz")):
+            times = {key: layers for key, layers in times.items() if key[0] != op}
+            times |= {(op, precision): layers for precision, layers in found.items()}
+    return times
+
+
+def broad_row(label, layers):
+    ratios = {layout: {} for layout in LAYOUTS}
+    for layer, times in layers.items():
+        for layout, (ours, theirs) in times.items():
+            ratios[layout][layer] = theirs / ours
+    return Row(label, ratios)
+
+
+def gradient_rows(times):
+    for op, what in GRADIENTS.items():
+        for mode, label in GPU_PRECISIONS.items():
+            if (op, mode) in times:
+                yield broad_row(f"of {what}, {label}", times[op, mode])
 
 
 def load(results):
     """The groups of the picture: a title and its rows."""
-    cpu = cpu_runs.load(results / f"compare_cpu_{PROCESSOR}.json")
-    gpu = json.loads((results / "compare_gpu.json").read_text())
-    broad = list(gpu_rows(gpu, gpu_report.BROAD, "tconv call"))
+    cpus = side_by_side.load(results)
+    cpu = cpus.pop(f"compare_cpu_{PROCESSOR}")
+    gpu = run_files.load(results / "compare_gpu.json.gz")
+    tuned = len(cpu_runs.of_set(cpu, cpu_runs.TUNED))
+    machine, forward = broad_forward(results)
+    layers = len(next(iter(forward.values())))
+    forward_rows = [broad_row(GPU_PRECISIONS[precision], found) for precision, found in forward.items()]
     return [
-        ("One NVIDIA H200, against PyTorch with cuDNN, tuned", list(gpu_rows(gpu))),
-        *([("Other layers there, called from PyTorch", broad)] if broad else []),
+        (f"NVIDIA H200, PyTorch with cuDNN: {tuned} layers that tconv was tuned for", list(gpu_rows(gpu))),
+        (f"{machine}, PyTorch with cuDNN: {layers} layers that nobody tuned", forward_rows),
         (
-            f"{cpu['threads']} cores of a {cpu['processor']['microarchitecture']} server, f32, against",
-            list(cpu_rows(cpu)),
+            f"NVIDIA H200, PyTorch with cuDNN: gradients of the {layers} layers",
+            list(gradient_rows(broad_gradients(results))),
         ),
+        *((f"{cores_of(run)}, f32, against PyTorch (oneDNN)", list(pytorch_rows(run))) for run in cpus.values()),
+        (f"{cores_of(cpu)}, f32: the {tuned} layers that tconv was tuned for, against", list(cpu_rows(cpu))),
     ]
+
+
+def is_of_gpu(title):
+    return title.startswith("NVIDIA")
+
+
+def cores_of(run):
+    return f"{run['threads']} cores of {run['processor']['microarchitecture']}"
 
 
 def figures(groups):
@@ -85,10 +168,25 @@ def figures(groups):
                 yield f"{title}: {row.label}, {LAYOUTS[layout]}: {figure}"
 
 
+def table(groups):
+    """The picture as the lines of a table: means and, in parentheses, the layer that gains least."""
+    lines = [f"| | {' | '.join(LAYOUTS.values())} |", "|---|" + "---:|" * len(LAYOUTS)]
+    for title, rows in groups:
+        lines.append(f"| **{title}** | | |")
+        for row in rows:
+            cells = []
+            for layout in LAYOUTS:
+                ratios = row.ratios.get(layout)
+                least = min(ratios, key=ratios.get) if ratios else None
+                cells.append(f"{row.mean(layout):.2f} ({ratios[least]:.2f}, {least})" if ratios else "\N{EN DASH}")
+            lines.append(f"| {row.label} | {' | '.join(cells)} |")
+    return lines
+
+
 # ------------------------------------------------------------------------------------------------------------- picture
 
 # Points: the page, which a README shows at about its own size; where the bars begin; a bar, and what is between rows.
-WIDTH, LEFT, RIGHT, TOP, BOTTOM, HEADING, BAR, GAP = 620, 146, 14, 32, 44, 30, 15, 9
+WIDTH, LEFT, RIGHT, TOP, BOTTOM, HEADING, BAR, GAP = 620, 146, 14, 32, 44, 27, 12, 6
 INCH = 72
 MOST = 4.6
 TIMES = "\N{MULTIPLICATION SIGN}"
@@ -152,7 +250,9 @@ def main():
     parser.add_argument("--results", type=pathlib.Path, default=HERE / "results")
     results = parser.parse_args().results
     groups = load(results)
-    print("\n".join(figures(groups)))
+    for of_gpu, page in PAGES.items():
+        lines = table([(title, rows) for title, rows in groups if is_of_gpu(title) == of_gpu])
+        print("\n".join([f"{page}:", "", *lines, ""]))
     pyplot = report.load_pyplot()
     if pyplot is None:
         raise SystemExit("no matplotlib: no picture")

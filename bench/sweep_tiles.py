@@ -7,7 +7,7 @@
 The library is built with -DCMAKE_CXX_FLAGS=-DTCONV_CUDA_SWEEP: a seed multiplies each predicted time by a factor of 1
 to 1.6, so that planners take other tiles (seed 0: their own choice). A line has the layer, the implementation, the
 seed, milliseconds (weights packed once, in a CUDA graph, median of five replays) and the work that the plan counts, by
-the names of src/cuda/model/work.h. The layers are those of results/h200_implementations.csv. fit_cost_model.py reads
+the names of src/cuda/model/work.h. The layers are those of results/h200_implementations.csv.gz. fit_cost_model.py reads
 the file. On an H200 19,000 kernels take 100 s.
 """
 
@@ -21,6 +21,7 @@ import sys
 import time
 
 import compare_builds as builds
+import run_files
 import torch
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -31,8 +32,8 @@ GRAPH_MS, MOST_EXECUTES, LONG_MS = 0.4, 20, 30.0
 
 
 def layers():
-    with open(HERE / "results" / "h200_implementations.csv", newline="") as lines:
-        return {row["layer"]: {key: int(row[key]) for key in EXTENTS} | {"bias": 0} for row in csv.DictReader(lines)}
+    rows = run_files.rows(HERE / "results" / "h200_implementations.csv.gz")
+    return {row["layer"]: {key: int(row[key]) for key in EXTENTS} | {"bias": 0} for row in rows}
 
 
 def work_fields():

@@ -1,5 +1,5 @@
 /*
- * The cost model, judged by its choices: bench/results/h200_implementations.csv has what every implementation took for
+ * The cost model, judged by its choices: bench/results/h200_implementations.csv.gz has what every implementation took for
  * 317 layers on an H200. Each of these plans is made here for such a GPU, which need not be there, with its predicted
  * time; the regret of a layer is what the implementation with the least predicted time took, to what the fastest of all
  * took. Both are less what a plan saves that packs no weights in a call, as in the choice. (Two readings of one kernel
@@ -94,12 +94,12 @@ static record_list read_times(void)
 {
     record_list list = {0};
     char line[LINE];
-    FILE *file = fopen(TCONV_H200_TIMES, "r");
+    FILE *file = popen("gzip -dc '" TCONV_H200_TIMES "'", "r");
     cr_assert_not_null(file, "%s", TCONV_H200_TIMES);
     cr_assert_not_null(fgets(line, sizeof line, file));
     while (fgets(line, sizeof line, file) != NULL)
         read_line(&list, line);
-    fclose(file);
+    cr_assert_eq(pclose(file), 0, "%s", TCONV_H200_TIMES);
     return list;
 }
 

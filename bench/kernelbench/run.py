@@ -3,7 +3,7 @@
 
     run.py [--cases kb57,kb75] [--rivals eager,compile] [--math strict,tf32] [--device cuda|cpu] [--small]
            [--rounds N] [--seconds S] [--out DIR]
-    run.py --redraw results/kernelbench.json --out results        # table and verdicts again
+    run.py --redraw results/kernelbench.json.gz --out results        # table and verdicts again
 
 Model and ModelNew are made from one seed, so that they have the same weights, and get the same input. ModelNew is
 judged first: by its largest and its relative L2 difference from Model, in the same math, and on the first and the last
@@ -20,8 +20,8 @@ strict is allow_tf32 off, tf32 is allow_tf32 on, for both. A speed-up is the riv
 process. Begins no further layer when --seconds are over, of which every rival gets its share. --small cuts batch,
 channels and image to try the script on any machine; its speed-ups mean nothing.
 
-Writes kernelbench.json (after every rival) and kernelbench.md to DIR. The exit status is 1 where a result is wrong or
-one failed.
+Writes kernelbench.json.gz (after every rival) and kernelbench.md to DIR. The exit status is 1 where a result is wrong
+or one failed.
 """
 
 import argparse

@@ -4,7 +4,6 @@ workloads.csv, and both scripts run on the CPU and find what they compare right.
 import csv
 import importlib
 import inspect
-import json
 import os
 import pathlib
 import subprocess
@@ -15,6 +14,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 BENCH = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(BENCH))
+import report  # noqa: E402
+import run_files  # noqa: E402
+
 CASES = ["kb57", "kb65", "kb69", "kb71", "kb75", "kb78", "kb81"]
 
 
@@ -82,6 +85,16 @@ def test_models_are_pytorch_and_tconv_with_the_same_weights(case):
     assert torch.equal(layers[0].weight, layers[1].weight)
 
 
+@pytest.mark.parametrize(
+    ("script", "name"), [("run", "kernelbench"), ("end_to_end", "end_to_end"), ("network_layers", "network_layers")]
+)
+def test_committed_report_is_its_run(script, name, monkeypatch):
+    monkeypatch.syspath_prepend(BENCH / "kernelbench")
+    path = BENCH / "results" / f"{name}{run_files.ENDING}"
+    text = report.filled(importlib.import_module(script).markdown(run_files.load(path)))
+    assert run_files.report_of(path).read_text() == text
+
+
 def run(script, directory, *arguments):
     """What a script finds on the CPU, on one thread: threads that wait for each other say nothing here."""
     command = [sys.executable, BENCH / script, "--small", "--device", "cpu", "--rounds", "1", "--out", directory]
@@ -89,9 +102,9 @@ def run(script, directory, *arguments):
         [*map(str, command), *arguments], env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    (path,) = directory.glob("*.json")
-    assert path.with_suffix(".md").read_text() in done.stdout
-    return json.loads(path.read_text())
+    (path,) = directory.glob("*.json.gz")
+    assert run_files.report_of(path).read_text() in done.stdout
+    return run_files.load(path)
 
 
 def test_kernelbench_runs_on_the_cpu_and_all_are_right(tmp_path):

@@ -1,6 +1,5 @@
 """compare_cpu.py as it is run, and what it holds results against."""
 
-import json
 import math
 import os
 import pathlib
@@ -16,6 +15,7 @@ sys.path.insert(0, str(BENCH))
 import contenders  # noqa: E402
 import cpu_runs  # noqa: E402
 import operations  # noqa: E402
+import run_files  # noqa: E402
 import tconv_ctypes  # noqa: E402
 
 HEADER = "name,N,Cin,H,W,Cout,kh,kw,sh,sw,ph,pw,oph,opw,dh,dw,g,bias"
@@ -112,8 +112,8 @@ def run(directory, *arguments, script="compare_cpu.py", load=cpu_runs.load):
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    (path,) = directory.glob("*.json")
-    assert path.with_suffix(".md").read_text() in done.stdout
+    (path,) = directory.glob("*.json.gz")
+    assert run_files.report_of(path).read_text() in done.stdout
     return path, load(path)
 
 
@@ -125,7 +125,7 @@ def test_compare_cpu_keeps_sets_and_runs_apart(tmp_path):
     files = [option for path in sorted(tmp_path.glob("*.csv")) for option in ("--workloads", path)]
     quick = ["--peers", "torch nchw,nhwc", "--runs", 2, "--rounds", 1, "--seconds", 0]
     path, found = run(tmp_path / "one", *one, *files, *quick)
-    assert path.stem == f"compare_cpu_{found['processor']['slug']}"
+    assert run_files.stem(path) == f"compare_cpu_{found['processor']['slug']}"
     assert [(r["name"], r["set"]) for r in found["results"]] == [
         ("plain", cpu_runs.TUNED),
         ("grouped", cpu_runs.BROAD),
@@ -137,7 +137,7 @@ def test_compare_cpu_keeps_sets_and_runs_apart(tmp_path):
     assert cpu_runs.count(found) == 2 and not found["left_out"] and not found["failures"]
     _, both = run(tmp_path / "both", *one, "--redraw", path, path)
     assert cpu_runs.count(both) == 4
-    before = json.loads(path.read_text())
+    before = run_files.load(path)
     assert (
         before["results"][0]["contenders"]["tconv nchw"]["ms"] == both["results"][0]["contenders"]["tconv nchw"]["ms"]
     )
@@ -148,7 +148,7 @@ def test_compare_cpu_stops_in_time_and_says_what_is_missing(tmp_path):
     workloads.write_text("\n".join([HEADER, *ROWS, ""]))
     path, found = run(tmp_path / "out", "--workloads", workloads, "--within", 0)
     assert found["left_out"] == ["plain", "grouped"] and not found["results"]
-    assert "- left out: plain, grouped" in path.with_suffix(".md").read_text()
+    assert "- left out: plain, grouped" in run_files.report_of(path).read_text()
 
 
 def test_a_gradient_has_files_and_titles_of_its_own(tmp_path):
@@ -156,9 +156,9 @@ def test_a_gradient_has_files_and_titles_of_its_own(tmp_path):
     few = ["--workloads", tmp_path / "few.csv", "--op", "backward_weights", "--bias", "with", "holes"]
     path, found = run(tmp_path / "cpu", *few, "--rounds", 1, "--seconds", 0, "--peers", "nchw")
     assert found["op"] == "backward_weights"
-    assert path.stem == f"compare_cpu_backward_weights_{found['processor']['slug']}"
+    assert run_files.stem(path) == f"compare_cpu_backward_weights_{found['processor']['slug']}"
     assert [list(r["contenders"]) for r in found["results"]] == [["tconv nchw", "tconv nhwc", "torch nchw"]]
-    assert path.with_suffix(".md").read_text().startswith("# ConvTranspose2d, gradients of weights and bias: Against")
+    assert run_files.report_of(path).read_text().startswith("# ConvTranspose2d, gradients of weights and bias: Against")
 
 
 @pytest.mark.parametrize("op", OPERATIONS)
@@ -166,10 +166,8 @@ def test_compare_gpu_runs_without_a_gpu(tmp_path, op):
     """Its figures mean nothing there; its results are right, and the report is made."""
     (tmp_path / "few.csv").write_text(f"{HEADER}\n{ROWS[0]}\n{HOLES}\n")
     few = ["--workloads", tmp_path / "few.csv", "--op", op, "--device", "cpu", "--idle", 0, "--dtypes", "f32,bf16"]
-    path, found = run(
-        tmp_path / "gpu", *few, "--sustain", 0, script="compare_gpu.py", load=lambda path: json.loads(path.read_text())
-    )
-    assert path.stem == ("compare_gpu" if op == "forward" else f"compare_gpu_{op}") and not found["left_out"]
+    path, found = run(tmp_path / "gpu", *few, "--sustain", 0, script="compare_gpu.py", load=run_files.load)
+    assert run_files.stem(path) == ("compare_gpu" if op == "forward" else f"compare_gpu_{op}") and not found["left_out"]
     assert [(r["name"], r["failures"]) for r in found["results"]] == [("plain", []), ("holes", [])]
     names = [
         f"{who} {layout}"

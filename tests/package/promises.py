@@ -3,8 +3,7 @@
 
     promises.py PROMISES TEST_DIRECTORY
 
-`suite/test` must be a Test(suite, test) in a source of the directory; any other name in the table's last column must be a
-test of ctest, that is, occur in its CMakeLists.txt.
+`suite/test` must be a Test(suite, test) in a source of the directory. Names without a slash are not looked at.
 """
 import pathlib
 import re

@@ -2,7 +2,7 @@
  * The machines that the cost model knows. One number to a line, with where it is from:
  *
  *     measured   on an H200 by a program of its own: docs/performance-log.md and docs/log
- *     fitted     to the times of bench/results/h200_implementations.csv and of more tiles by regret and error,
+ *     fitted     to the times of bench/results/h200_implementations.csv.gz and of more tiles by regret and error,
  *                docs/log/2026-11-23-one-cost.md, near what was measured where something was
  *     public     the vendor's data sheets
  *
