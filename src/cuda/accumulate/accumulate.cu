@@ -297,9 +297,15 @@ void describe(const tconv_layer *, const void *from, char *text, size_t capacity
 
 } // namespace
 
-extern "C" const tconv_implementation tconv_cuda_accumulate = {
-    "cuda_accumulate", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F64,
-    sizeof(plan),      plan_layer,         pack,
-    execute,           describe,           true, NULL};
+extern "C" const tconv_implementation tconv_cuda_accumulate = {"cuda_accumulate",
+                                                               TCONV_BACKEND_CUDA,
+                                                               TCONV_DTYPES_TO_F64,
+                                                               sizeof(plan),
+                                                               plan_layer,
+                                                               pack,
+                                                               execute,
+                                                               describe,
+                                                               true,
+                                                               NULL};
 
 } // namespace tconv::accumulate

@@ -209,6 +209,7 @@ extern "C" const tconv_implementation tconv_cuda_cells = {"cuda_cells",
                                                           pack_weights,
                                                           execute,
                                                           describe,
-                                                          false, NULL};
+                                                          false,
+                                                          NULL};
 
 } // namespace tconv::cells

@@ -100,6 +100,7 @@ void describe(const tconv_layer *layer, const void *from, char *text, size_t cap
 } // namespace
 
 extern "C" const tconv_implementation tconv_cuda_col2im = {
-    "cuda_col2im", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32, sizeof(plan), plan_layer, pack, execute, describe, false, NULL};
+    "cuda_col2im", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32, sizeof(plan), plan_layer, pack, execute, describe, false,
+    NULL};
 
 } // namespace tconv::col2im

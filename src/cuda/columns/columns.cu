@@ -259,7 +259,15 @@ void describe(const tconv_layer *, const void *from, char *text, size_t capacity
 
 } // namespace
 
-extern "C" const tconv_implementation tconv_cuda_columns = {
-    "cuda_columns", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32, sizeof(plan), plan_layer, pack, execute, describe, false, NULL};
+extern "C" const tconv_implementation tconv_cuda_columns = {"cuda_columns",
+                                                            TCONV_BACKEND_CUDA,
+                                                            TCONV_DTYPES_TO_F32,
+                                                            sizeof(plan),
+                                                            plan_layer,
+                                                            pack,
+                                                            execute,
+                                                            describe,
+                                                            false,
+                                                            NULL};
 
 } // namespace tconv::columns

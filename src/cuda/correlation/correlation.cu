@@ -221,6 +221,7 @@ extern "C" const tconv_implementation tconv_cuda_correlation = {"cuda_correlatio
                                                                 pack,
                                                                 execute,
                                                                 describe,
-                                                                false, NULL};
+                                                                false,
+                                                                NULL};
 
 } // namespace tconv::correlation

@@ -352,8 +352,15 @@ void describe(const tconv_layer *layer, const void *from, char *text, size_t cap
 
 } // namespace
 
-extern "C" const tconv_implementation tconv_cuda_depthwise = {"cuda_depthwise", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F64,
-                                                              sizeof(plan),     plan_layer,         pack,
-                                                              execute,          describe,           false, NULL};
+extern "C" const tconv_implementation tconv_cuda_depthwise = {"cuda_depthwise",
+                                                              TCONV_BACKEND_CUDA,
+                                                              TCONV_DTYPES_TO_F64,
+                                                              sizeof(plan),
+                                                              plan_layer,
+                                                              pack,
+                                                              execute,
+                                                              describe,
+                                                              false,
+                                                              NULL};
 
 } // namespace tconv::depthwise

@@ -290,6 +290,7 @@ extern "C" const tconv_implementation tconv_cuda_depthwise_weights = {"cuda_dept
                                                                       outer::pack_nothing,
                                                                       execute,
                                                                       describe,
-                                                                      true, NULL};
+                                                                      true,
+                                                                      NULL};
 
 } // namespace tconv::depthwise

@@ -227,8 +227,15 @@ void describe(const tconv_layer *, const void *from, char *text, size_t capacity
 
 } // namespace
 
-extern "C" const tconv_implementation tconv_cuda_general = {
-    "cuda_general", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F64, sizeof(planned_layer), plan, pack, execute, describe,
-    false, tconv_always_batch_invariant};
+extern "C" const tconv_implementation tconv_cuda_general = {"cuda_general",
+                                                            TCONV_BACKEND_CUDA,
+                                                            TCONV_DTYPES_TO_F64,
+                                                            sizeof(planned_layer),
+                                                            plan,
+                                                            pack,
+                                                            execute,
+                                                            describe,
+                                                            false,
+                                                            tconv_always_batch_invariant};
 
 } // namespace tconv::general

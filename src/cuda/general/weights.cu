@@ -201,6 +201,7 @@ extern "C" const tconv_implementation tconv_cuda_general_weights = {"cuda_genera
                                                                     outer::pack_nothing,
                                                                     execute,
                                                                     describe,
-                                                                    true, NULL};
+                                                                    true,
+                                                                    NULL};
 
 } // namespace tconv::general

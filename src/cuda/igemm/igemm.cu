@@ -423,7 +423,8 @@ extern "C" const tconv_implementation tconv_cuda_igemm = {"cuda_igemm",
                                                           pack_weights,
                                                           execute,
                                                           describe,
-                                                          false, NULL};
+                                                          false,
+                                                          NULL};
 
 const tconv_implementation sums = {"cuda_igemm",
                                    TCONV_BACKEND_CUDA,
@@ -433,6 +434,7 @@ const tconv_implementation sums = {"cuda_igemm",
                                    pack_weights,
                                    execute,
                                    describe,
-                                   false, NULL};
+                                   false,
+                                   NULL};
 
 } // namespace tconv::igemm

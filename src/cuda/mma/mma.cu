@@ -116,6 +116,7 @@ void describe(const tconv_layer *, const void *memory, char *text, size_t capaci
 } // namespace
 
 extern "C" const tconv_implementation tconv_cuda_mma = {
-    "cuda_mma", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32, sizeof(planned_layer), plan, pack, execute, describe, false, NULL};
+    "cuda_mma", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32, sizeof(planned_layer), plan, pack, execute, describe, false,
+    NULL};
 
 } // namespace tconv::mma

@@ -113,6 +113,7 @@ void describe(const tconv_layer *layer, const void *memory, char *text, size_t c
 } // namespace
 
 extern "C" const tconv_implementation tconv_cuda_rows = {
-    "cuda_rows", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32, sizeof(planned_rows), plan, pack, execute, describe, false, NULL};
+    "cuda_rows", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32, sizeof(planned_rows), plan, pack, execute, describe, false,
+    NULL};
 
 } // namespace tconv::mma

@@ -294,6 +294,7 @@ void describe(const tconv_layer *layer, const void *from, char *text, size_t cap
 } // namespace
 
 extern "C" const tconv_implementation tconv_cuda_outer = {
-    "cuda_outer", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32, sizeof(parts), plan, pack_nothing, execute, describe, true, NULL};
+    "cuda_outer", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32, sizeof(parts), plan, pack_nothing, execute, describe, true,
+    NULL};
 
 } // namespace tconv::outer

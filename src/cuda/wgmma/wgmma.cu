@@ -298,8 +298,15 @@ tconv_status execute(const tconv_layer *layer, const void *made, const tconv_arg
 
 } // namespace
 
-extern "C" const tconv_implementation tconv_cuda_wgmma = {
-    "cuda_wgmma", TCONV_BACKEND_CUDA, TCONV_DTYPES_TO_F32, sizeof(planned_layer), plan_layer, pack, execute, describe,
-    false, NULL};
+extern "C" const tconv_implementation tconv_cuda_wgmma = {"cuda_wgmma",
+                                                          TCONV_BACKEND_CUDA,
+                                                          TCONV_DTYPES_TO_F32,
+                                                          sizeof(planned_layer),
+                                                          plan_layer,
+                                                          pack,
+                                                          execute,
+                                                          describe,
+                                                          false,
+                                                          NULL};
 
 } // namespace tconv::wgmma
