@@ -24,7 +24,7 @@ copyright = author
 release = re.search(r'VERSION_STRING "(.*)"', (ROOT / "include/tconv/version.h").read_text())[1]
 version = release
 
-extensions = ["myst_parser", "breathe", "autoapi.extension", "sphinx_copybutton"]
+extensions = ["myst_parser", "breathe", "autoapi.extension", "sphinx.ext.napoleon", "sphinx_copybutton"]
 include_patterns = [
     "index.md",
     "reference/**",
@@ -58,6 +58,12 @@ autoapi_options = ["members", "undoc-members", "imported-members", "show-inherit
 autoapi_python_class_content = "class"
 autoapi_member_order = "bysource"
 autodoc_typehints = "signature"
+python_use_unqualified_type_names = True
+# A docstring's sections are Google's, and Shape, as PyTorch writes them.
+napoleon_numpy_docstring = False
+napoleon_custom_sections = ["Shape"]
+# AutoAPI makes the attributes' own entries.
+napoleon_use_ivar = True
 maximum_signature_line_length = 90
 
 html_theme = "furo"
@@ -106,26 +112,20 @@ def header_as_reference(app, docname, content):
     content[0] = re.sub(r"\]\(((?:\.\./)*)include/tconv/(\w+)\.h\)", r"](\1reference/c/\2.rst)", content[0])
 
 
-# As it is, and with its underscores escaped.
-ARGUMENT = re.compile(r"^([a-z_][\w\\]*(?:, [a-z_][\w\\]*)*): ")
-
-
 def plain_docstring(app, what, name, obj, options, lines):
     """Docstrings are plain English with `code`, paragraphs and indented blocks: what reStructuredText would take for
-    markup is escaped, and an indented block after a blank line is code. A sentence that begins a line with a name and a
-    colon describes an argument or an attribute."""
+    markup is escaped, and an indented block after a blank line is code. Sections ("Args:") are left to Napoleon, which
+    comes after this; what follows "Examples::" is code already."""
     made, is_code, previous = [], False, ""
     for line in lines:
         indented = line.startswith("    ")
         if indented and not previous.strip() and made and not is_code:
-            made += ["::", ""]
+            if not "".join(made).endswith("::"):
+                made += ["::", ""]
             is_code = True
         elif line.strip() and not indented:
             is_code = False
-        if ARGUMENT.match(line) and (not previous.strip() or previous.endswith((".", ";", ":"))):
-            made += ["", ARGUMENT.sub(lambda match: f"**{match[1]}**: ", plain_line(line), count=1)]
-        else:
-            made.append(line if is_code else plain_line(line))
+        made.append(line if is_code else plain_line(line))
         previous = line
     lines[:] = made
 
@@ -137,17 +137,32 @@ def plain_line(line):
     return "".join(parts)
 
 
+# The module of the types that signatures name.
+TYPES = "tconv._types"
+
+
 def skip_member(app, what, name, obj, skip, options):
     """A module whose name begins with an underscore has no page: what __all__ takes out of it has its place in the
-    package's. A __version__ is public."""
+    package's. The types that signatures name have a page, though no package has them, and a __version__ is public."""
+    if name == TYPES:
+        return False
     name = name.rpartition(".")[2]
     if what in ("module", "package") and name.startswith("_"):
         return True
     return skip and name != "__version__"
 
 
+def type_as_data(app, env, node, contnode):
+    """Sphinx looks for a class wherever a signature names a type; the name of a union or a type variable is data."""
+    target = node.get("reftarget", "")
+    if node.get("reftype") != "class" or not target.startswith(f"{TYPES}."):
+        return None
+    return env.domains["py"].resolve_xref(env, node["refdoc"], app.builder, "data", target, node, contnode)
+
+
 def setup(app):
     app.connect("builder-inited", write_c_pages, priority=1)
     app.connect("source-read", header_as_reference)
-    app.connect("autodoc-process-docstring", plain_docstring)
+    app.connect("autodoc-process-docstring", plain_docstring, priority=400)  # Napoleon's is 500
     app.connect("autoapi-skip-member", skip_member)
+    app.connect("missing-reference", type_as_data)

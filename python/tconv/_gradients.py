@@ -157,7 +157,8 @@ def conv_transpose2d_backward_weights(
         - results: (C, out_channels / groups, *kernel_size) and (out_channels,)
 
     Returns:
-        Both, as new arrays of diff_dst's library, None in place of one that is not wanted: sums over all images.
+        Both, as new arrays of diff_dst's library, None in place of one that is not wanted. Each is a sum over all
+        images.
 
     Raises:
         tconv.TconvError: names the field at fault and the rule.
@@ -211,7 +212,8 @@ def conv_transpose1d_backward_weights(
         - results: (C, out_channels / groups, kernel_size) and (out_channels,)
 
     Returns:
-        Both, as new arrays of diff_dst's library, None in place of one that is not wanted: sums over all images.
+        Both, as new arrays of diff_dst's library, None in place of one that is not wanted. Each is a sum over all
+        images.
 
     Raises:
         tconv.TconvError: names the field at fault and the rule.

@@ -14,9 +14,11 @@ class SupportsDLPack(Protocol):
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
 
-# The type of x, and so of the result.
 Array = TypeVar("Array", bound=SupportsDLPack)
+"""The type of x, and so of the result."""
 
-# One integer for all axes, or one for each; of padding also one for each side of each.
 Sizes = int | Sequence[int]
+"""One integer for all axes, or one for each."""
+
 Padding = int | Sequence[int] | Sequence[Sequence[int]]
+"""One integer for all axes, one for each, or one for each side of each."""

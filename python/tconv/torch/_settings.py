@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 # The bits of flags (native/torch_shim.h). TF32 is float32's alone.
-TF32, CUDNN, DETERMINISTIC = 2, 4, 8
+TF32 = 2
+CUDNN = 4
+DETERMINISTIC = 8
 
 # PyTorch 2.9 made torch.backends.cudnn.allow_tf32 a part of torch.backends.cudnn.conv.fp32_precision.
 _fp32_precision = getattr(torch._C, "_get_fp32_precision_getter", None)
