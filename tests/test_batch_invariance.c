@@ -109,17 +109,18 @@ static bool check_layer(harness_layer layer, int64_t batch, const struct way *wa
                  issue.message);
     cr_assert_eq(harness_case_create_unanswered(&one, &alone, HARNESS_REALS, 8, &issue), TCONV_SUCCESS, "%s",
                  issue.message);
-    cr_assert(run_way(&many, way, 1, false, &of_many));
-    for (int64_t image = 0; image<batch; image += batch> 1 ? batch - 1 : 1) {
+    const bool is_taken = run_way(&many, way, 1, false, &of_many); /* not where TF32 is not for the layer's dtype */
+    for (int64_t image = 0; is_taken && image<batch; image += batch> 1 ? batch - 1 : 1) {
         copy_image(&many, image, &one);
         cr_assert(run_way(&one, way, 2, false, &of_one), "%s takes several images, and not one", way->text);
         compare_image(&many, &of_many, image, &one, &of_one, way);
         harness_output_release(&of_one);
     }
-    harness_output_release(&of_many);
+    if (is_taken)
+        harness_output_release(&of_many);
     harness_case_destroy(&many);
     harness_case_destroy(&one);
-    return batch > 1;
+    return is_taken && batch > 1;
 }
 
 static bool check_all(const harness_layer *layer, const struct way *way)

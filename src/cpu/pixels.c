@@ -180,7 +180,7 @@ static void describe(const tconv_layer *layer, const void *made, char *text, siz
 static bool is_batch_invariant(const tconv_layer *layer, const void *made)
 {
     const tconv_layer layer_of_one = tconv_layer_of_one_image(layer);
-    tconv_cpu_pixel_layer one;
+    tconv_cpu_pixel_layer one = {0};
     tconv_issue issue;
     return tconv_cpu_pixel_view_init(&one.view, &layer_of_one) && tconv_cpu_pixel_refusal(&one.view.layer) == NULL &&
            tconv_cpu_pixel_plan_init(&one.plan, &one.view.layer, &issue) == TCONV_SUCCESS &&
