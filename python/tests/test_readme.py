@@ -28,7 +28,7 @@ def test_python_blocks_run(page):
 
 
 def test_verify_prints_what_the_page_shows(capsys):
-    """Line for line, but for numbers of layers, which depend on the processor, and why there is no GPU, or what one did."""
+    """Line for line, but for numbers of layers, which depend on the processor, and what is said of a GPU."""
     page = (ROOT / "docs/python.md").read_text()
     shown = re.search(r"`python -m tconv verify` runs.*?:\n\n((?:    [^\n]*\n)+)", page, re.S)
     lines = [line[4:] for line in shown[1].splitlines()]
