@@ -245,8 +245,8 @@ static const double gather_row_cycles = 4; /* cycles to begin a row of a strip t
 static double model_cycles(const tconv_cpu_plan *plan, const tconv_layer *layer, int64_t max_terms)
 {
     const tconv_problem *problem = &layer->problem;
-    double taps = (double)(plan->rows.taps * plan->columns.taps);
-    double positions = (double)(plan->images * plan->tile_rows * plan->tile_columns);
+    double taps = (double)plan->rows.taps * (double)plan->columns.taps;
+    double positions = (double)plan->images * (double)plan->tile_rows * (double)plan->tile_columns;
     double vectors =
         (double)tconv_cpu_count_vectors(plan, plan->images, plan->tile_rows, plan->tile_columns + plan->max_lag);
     double load =
@@ -254,19 +254,19 @@ static double model_cycles(const tconv_cpu_plan *plan, const tconv_layer *layer,
     double again = gather_cycles + gather_row_cycles / (double)plan->tile_columns;
     double compute =
         taps * (double)problem->group_out * vectors / positions * (double)(plan->lanes * plan->real_size) / 64;
-    double weights = taps * (double)(problem->group_out * plan->real_size);
+    double weights = taps * (double)problem->group_out * (double)plan->real_size;
     bool near = weights * (double)problem->group_in < (double)tconv_cpu_cache_share(layer, STRIP_PERCENT);
     compute += weights / positions / (near ? L2_BYTES_PER_CYCLE : L3_BYTES_PER_CYCLE);
-    compute += ROW_CYCLES * (double)(problem->group_out * tconv_min(problem->h.stride, problem->h.out)) /
-               (double)(problem->group_in * plan->tile_columns);
+    compute += ROW_CYCLES * (double)problem->group_out * (double)tconv_min(problem->h.stride, problem->h.out) /
+               ((double)problem->group_in * (double)plan->tile_columns);
     if (!plan->gather) {
         /* The last tiles of a row and of a column may be smaller than the others. */
         int64_t row_tiles = tconv_ceil_div(plan->rows.positions, plan->tile_rows), last = plan->columns.positions;
         last -= (plan->column_tiles - 1) * plan->tile_columns;
-        double cut = (double)(tconv_cpu_count_vectors(plan, plan->images, plan->tile_rows, last + plan->max_lag)) +
+        double cut = (double)tconv_cpu_count_vectors(plan, plan->images, plan->tile_rows, last + plan->max_lag) +
                      (double)(plan->column_tiles - 1) * vectors;
-        cut *= (double)(plan->tile_rows * row_tiles * plan->tile_columns) /
-               (vectors * (double)(plan->rows.positions * plan->columns.positions));
+        cut *= (double)plan->tile_rows * (double)row_tiles * (double)plan->tile_columns /
+               (vectors * (double)plan->rows.positions * (double)plan->columns.positions);
         return (compute + load * (double)plan->channel_pitch / positions) * cut;
     }
     double passes = (double)tconv_ceil_div(plan->blocks, tconv_min(plan->blocks, plan->task_blocks));
