@@ -29,7 +29,7 @@ struct pipeline_state {
  * at count WARP_ARRIVALS for each such warp. Racecheck credits the lane that arrives alone: in a build for it every
  * lane does.
  */
-#ifdef TCONV_CUDA_EVERY_LANE_ARRIVES
+#ifdef TCONV_CUDA_FOR_RACECHECK
 constexpr int WARP_ARRIVALS = 32;
 #else
 constexpr int WARP_ARRIVALS = 1;
