@@ -2,7 +2,7 @@
 """Times of every CUDA implementation with the tile that it chooses and with others: what the cost model is fitted to.
 
     sweep_tiles.py LIBRARY.so [--precisions tf32,f32,f16] [--layouts nchw,nhwc] [--seeds N] [--seconds S]
-                   [--implementations cuda_columns,...] [--out FILE.csv]
+                   [--implementations cuda_gemm_col2im,...] [--out FILE.csv]
 
 The library is built with -DCMAKE_CXX_FLAGS=-DTCONV_CUDA_SWEEP: a seed multiplies each predicted time by a factor of 1
 to 1.6, so that planners take other tiles (seed 0: their own choice). A line has the layer, the implementation, the
@@ -26,7 +26,7 @@ import torch
 
 HERE = pathlib.Path(__file__).resolve().parent
 TILED = ("cuda_igemm", "cuda_wgmma", "cuda_cells", "cuda_mma")  # which choose among tiles
-OTHERS = ("cuda_rows", "cuda_col2im", "cuda_columns", "cuda_stencil", "cuda_general")
+OTHERS = ("cuda_rows", "cuda_col2im", "cuda_gemm_col2im", "cuda_depthwise", "cuda_general")
 EXTENTS = ("N", "Cin", "H", "W", "Cout", "kh", "kw", "sh", "sw", "ph", "pw", "oph", "opw", "dh", "dw", "g")
 GRAPH_MS, MOST_EXECUTES, LONG_MS = 0.4, 20, 30.0
 

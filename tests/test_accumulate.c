@@ -286,7 +286,7 @@ static const char *const streamed[] = {
 Test(accumulate, what_is_added_to_is_not_streamed)
 {
     static const tconv_implementation *const implementations[] = {&tconv_cpu_phases, &tconv_cpu_pixels,
-                                                                  &tconv_cpu_columns, &tconv_cpu_matrix};
+                                                                  &tconv_cpu_col2im, &tconv_cpu_bf16};
     for (int isa = TCONV_CPU_ISA_GENERIC; isa <= TCONV_CPU_ISA_AMX; isa++)
         for (size_t i = 0; tconv_cpu_has_isa((tconv_cpu_isa)isa) && i < COUNT(implementations); i++)
             for (size_t p = 0; p < COUNT(streamed); p++)

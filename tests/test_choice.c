@@ -180,12 +180,12 @@ Test(choice, does_not_depend_on_threads)
             cr_assert_fail("a layer that is drawn by class is not valid");
         expect_one_choice(&layer, NULL, i % 2 == 0 ? TCONV_CPU_ISA_GENERIC : TCONV_CPU_ISA_DEFAULT);
         if (i % 5 == 0)
-            expect_one_choice(&layer, layer.desc.op == TCONV_FORWARD ? "cpu_columns" : "cpu_correlation",
+            expect_one_choice(&layer, layer.desc.op == TCONV_FORWARD ? "cpu_col2im" : "cpu_dgrad",
                               TCONV_CPU_ISA_DEFAULT);
     }
 }
 
-/* Layers of more weights than pixels, which cpu_columns leaves to others where weights are packed before. */
+/* Layers of more weights than pixels, which cpu_col2im leaves to others where weights are packed before. */
 Test(choice, of_layers_with_more_weights_than_pixels_does_not_depend_on_threads)
 {
     static const char *const problems[] = {

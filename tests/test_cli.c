@@ -77,7 +77,7 @@ Test(cli, plan_for_a_gpu_that_is_not_here)
                 "--device h200");
     if (has_cuda) {
         expect_text(result.out, "rates_measured: true", "--device h200");
-        expect_text(result.out, "- cuda_stencil   declines:", "--device h200");
+        expect_text(result.out, "- cuda_depthwise   declines:", "--device h200");
     }
     release_result(&result);
     result = PROGRAM("plan", "--device", "gtx1", "--problem", problem);
@@ -342,12 +342,12 @@ Test(cli, verify_says_what_it_did_not_try)
     expect_text(result.out, "not tried: the corners, by --no-corners\n", "verify");
     expect_text(result.out, "not tried: backward_data, by --op\n", "verify");
     expect_text(result.out, "not tried: backward_weights, by --op\n", "verify");
-    expect_text(result.out, "not tried: cpu_columns generic: it takes none of these layers\n", "verify");
+    expect_text(result.out, "not tried: cpu_col2im generic: it takes none of these layers\n", "verify");
     cr_assert_null(strstr(result.out, "not tried: forward"), "%s", result.out);
     release_result(&result);
-    result = PROGRAM("verify", "--layers", "1", "--no-corners", "--implementation", "cpu_outer", "--isa", "generic");
+    result = PROGRAM("verify", "--layers", "1", "--no-corners", "--implementation", "cpu_wgrad", "--isa", "generic");
     expect_code(&result, 0, "verify");
-    expect_text(result.out, "forward: not tried: it is no operation of cpu_outer\n", "verify");
+    expect_text(result.out, "forward: not tried: it is no operation of cpu_wgrad\n", "verify");
     expect_text(result.out, "backward_weights: seed", "verify");
     release_result(&result);
 }

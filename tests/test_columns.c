@@ -1,5 +1,5 @@
 /*
- * What cpu_columns takes, and that it is right in every form: filters and taps in parts, K-blocks, blocks of channels and
+ * What cpu_col2im takes, and that it is right in every form: filters and taps in parts, K-blocks, blocks of channels and
  * the last with fewer, panels with columns left over, groups, dilation, padding that eats the kernel, weights that lie
  * side by side and apart, few pixels whose weights are not packed, tiles of rows, columns and images and the last with
  * fewer, in every dtype, layout and instruction set.
@@ -61,13 +61,13 @@ static harness_layer layer_of(size_t problem, int form)
     return layer;
 }
 
-/* Checks the case in each way of cpu_columns, and that threads and packing before change no bit. */
+/* Checks the case in each way of cpu_col2im, and that threads and packing before change no bit. */
 static void check(const harness_case *test, const char *problem)
 {
     struct way ways[MAX_WAYS];
     const size_t count = list_ways(TCONV_BACKEND_CPU, ways);
     for (size_t w = 0; w < count; w++) {
-        if (strcmp(ways[w].implementation, "cpu_columns") != 0)
+        if (strcmp(ways[w].implementation, "cpu_col2im") != 0)
             continue;
         harness_output first, other;
         harness_failure failure;
@@ -120,7 +120,7 @@ Test(columns, many_phases_are_taken_where_that_is_faster)
         const tconv_layout layout = i % 4 < 2 ? TCONV_NCHW : TCONV_NHWC;
         bare_layer_make(&layer, layers[i / 4].problem, TCONV_F32, layout, &target);
         layer.packed_before = i % 2 == 1;
-        cr_expect_eq(bare_layer_is_taken(&layer, &tconv_cpu_columns, NULL), layers[i / 4].taken, "%s%s%s",
+        cr_expect_eq(bare_layer_is_taken(&layer, &tconv_cpu_col2im, NULL), layers[i / 4].taken, "%s%s%s",
                      layers[i / 4].problem, layout == TCONV_NHWC ? ", NHWC" : "",
                      layer.packed_before ? ", packed" : "");
         bare_layer_release(&layer);
@@ -142,7 +142,7 @@ Test(columns, threads_decide_nothing_but_tasks)
                 tconv_issue issue;
                 void *made = NULL;
                 bare_layer_make(&layer, problems[p], described.desc.dtype, described.desc.layout, &target);
-                const bool takes = bare_layer_plan(&layer, &tconv_cpu_columns, &made, &sizes, &issue) == TCONV_SUCCESS;
+                const bool takes = bare_layer_plan(&layer, &tconv_cpu_col2im, &made, &sizes, &issue) == TCONV_SUCCESS;
                 cr_expect(t == 0 || takes == taken, "%s: %d threads", problems[p], threads[t]);
                 if (takes)
                     cr_expect_leq(sizes.scratch, (size_t)threads[t] * (2 << 20) + (1 << 16), "%s: %zu bytes",
@@ -173,7 +173,7 @@ Test(columns, other_layers_are_declined)
         tconv_layer layer;
         tconv_issue issue;
         bare_layer_make(&layer, declined[i].problem, TCONV_F64, TCONV_NCHW, &target);
-        cr_expect(!bare_layer_is_taken(&layer, &tconv_cpu_columns, &issue), "%s", declined[i].problem);
+        cr_expect(!bare_layer_is_taken(&layer, &tconv_cpu_col2im, &issue), "%s", declined[i].problem);
         cr_expect(strstr(issue.message, declined[i].why) != NULL, "%s: %s", declined[i].problem, issue.message);
         bare_layer_release(&layer);
     }

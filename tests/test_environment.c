@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../src/cpu/topology.h"
+#include "../src/cpu/machine/topology.h"
 #include "harness.h"
 #include "support/capture.h"
 #include "support/expect.h"

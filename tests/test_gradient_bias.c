@@ -1,6 +1,6 @@
 /*
- * cuda_outer sums the gradient of the bias of what the products read where each output is of one tap
- * (src/cuda/outer/slot_bias.cuh). Layers for which it does, by every way of reading, and such that it must leave to the pass of
+ * cuda_wgrad sums the gradient of the bias of what the products read where each output is of one tap
+ * (src/cuda/wgrad/slot_bias.cuh). Layers for which it does, by every way of reading, and such that it must leave to the pass of
  * its own; exact on integers. These are tests of the suites gradients and gradients_cuda.
  */
 #include <criterion/criterion.h>
@@ -87,7 +87,7 @@ static uint64_t seed_for(const harness_layer *layer, bool aligned)
 
 static struct way way_of(const harness_layer *layer)
 {
-    return (struct way){"cuda_outer", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, layer->desc.math, "cuda_outer"};
+    return (struct way){"cuda_wgrad", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, layer->desc.math, "cuda_wgrad"};
 }
 
 Test(gradients_cuda, bias_that_products_sum_is_exact)

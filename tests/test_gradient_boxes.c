@@ -1,5 +1,5 @@
 /*
- * cuda_outer sums the gradient of weights of 16 bits by boxes that TMA brings (src/cuda/outer/box_kernel.cuh): of tensors by
+ * cuda_wgrad sums the gradient of weights of 16 bits by boxes that TMA brings (src/cuda/wgrad/box_kernel.cuh): of tensors by
  * channels, or of copies of those by planes, part after part; where the channels of the gradient of dst are no vectors, by
  * wgmma, from channels of src alone. Layers that each takes one of them for, exact on integers. These are tests of the suites
  * gradients and gradients_cuda.
@@ -59,7 +59,7 @@ Test(gradients, blocks_that_flush_write_no_weights)
 
 Test(gradients_cuda, every_way_of_boxes_is_exact)
 {
-    const struct way way = {"cuda_outer", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT, "cuda_outer"};
+    const struct way way = {"cuda_wgrad", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT, "cuda_wgrad"};
     skip_without_cuda();
     for (size_t n = 0; n < COUNT(named); n++)
         for (int form = 0; form < 2; form++) {

@@ -31,7 +31,7 @@ static const char *const problems[] = {
 static void check(const char *problem, int form, tconv_cpu_isa isa, size_t l2_bytes, size_t l3_bytes)
 {
     const struct bare_target machine = {.isa = isa, .cache = l2_bytes, .threads = 2};
-    harness_output output = {.implementation = tconv_cpu_correlation.name};
+    harness_output output = {.implementation = tconv_cpu_dgrad.name};
     harness_failure failure;
     harness_layer layer = gradient_layer(problem, TCONV_BACKWARD_DATA);
     tconv_layer bare;
@@ -42,7 +42,7 @@ static void check(const char *problem, int form, tconv_cpu_isa isa, size_t l2_by
         bare.target.l3_bytes = l3_bytes;
     harness_case test = make_case(&layer, HARNESS_INTEGERS, 1);
     output.src = harness_buffer_create(test.views[HARNESS_SRC].extent, harness_element_size(layer.desc.dtype), 0);
-    bare_layer_run(&bare, &tconv_cpu_correlation,
+    bare_layer_run(&bare, &tconv_cpu_dgrad,
                    &(struct bare_tensors){.src = output.src.data, .weights = test.weights.data, .dst = test.dst.data});
     cr_assert(harness_compare(&test, &output, &failure), "%s l2=%zu l3=%zu: %s", harness_cpu_isa_name(isa), l2_bytes,
               l3_bytes, failure.text);

@@ -1,5 +1,5 @@
 /*
- * cuda_outer sums the gradient of weights by planes from lines that TMA brings (src/cuda/outer/plan_lines.cu): those of the
+ * cuda_wgrad sums the gradient of weights by planes from lines that TMA brings (src/cuda/wgrad/plan_lines.cu): those of the
  * gradient of dst to two blocks at once, and several rows of src as one. Layers for which it does, exact on integers. These are
  * tests of the suites gradients and gradients_cuda.
  */
@@ -53,7 +53,7 @@ Test(gradients, blocks_share_lines)
 
 Test(gradients_cuda, lines_that_blocks_share_are_exact)
 {
-    const struct way way = {"cuda_outer", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_TF32, "cuda_outer"};
+    const struct way way = {"cuda_wgrad", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_TF32, "cuda_wgrad"};
     skip_without_cuda();
     for (size_t n = 0; n < COUNT(named); n++)
         for (int form = 0; form < 2; form++) {
@@ -78,7 +78,7 @@ Test(gradients, lines_serve_16_bits)
 
 Test(gradients_cuda, lines_of_16_bits_are_exact)
 {
-    const struct way way = {"cuda_outer", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT, "cuda_outer"};
+    const struct way way = {"cuda_wgrad", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT, "cuda_wgrad"};
     skip_without_cuda();
     for (size_t n = 0; n < COUNT(halves); n++)
         for (int form = 0; form < 4; form++) {

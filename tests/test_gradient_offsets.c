@@ -127,7 +127,7 @@ Test(gradient_mistakes, offsets_of_32_bits)
             }
 }
 
-/* cuda_outer's tables have 32 bits for the bytes from a K-tile's first place to another: of images of a slice a K-tile has
+/* cuda_wgrad's tables have 32 bits for the bytes from a K-tile's first place to another: of images of a slice a K-tile has
  * as many as that reaches. Seen by the plans, for memory that is so far apart takes gigabytes of a GPU. */
 Test(gradient_mistakes, bytes_of_images_of_a_k_tile_past_32_bits)
 {

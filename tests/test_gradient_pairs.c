@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../src/cpu/correlation_task.h"
+#include "../src/cpu/blocking/pair_range.h"
 #include "../src/cpu/cpu_backend.h"
-#include "../src/cpu/outer_plan.h"
-#include "../src/cpu/pair_range.h"
+#include "../src/cpu/dgrad/task.h"
+#include "../src/cpu/wgrad/plan.h"
 #include "harness.h"
 #include "support/bare_layer.h"
 #include "support/cases.h"
@@ -54,8 +54,8 @@ struct gradient {
 };
 
 static const struct gradient gradients[] = {
-    {TCONV_BACKWARD_DATA, HARNESS_WEIGHTS, HARNESS_SRC, &tconv_cpu_correlation},
-    {TCONV_BACKWARD_WEIGHTS, HARNESS_SRC, HARNESS_WEIGHTS, &tconv_cpu_outer},
+    {TCONV_BACKWARD_DATA, HARNESS_WEIGHTS, HARNESS_SRC, &tconv_cpu_dgrad},
+    {TCONV_BACKWARD_WEIGHTS, HARNESS_SRC, HARNESS_WEIGHTS, &tconv_cpu_wgrad},
 };
 
 /* A gradient of a problem, and its factors. */
@@ -118,15 +118,15 @@ static bool is_same(const struct given *given)
 /* Whether the implementation has a plan by pairs. */
 static bool has_pairs(const struct given *given, const tconv_layer *layer)
 {
-    tconv_cpu_correlation_plan data;
-    tconv_cpu_outer_plan weights;
+    tconv_cpu_dgrad_plan data;
+    tconv_cpu_wgrad_plan weights;
     tconv_issue issue;
     if (given->gradient->op == TCONV_BACKWARD_DATA)
-        return tconv_cpu_correlation_plan_init(&data, layer, false, &issue) == TCONV_SUCCESS &&
+        return tconv_cpu_dgrad_plan_init(&data, layer, false, &issue) == TCONV_SUCCESS &&
                tconv_cpu_has_correlation_pairs(&data, layer) &&
-               tconv_cpu_correlation_plan_init(&data, layer, true, &issue) == TCONV_SUCCESS;
-    return tconv_cpu_outer_plan_init(&weights, layer, false) == NULL && tconv_cpu_has_outer_pairs(&weights, layer) &&
-           tconv_cpu_outer_plan_init(&weights, layer, true) == NULL;
+               tconv_cpu_dgrad_plan_init(&data, layer, true, &issue) == TCONV_SUCCESS;
+    return tconv_cpu_wgrad_plan_init(&weights, layer, false) == NULL && tconv_cpu_has_outer_pairs(&weights, layer) &&
+           tconv_cpu_wgrad_plan_init(&weights, layer, true) == NULL;
 }
 
 /* Whether the case is summed by pairs. */
@@ -194,8 +194,7 @@ static size_t packed_bytes(tconv_cpu_tuning tuning)
     tconv_issue issue;
     void *made;
     make_planned(&bare, "n=1 ci=32 h=9 w=33 co=16 k=3", tuning);
-    cr_assert_eq(bare_layer_plan(&bare, &tconv_cpu_correlation, &made, &sizes, &issue), TCONV_SUCCESS, "%s",
-                 issue.message);
+    cr_assert_eq(bare_layer_plan(&bare, &tconv_cpu_dgrad, &made, &sizes, &issue), TCONV_SUCCESS, "%s", issue.message);
     free(made);
     bare_layer_release(&bare);
     return sizes.packed;
@@ -210,10 +209,10 @@ Test(gradients, pairs_of_src_are_taken_where_they_are_faster)
 /* A Xeon makes fewer pairs than multiply-adds. */
 Test(gradients, pairs_of_weights_go_by_the_processor)
 {
-    tconv_cpu_outer_plan plan = {0};
+    tconv_cpu_wgrad_plan plan = {0};
     tconv_layer bare;
     make_planned(&bare, problems[0].text, TCONV_CPU_TUNING_COMMON);
-    cr_assert_null(tconv_cpu_outer_plan_init(&plan, &bare, false));
+    cr_assert_null(tconv_cpu_wgrad_plan_init(&plan, &bare, false));
     cr_expect(tconv_cpu_has_outer_pairs(&plan, &bare));
     bare.target.tuning = TCONV_CPU_TUNING_XEON;
     cr_expect_not(tconv_cpu_has_outer_pairs(&plan, &bare));

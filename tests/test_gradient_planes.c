@@ -1,5 +1,5 @@
 /*
- * cuda_correlation makes the gradient of src in several ways (src/cuda/correlation/plan.cu): of the gradient of dst as it
+ * cuda_dgrad makes the gradient of src in several ways (src/cuda/dgrad/plan.cu): of the gradient of dst as it
  * lies, of planes in place, of planes with the taps of a phase or one, in parts, in chunks of images, rows, columns. Layers
  * that each takes one of them for, exact on integers. These are tests of the suites gradients and gradients_cuda.
  */
@@ -71,8 +71,8 @@ Test(gradients_cuda, every_way_of_planes_is_exact)
     for (size_t n = 0; n < COUNT(named); n++)
         for (int form = 0; form < 6; form++) {
             static const tconv_dtype dtypes[] = {TCONV_F32, TCONV_F32, TCONV_BF16, TCONV_F64, TCONV_F16, TCONV_F32};
-            const struct way way = {"cuda_correlation", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT,
-                                    form == 5 ? TCONV_MATH_TF32 : TCONV_MATH_STRICT, "cuda_correlation"};
+            const struct way way = {"cuda_dgrad", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT,
+                                    form == 5 ? TCONV_MATH_TF32 : TCONV_MATH_STRICT, "cuda_dgrad"};
             harness_layer layer = gradient_layer(named[n].problem, TCONV_BACKWARD_DATA);
             layer.desc.layout = named[n].layout;
             layer.desc.dtype = dtypes[form];
@@ -101,8 +101,8 @@ static const struct {
     {"n=8 ci=128 h=60 w=125 co=64 k=3x2 p=1x0", "src=gathered_in_pairs"},
 };
 
-static const struct way correlation = {"cuda_correlation", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT,
-                                       "cuda_correlation"};
+static const struct way correlation = {"cuda_dgrad", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT,
+                                       "cuda_dgrad"};
 
 Test(gradients, layers_of_16_bits_reach_words_of_columns)
 {

@@ -1,6 +1,6 @@
 /*
- * cuda_outer and cpu_outer take some layers as ones with fewer taps and more channels (src/core/space_to_depth.h), and
- * cuda_outer copies channels that are no vectors (src/cuda/outer/copies.h). Layers for which they do, exact on integers.
+ * cuda_wgrad and cpu_wgrad take some layers as ones with fewer taps and more channels (src/core/space_to_depth.h), and
+ * cuda_wgrad copies channels that are no vectors (src/cuda/wgrad/copies.h). Layers for which they do, exact on integers.
  * These are tests of the suites gradients and gradients_cuda.
  */
 #include <criterion/criterion.h>
@@ -47,7 +47,7 @@ static void lie(harness_layer *layer, bool channels_last)
 
 static void expect_exact(const harness_layer *layer, tconv_math math, uint64_t seed)
 {
-    const struct way way = {"cuda_outer", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, math, "cuda_outer"};
+    const struct way way = {"cuda_wgrad", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, math, "cuda_wgrad"};
     if (!harness_has_integers(layer))
         return;
     harness_case test = make_sampled_case(layer, HARNESS_INTEGERS, seed);
@@ -56,7 +56,7 @@ static void expect_exact(const harness_layer *layer, tconv_math math, uint64_t s
     harness_case_destroy(&test);
 }
 
-/* On integers in every dtype and mode of cuda_outer. */
+/* On integers in every dtype and mode of cuda_wgrad. */
 static void expect_all_exact(harness_layer *layer, uint64_t seed)
 {
     static const struct {
@@ -94,9 +94,8 @@ Test(gradients, taps_that_become_channels_are_exact)
         struct way way;
     } ways[] = {
         {TCONV_BACKWARD_WEIGHTS,
-         {"cpu_outer", TCONV_BACKEND_CPU, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT, "cpu_outer"}},
-        {TCONV_BACKWARD_DATA,
-         {"cpu_correlation", TCONV_BACKEND_CPU, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT, "cpu_correlation"}},
+         {"cpu_wgrad", TCONV_BACKEND_CPU, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT, "cpu_wgrad"}},
+        {TCONV_BACKWARD_DATA, {"cpu_dgrad", TCONV_BACKEND_CPU, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT, "cpu_dgrad"}},
     };
     enum { FORMS = 2 * 3 * 4 };
     for (size_t n = 0; n < COUNT(named); n++)

@@ -274,7 +274,7 @@ Test(implementations, same_bits_where_threads_share_the_work)
         }
 }
 
-/* Layers of many weights over few pixels, whose operands cuda_columns exchanges in f32: several images, groups,
+/* Layers of many weights over few pixels, whose operands cuda_gemm_col2im exchanges in f32: several images, groups,
  * dilation, rows of weights that are no vectors, padding that leaves less than the kernel; chunks of images, and of
  * output channels. */
 static const char *const exchanged_problems[] = {
@@ -354,8 +354,8 @@ Test(implementations_cuda, exchanged_operands_make_the_same_whole)
     for (size_t p = 0; p < EXCHANGED; p++)
         for (int form = 0; form < EXCHANGED_FORMS; form++) {
             const harness_layer layer = exchanged_layer(p, form);
-            const struct way way = {"cuda_columns", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, layer.desc.math,
-                                    "cuda_columns, operands exchanged"};
+            const struct way way = {"cuda_gemm_col2im", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, layer.desc.math,
+                                    "cuda_gemm_col2im, operands exchanged"};
             harness_case test = make_sampled_case(&layer, HARNESS_INTEGERS, p);
             for (int packed = 0; packed < 2; packed++)
                 cr_expect(check_way(&test, &way, 1, packed != 0), "form %d: %s", form, exchanged_problems[p]);

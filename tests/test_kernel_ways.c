@@ -85,7 +85,7 @@ Test(implementations_cuda, named_layers_make_a_whole)
         }
 }
 
-/* cuda_columns computes products of more than 32 MiB in chunks: of images, of output channels, of positions of rows or of
+/* cuda_gemm_col2im computes products of more than 32 MiB in chunks: of images, of output channels, of positions of rows or of
  * columns. The last chunk of each kind overlaps the one before it. */
 Test(implementations_cuda, chunks_of_products_make_a_whole)
 {
@@ -98,8 +98,8 @@ Test(implementations_cuda, chunks_of_products_make_a_whole)
     skip_without_cuda();
     for (size_t p = 0; p < sizeof problems / sizeof problems[0]; p++)
         for (int form = 0; form < 4; form++) {
-            const struct way way = {"cuda_columns", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT,
-                                    "cuda_columns in chunks"};
+            const struct way way = {"cuda_gemm_col2im", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT,
+                                    "cuda_gemm_col2im in chunks"};
             harness_layer layer = parse(problems[p]);
             layer.desc.layout = form % 2 == 0 ? TCONV_NCHW : TCONV_NHWC;
             layer.desc.dtype = form / 2 == 0 ? TCONV_F32 : TCONV_BF16;

@@ -1,5 +1,5 @@
 /*
- * cpu_matrix in every form, forward and as the gradient of src: chunks and blocks with channels left over, tiles and
+ * cpu_bf16 in every form, forward and as the gradient of src: chunks and blocks with channels left over, tiles and
  * fragments with positions left over, several images of a strip, strides that are stored as one row and one by one, or that
  * phases of dst come apart by, residues without taps, dilation, groups; and numbers that parts of bf16 cannot hold. Where
  * the machine has matrix registers they multiply, else C does.
@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../src/cpu/bf16/kernels.h"
 #include "../src/cpu/cpu_backend.h"
-#include "../src/cpu/matrix_kernels.h"
 #include "harness.h"
 #include "support/bare_layer.h"
 #include "support/cases.h"
@@ -40,7 +40,7 @@ static const char *const problems[] = {
 
 static const tconv_op ops[] = {TCONV_FORWARD, TCONV_BACKWARD_DATA};
 static const tconv_implementation *const implementations[] = {
-    [TCONV_FORWARD] = &tconv_cpu_matrix, [TCONV_BACKWARD_DATA] = &tconv_cpu_matrix_data};
+    [TCONV_FORWARD] = &tconv_cpu_bf16, [TCONV_BACKWARD_DATA] = &tconv_cpu_bf16_data};
 
 static harness_layer layer_of(size_t problem, tconv_op op, int form)
 {
@@ -57,14 +57,14 @@ static harness_layer layer_of(size_t problem, tconv_op op, int form)
 
 enum { SAMPLES = 2000 };
 
-/* Checks the case in each way of cpu_matrix, and that threads and packing before change no bit. changed: its tensors are no
+/* Checks the case in each way of cpu_bf16, and that threads and packing before change no bit. changed: its tensors are no
  * more those that it has the answer of, and samples are computed anew. */
 static void check(const harness_case *test, const char *problem, bool changed)
 {
     struct way ways[MAX_WAYS];
     const size_t count = list_ways(TCONV_BACKEND_CPU, ways);
     for (size_t w = 0; w < count; w++) {
-        if (strcmp(ways[w].implementation, "cpu_matrix") != 0)
+        if (strcmp(ways[w].implementation, "cpu_bf16") != 0)
             continue;
         harness_output first, other;
         harness_failure failure;
@@ -166,7 +166,7 @@ static bool is_taken(tconv_op op, tconv_dtype dtype, tconv_cpu_isa isa, tconv_cp
     return status == TCONV_SUCCESS;
 }
 
-/* The gradient of src is for matrix registers, whatever the pairs: cpu_correlation has those. */
+/* The gradient of src is for matrix registers, whatever the pairs: cpu_dgrad has those. */
 Test(matrix, the_gradient_of_src_is_taken_by_matrix_registers)
 {
     static const tconv_dtype dtypes[] = {TCONV_F32, TCONV_F16, TCONV_BF16};
@@ -222,7 +222,7 @@ Test(matrix, other_layers_are_declined)
         cr_expect(strstr(issue.message, declined[i].why) != NULL, "%s: %s", declined[i].problem, issue.message);
         bare_layer_release(&layer);
     }
-    cr_expect_eq((tconv_cpu_matrix.dtypes | tconv_cpu_matrix_data.dtypes) & TCONV_DTYPE_BIT(TCONV_F64), 0);
+    cr_expect_eq((tconv_cpu_bf16.dtypes | tconv_cpu_bf16_data.dtypes) & TCONV_DTYPE_BIT(TCONV_F64), 0);
     cr_expect(!is_taken(TCONV_FORWARD, TCONV_BF16, TCONV_CPU_ISA_GENERIC, TCONV_CPU_TUNING_COMMON, &issue));
     cr_expect(strstr(issue.message, "multiplies no bf16") != NULL, "%s", issue.message);
 }

@@ -12,8 +12,8 @@
 #include "../src/core/alloc.h"
 #include "../src/core/status.h"
 #include "../src/cpu/cpu_backend.h"
-#include "../src/cpu/half.h"
-#include "../src/cpu/pixels_plan.h"
+#include "../src/cpu/kernels/half.h"
+#include "../src/cpu/pixels/plan.h"
 #include "harness.h"
 #include "support/bare_layer.h"
 

@@ -1,5 +1,5 @@
 /*
- * The planes that space-to-depth makes of the gradient of dst (src/cuda/correlation/planes.h), axis by axis: the terms of
+ * The planes that space-to-depth makes of the gradient of dst (src/cuda/dgrad/planes.h), axis by axis: the terms of
  * a forward layer of stride 1 over them are those of the gradient of src, each once, and no others.
  */
 #include <criterion/criterion.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "../src/core/shape.h"
-#include "../src/cuda/correlation/planes.h"
+#include "../src/cuda/dgrad/planes.h"
 #include "harness.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))

@@ -221,7 +221,7 @@ TestSuite(poison, .init = list_levels_of_machine);
 static void check_layer(const harness_layer *layer, size_t number, bool everywhere, harness_random *random)
 {
     static const tconv_implementation *const implementations[] = {&tconv_cpu_phases, &tconv_cpu_pixels,
-                                                                  &tconv_cpu_columns, &tconv_cpu_reference};
+                                                                  &tconv_cpu_col2im, &tconv_cpu_reference};
     size_t count = everywhere ? level_count * COUNT(caches) : 1;
     if (layer->desc.batch == 0 || harness_layer_flops(&layer->desc) / 2 > MOST_PRODUCTS)
         return;

@@ -59,7 +59,7 @@ static const struct {
     tconv_math math;
     tconv_op op;
 } ways[] = {
-    {"cuda_stencil", "n=4 ci=32 h=64 w=64 co=32 k=4 s=2 p=1 g=32 b=1", TCONV_MATH_STRICT, TCONV_FORWARD},
+    {"cuda_depthwise", "n=4 ci=32 h=64 w=64 co=32 k=4 s=2 p=1 g=32 b=1", TCONV_MATH_STRICT, TCONV_FORWARD},
     {"cuda_col2im", "n=4 ci=64 h=64 w=64 co=3 k=4 s=2 p=1 b=1", TCONV_MATH_TF32, TCONV_FORWARD},
     {"cuda_col2im", "n=4 ci=64 h=31 w=31 co=2 k=3 s=3 b=1", TCONV_MATH_STRICT, TCONV_FORWARD},
     {"cuda_rows", "n=4 ci=16 h=64 w=64 co=16 k=4 s=4 b=1", TCONV_MATH_STRICT, TCONV_FORWARD},
@@ -67,16 +67,16 @@ static const struct {
     {"cuda_wgmma", "n=8 ci=64 h=128 w=128 co=64 k=3 p=1", TCONV_MATH_TF32, TCONV_FORWARD},
     {"cuda_igemm", "n=16 ci=256 h=28 w=28 co=128 k=2 s=2 b=1", TCONV_MATH_STRICT, TCONV_FORWARD},
     {"cuda_mma", "n=4 ci=32 h=64 w=64 co=64 k=3 s=5 p=1 d=2", TCONV_MATH_TF32, TCONV_FORWARD},
-    {"cuda_columns", "n=2 ci=32 h=1 w=99 co=2 k=1x300 s=1x75 b=1", TCONV_MATH_STRICT, TCONV_FORWARD},
+    {"cuda_gemm_col2im", "n=2 ci=32 h=1 w=99 co=2 k=1x300 s=1x75 b=1", TCONV_MATH_STRICT, TCONV_FORWARD},
     {"cuda_general", "n=3 ci=5 h=31 w=33 co=7 k=4 s=3 b=1", TCONV_MATH_STRICT, TCONV_FORWARD},
-    {"cuda_columns", "n=3 ci=512 h=10 w=11 co=150 k=6 s=2 p=2 b=1", TCONV_MATH_STRICT,
+    {"cuda_gemm_col2im", "n=3 ci=512 h=10 w=11 co=150 k=6 s=2 p=2 b=1", TCONV_MATH_STRICT,
      TCONV_FORWARD}, /* operands exchanged */
     {NULL, "n=8 ci=64 h=128 w=128 co=64 k=3 p=1", TCONV_MATH_STRICT, TCONV_FORWARD},
     {"cuda_depthwise", "n=4 ci=32 h=64 w=64 co=32 k=4 s=2 p=1 g=32", TCONV_MATH_STRICT, TCONV_BACKWARD_DATA},
-    {"cuda_correlation", "n=16 ci=64 h=32 w=32 co=64 k=4 s=2 p=1", TCONV_MATH_STRICT, TCONV_BACKWARD_DATA},
-    {"cuda_correlation", "n=8 ci=64 h=64 w=64 co=64 k=3 p=1", TCONV_MATH_TF32, TCONV_BACKWARD_DATA},
+    {"cuda_dgrad", "n=16 ci=64 h=32 w=32 co=64 k=4 s=2 p=1", TCONV_MATH_STRICT, TCONV_BACKWARD_DATA},
+    {"cuda_dgrad", "n=8 ci=64 h=64 w=64 co=64 k=3 p=1", TCONV_MATH_TF32, TCONV_BACKWARD_DATA},
     {"cuda_depthwise", "n=4 ci=32 h=64 w=64 co=32 k=4 s=2 p=1 g=32", TCONV_MATH_STRICT, TCONV_BACKWARD_WEIGHTS},
-    {"cuda_outer", "n=8 ci=64 h=64 w=64 co=64 k=3 p=1 b=1", TCONV_MATH_TF32, TCONV_BACKWARD_WEIGHTS},
+    {"cuda_wgrad", "n=8 ci=64 h=64 w=64 co=64 k=3 p=1 b=1", TCONV_MATH_TF32, TCONV_BACKWARD_WEIGHTS},
     {"cuda_general", "n=3 ci=5 h=31 w=33 co=7 k=4 s=3 b=1", TCONV_MATH_STRICT, TCONV_BACKWARD_WEIGHTS},
     {"cuda_accumulate", "n=8 ci=64 h=128 w=128 co=64 k=3 p=1 b=1 acc=1", TCONV_MATH_TF32, TCONV_FORWARD},
     {"cuda_accumulate", "n=16 ci=64 h=32 w=32 co=64 k=4 s=2 p=1 acc=1", TCONV_MATH_STRICT, TCONV_BACKWARD_DATA},

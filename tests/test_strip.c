@@ -7,7 +7,7 @@
 
 #include "../src/core/problem.h"
 #include "../src/cpu/cpu_backend.h"
-#include "../src/cpu/phases_strip.h"
+#include "../src/cpu/phases/strip.h"
 #include "harness.h"
 
 static const tconv_allocator from_malloc;

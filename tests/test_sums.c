@@ -8,10 +8,10 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "../src/cpu/bf16/kernels.h"
 #include "../src/cpu/cpu_backend.h"
-#include "../src/cpu/matrix_kernels.h"
-#include "../src/cpu/phases_plan.h"
-#include "../src/cpu/pixels_plan.h"
+#include "../src/cpu/phases/plan.h"
+#include "../src/cpu/pixels/plan.h"
 #include "support/bare_layer.h"
 
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
@@ -22,8 +22,8 @@
 /* Bytes of the second-level cache: the machine's, and a size that brings K-blocks. */
 static const size_t caches[] = {0, 24 << 10};
 
-static const tconv_implementation *const implementations[] = {&tconv_cpu_phases, &tconv_cpu_pixels, &tconv_cpu_columns,
-                                                              &tconv_cpu_matrix};
+static const tconv_implementation *const implementations[] = {&tconv_cpu_phases, &tconv_cpu_pixels, &tconv_cpu_col2im,
+                                                              &tconv_cpu_bf16};
 
 static const char *const problems[] = {
     /* The terms are about one segment, and a few of them. */
@@ -112,8 +112,8 @@ static void check_problem(const char *problem, tconv_layout layout, const struct
     sums.terms = make_floats(sums.layer.problem.dst_extent);
     run(&sums, &tconv_cpu_reference, ones, sums.terms);
     for (size_t i = 0; i < COUNT_OF(implementations); i++) {
-        if (implementations[i] == &tconv_cpu_matrix && target->isa != TCONV_CPU_ISA_GENERIC &&
-            tconv_cpu_find_matrix_kernels(target->isa) == &tconv_cpu_matrix_kernels_generic)
+        if (implementations[i] == &tconv_cpu_bf16 && target->isa != TCONV_CPU_ISA_GENERIC &&
+            tconv_cpu_find_matrix_kernels(target->isa) == &tconv_cpu_bf16_kernels_generic)
             continue; /* the kernels of another level */
         if (!bare_layer_is_taken(&sums.layer, implementations[i], NULL))
             continue;

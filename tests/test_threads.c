@@ -13,8 +13,8 @@
 #endif
 
 #include "../src/cpu/cpu_backend.h"
-#include "../src/cpu/parallel.h"
-#include "../src/cpu/phases_plan.h"
+#include "../src/cpu/phases/plan.h"
+#include "../src/cpu/threads/parallel.h"
 #include "harness.h"
 #include "support/bare_layer.h"
 #include "support/cases.h"

@@ -9,8 +9,8 @@
 
 #include "../src/core/checked.h"
 #include "../src/cpu/cpu_backend.h"
-#include "../src/cpu/phases_plan.h"
-#include "../src/cpu/tuning.h"
+#include "../src/cpu/machine/tuning.h"
+#include "../src/cpu/phases/plan.h"
 #include "harness.h"
 #include "support/bare_layer.h"
 #include "support/cases.h"

@@ -25,11 +25,11 @@ static const struct {
     const char *implementation;
     double units;
 } proved[] = {
-    {"cpu_reference", 1.001}, {"cpu_phases", 64},        {"cpu_pixels", 64},  {"cpu_columns", 64},
-    {"cpu_matrix", 64},       {"cpu_correlation", 64},   {"cpu_outer", 64},   {"cuda_general", 51},
-    {"cuda_stencil", 51},     {"cuda_depthwise", 32},    {"cuda_rows", 66},   {"cuda_cells", 78},
-    {"cuda_wgmma", 78},       {"cuda_igemm", 78},        {"cuda_mma", 156},   {"cuda_col2im", 156},
-    {"cuda_columns", 158},    {"cuda_correlation", 156}, {"cuda_outer", 112}, {"cuda_accumulate", 160},
+    {"cpu_reference", 1.001},  {"cpu_phases", 64},     {"cpu_pixels", 64},  {"cpu_col2im", 64},
+    {"cpu_bf16", 64},          {"cpu_dgrad", 64},      {"cpu_wgrad", 64},   {"cuda_general", 51},
+    {"cuda_depthwise", 51},    {"cuda_depthwise", 32}, {"cuda_rows", 66},   {"cuda_cells", 78},
+    {"cuda_wgmma", 78},        {"cuda_igemm", 78},     {"cuda_mma", 156},   {"cuda_col2im", 156},
+    {"cuda_gemm_col2im", 158}, {"cuda_dgrad", 156},    {"cuda_wgrad", 112}, {"cuda_accumulate", 160},
 };
 
 static double units_of(const struct way *way)

@@ -100,7 +100,7 @@ extern const char *const harness_dtype_names[],
                                                                                  *const harness_backend_names[],
                                                                                      *const harness_cpu_isa_names[];
 
-/* Whether an implementation is at a level what it is at the generic one, so that it need not be tested again: cpu_matrix
+/* Whether an implementation is at a level what it is at the generic one, so that it need not be tested again: cpu_bf16
  * has the same kernels wherever there is neither AMX nor AVX512_BF16. */
 bool harness_is_generic_again(const char *implementation, tconv_cpu_isa isa);
 

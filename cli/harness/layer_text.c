@@ -59,7 +59,7 @@ const char *harness_cpu_isa_name(tconv_cpu_isa isa)
 
 bool harness_is_generic_again(const char *implementation, tconv_cpu_isa isa)
 {
-    return isa != TCONV_CPU_ISA_GENERIC && isa < TCONV_CPU_ISA_AVX512_BF16 && strcmp(implementation, "cpu_matrix") == 0;
+    return isa != TCONV_CPU_ISA_GENERIC && isa < TCONV_CPU_ISA_AVX512_BF16 && strcmp(implementation, "cpu_bf16") == 0;
 }
 
 /* One key of --problem and the fields of the desc that its numbers go to. */

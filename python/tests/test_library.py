@@ -126,8 +126,8 @@ def test_a_reader_that_has_seen_enough():
     assert (run.returncode, run.stderr) == (1, "")
 
 
-OPERATIONS_OF = {"cpu_correlation": ["backward_data"], "cpu_outer": ["backward_weights"]}
-OPERATIONS_OF["cpu_matrix"] = ["forward", "backward_data"]
+OPERATIONS_OF = {"cpu_dgrad": ["backward_data"], "cpu_wgrad": ["backward_weights"]}
+OPERATIONS_OF["cpu_bf16"] = ["forward", "backward_data"]
 OPERATIONS_OF["cpu_reference"] = ["forward", "backward_data", "backward_weights"]
 
 
@@ -138,7 +138,7 @@ def test_verify():
     names = [name for name in _library.implementations() if name.startswith("cpu_")]
     expected = {(name, operation) for name in names for operation in OPERATIONS_OF.get(name, ["forward"])}
     assert {(name, operation) for name, operation, _ in lines} == expected
-    own = [answer for name, _, answer in lines if name not in ("cpu_matrix", "cpu_pixels", "cpu_columns")]
+    own = [answer for name, _, answer in lines if name not in ("cpu_bf16", "cpu_pixels", "cpu_col2im")]
     assert all(re.match(r"right: [1-9]\d* layers", answer) for answer in own)
     assert "\ncuda_" in run.stdout and "\nnot tried: " in run.stdout and run.stdout.endswith("\nright\n")
     assert python("-m", "tconv", "verify", "--layers", "0").returncode == 2

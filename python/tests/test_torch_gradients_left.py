@@ -172,7 +172,7 @@ def test_rule_of_speed(monkeypatch):
     class OnCuda:
         is_cuda, dtype = True, torch.float32
 
-    def rule(name, implementation="cuda_outer", deterministic=False):
+    def rule(name, implementation="cuda_wgrad", deterministic=False):
         return _reasons.of_speed(name, OnCuda, implementation, deterministic)
 
     monkeypatch.setitem(_reasons.FAST_ON_CUDA, "weight", frozenset({torch.float32}))

@@ -6,7 +6,7 @@
 
 #include "tconv/tconv.h"
 
-/* What the blocking of the CPU's algorithms is tuned for, beside caches and vectors (cpu/tuning.h). */
+/* What the blocking of the CPU's algorithms is tuned for, beside caches and vectors (cpu/machine/tuning.h). */
 typedef enum tconv_cpu_tuning {
     TCONV_CPU_TUNING_DETECTED, /* as the processor is */
     TCONV_CPU_TUNING_COMMON,

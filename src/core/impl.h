@@ -44,7 +44,7 @@ typedef struct tconv_layer {
     tconv_target target;
     bool packed_before; /* the plan is to hold the weights packed; else each call packs them */
     /* CUDA: the phases are those of src, not of dst: tap t of a phase adds src[stride * (q + first_shift - t *
-     * shift_step) + residue] to dst[q], and dst is the sum over all phases. A layer of cuda_correlation's, for cuda_igemm
+     * shift_step) + residue] to dst[q], and dst is the sum over all phases. A layer of cuda_dgrad's, for cuda_igemm
      * and cuda_cells. */
     bool phases_of_src;
     int64_t group_weights; /* with that, elements from the weights of a channel group to those of the next */

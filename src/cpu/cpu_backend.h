@@ -7,16 +7,16 @@
 #include "../core/impl.h"
 
 /* The CPU implementations, best first; the reference is apart, because it comes after everything else. */
-extern const tconv_implementation tconv_cpu_columns;
-extern const tconv_implementation tconv_cpu_matrix;
+extern const tconv_implementation tconv_cpu_col2im;
+extern const tconv_implementation tconv_cpu_bf16;
 extern const tconv_implementation tconv_cpu_pixels;
 extern const tconv_implementation tconv_cpu_phases;
 extern const tconv_implementation tconv_cpu_reference;
 
 /* Those of the gradients of src, and of weights and bias. */
-extern const tconv_implementation tconv_cpu_matrix_data;
-extern const tconv_implementation tconv_cpu_correlation;
-extern const tconv_implementation tconv_cpu_outer;
+extern const tconv_implementation tconv_cpu_bf16_data;
+extern const tconv_implementation tconv_cpu_dgrad;
+extern const tconv_implementation tconv_cpu_wgrad;
 extern const tconv_implementation tconv_cpu_reference_data;
 extern const tconv_implementation tconv_cpu_reference_weights;
 

@@ -26,8 +26,8 @@ tconv_status tconv_cuda_available(tconv_issue *issue);
 /* Resolves the CUDA part of a target: device (-1: the current one) and what a plan has to know of it. */
 tconv_status tconv_cuda_resolve(int device, tconv_target *target, tconv_issue *issue);
 
-/* The same of a machine that the cost model knows by this name (model/machines.c), whether it is here or not, as with a
- * build that has code for it; false where there is none. What is planned for it cannot be executed. */
+/* The same of a machine that the cost model knows by this name (model/machines.c), in every build, whether the machine is here
+ * or not, as with a build that has code for it; false where there is none. What is planned for it cannot be executed. */
 bool tconv_cuda_resolve_named(const char *name, tconv_target *target);
 
 /* Tells where memory lies. Never creates a context: a process that has not loaded the driver has only host memory.

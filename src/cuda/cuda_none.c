@@ -1,11 +1,11 @@
-/* The CUDA backend of a build without CUDA: no implementations, no devices, and one answer to whoever asks for more. */
+/* The CUDA backend of a build without CUDA: plans for devices that are elsewhere, no device, and one answer to whoever asks
+ * for more. */
 #include "cuda_backend.h"
 
 #include "../core/status.h"
-
-const tconv_implementation *const tconv_cuda_implementations[] = {NULL};
-const tconv_implementation *const tconv_cuda_backward_data[] = {NULL};
-const tconv_implementation *const tconv_cuda_backward_weights[] = {NULL};
+#include "runtime/guard.h"
+#include "runtime/launch.h"
+#include "runtime/tensor_map.h"
 
 static tconv_status not_built(tconv_issue *issue)
 {
@@ -21,12 +21,6 @@ tconv_status tconv_cuda_resolve(int device, tconv_target *target, tconv_issue *i
 {
     (void)device, (void)target;
     return not_built(issue);
-}
-
-bool tconv_cuda_resolve_named(const char *name, tconv_target *target)
-{
-    (void)name, (void)target;
-    return false;
 }
 
 tconv_location tconv_cuda_locate(const void *memory, int *device, bool *managed)
@@ -87,4 +81,57 @@ tconv_status tconv_cuda_describe_device(int device, tconv_cuda_device_info *info
 const char *tconv_cuda_toolkit(void)
 {
     return "";
+}
+
+/* ------------------------------------------------------------------------------------------- what implementations call */
+
+tconv_status tconv_device_enter(tconv_device_guard *guard, int device, tconv_issue *issue)
+{
+    (void)guard, (void)device;
+    return not_built(issue);
+}
+
+tconv_status tconv_device_leave(tconv_device_guard *guard, tconv_status outcome, tconv_issue *issue)
+{
+    (void)guard, (void)issue;
+    return outcome;
+}
+
+tconv_status tconv_allow_shared(const void *kernel, int64_t bytes, tconv_issue *issue)
+{
+    (void)kernel, (void)bytes;
+    return not_built(issue);
+}
+
+tconv_status tconv_launch_kernel(const launch_grid *grid, void **arguments, void *stream, tconv_issue *issue)
+{
+    (void)grid, (void)arguments, (void)stream;
+    return not_built(issue);
+}
+
+tconv_status tconv_launch_blocks(const void *function, int64_t blocks, int threads, void **arguments, void *stream,
+                                 tconv_issue *issue, bool overlaps)
+{
+    (void)function, (void)blocks, (void)threads, (void)arguments, (void)stream, (void)overlaps;
+    return not_built(issue);
+}
+
+tconv_status tconv_launch_blocks_shared(const void *function, int64_t blocks, int threads, int64_t shared_bytes,
+                                        void **arguments, void *stream, tconv_issue *issue)
+{
+    (void)function, (void)blocks, (void)threads, (void)shared_bytes, (void)arguments, (void)stream;
+    return not_built(issue);
+}
+
+tconv_status tconv_launch_on_device(const launch_grid *grid, void **arguments, int device, void *stream,
+                                    tconv_issue *issue)
+{
+    (void)grid, (void)arguments, (void)device, (void)stream;
+    return not_built(issue);
+}
+
+bool tconv_encode_tensor_map(const tensor_map_recipe *tensor, tensor_map *map)
+{
+    (void)tensor, (void)map;
+    return false;
 }

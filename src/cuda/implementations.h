@@ -14,14 +14,14 @@ extern "C" {
 /* Bytes of a plan that can be part of another implementation's: cuda_cells' takes 5,224. */
 #define TCONV_CUDA_MAX_INNER_PLAN 6144
 
-/* "cuda_stencil": one input channel per group (depthwise), on any device. */
-extern const tconv_implementation tconv_cuda_stencil;
+/* "cuda_depthwise": one input channel per group (depthwise), on any device. */
+extern const tconv_implementation tconv_cuda_depthwise_forward;
 
 /* "cuda_col2im": few output channels from many input channels, on tensor cores. */
 extern const tconv_implementation tconv_cuda_col2im;
 
-/* "cuda_columns": any number of taps and any stride, products and then their sums, on tensor cores. */
-extern const tconv_implementation tconv_cuda_columns;
+/* "cuda_gemm_col2im": any number of taps and any stride, products and then their sums, on tensor cores. */
+extern const tconv_implementation tconv_cuda_gemm_col2im;
 
 /* "cuda_rows": strided NCHW layers with few channels per group, whose time is that of writing dst, on tensor cores. */
 extern const tconv_implementation tconv_cuda_rows;
@@ -43,10 +43,10 @@ extern const tconv_implementation tconv_cuda_mma;
 extern const tconv_implementation tconv_cuda_general;
 
 /* "cuda_depthwise": the gradient of src of layers with one input channel per group, on any device. */
-extern const tconv_implementation tconv_cuda_depthwise;
+extern const tconv_implementation tconv_cuda_depthwise_data;
 
-/* "cuda_correlation": the gradient of src, as a forward layer that one of these computes. */
-extern const tconv_implementation tconv_cuda_correlation;
+/* "cuda_dgrad": the gradient of src, as a forward layer that one of these computes. */
+extern const tconv_implementation tconv_cuda_dgrad;
 
 /* "cuda_accumulate": forward and the gradient of src of layers that accumulate, by one of these and a pass that adds. */
 extern const tconv_implementation tconv_cuda_accumulate;
@@ -54,8 +54,8 @@ extern const tconv_implementation tconv_cuda_accumulate;
 /* The gradients of weights and bias. "cuda_depthwise": groups of one input channel. */
 extern const tconv_implementation tconv_cuda_depthwise_weights;
 
-/* "cuda_outer": on tensor cores, f32, f16 and bf16. */
-extern const tconv_implementation tconv_cuda_outer;
+/* "cuda_wgrad": on tensor cores, f32, f16 and bf16. */
+extern const tconv_implementation tconv_cuda_wgrad;
 
 /* "cuda_general": every layer, on any device. */
 extern const tconv_implementation tconv_cuda_general_weights;

@@ -9,12 +9,12 @@
 #include "plan_object.h"
 
 static const tconv_implementation *const cpu_forward[] = {
-    &tconv_cpu_columns, &tconv_cpu_matrix, &tconv_cpu_pixels, &tconv_cpu_phases, &tconv_cpu_reference, NULL,
+    &tconv_cpu_col2im, &tconv_cpu_bf16, &tconv_cpu_pixels, &tconv_cpu_phases, &tconv_cpu_reference, NULL,
 };
 
-static const tconv_implementation *const cpu_backward_data[] = {&tconv_cpu_matrix_data, &tconv_cpu_correlation,
+static const tconv_implementation *const cpu_backward_data[] = {&tconv_cpu_bf16_data, &tconv_cpu_dgrad,
                                                                 &tconv_cpu_reference_data, NULL};
-static const tconv_implementation *const cpu_backward_weights[] = {&tconv_cpu_outer, &tconv_cpu_reference_weights,
+static const tconv_implementation *const cpu_backward_weights[] = {&tconv_cpu_wgrad, &tconv_cpu_reference_weights,
                                                                    NULL};
 
 /* The order of a row's lists is the order in which the implementations of its operation are numbered. */

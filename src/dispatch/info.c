@@ -7,7 +7,7 @@
 #include "../core/status.h"
 #include "../core/text.h"
 #include "../cpu/cpu_backend.h"
-#include "../cpu/tuning.h"
+#include "../cpu/machine/tuning.h"
 #include "../cuda/cuda_backend.h"
 #include "impl_list.h"
 #include "writer.h"

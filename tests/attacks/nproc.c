@@ -17,7 +17,7 @@
 #include <omp.h>
 #endif
 
-#include "../../src/cpu/parallel.h"
+#include "../../src/cpu/threads/parallel.h"
 
 enum { MOST_THREADS = 12, NO_LIMIT = 1 << 20, SECONDS = 30 };
 

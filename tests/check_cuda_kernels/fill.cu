@@ -71,7 +71,7 @@ void check_fill_case(const fill_case &of)
     arguments.bias = of.bias ? add.data : nullptr;
     arguments.dst = dst.data;
     tconv_issue issue = {};
-    if (general::fill_bias_only(&layer, table.as<tconv_phase>(), &arguments, &issue) != TCONV_SUCCESS)
+    if (tconv_general_fill_bias_only(&layer, table.as<tconv_phase>(), &arguments, &issue) != TCONV_SUCCESS)
         fail("%s", issue.message);
     finish_kernels();
     compare_bits<uint8_t>(dst, wanted);

@@ -32,7 +32,7 @@ template <class Kernel> void allow_shared_bytes(Kernel kernel, size_t bytes)
 inline CUtensorMap tensor_map_of(const tensor_map_recipe &recipe)
 {
     CUtensorMap map;
-    if (!encode_tensor_map(&recipe, &map))
+    if (!tconv_encode_tensor_map(&recipe, &map))
         fail("there is no such tensor map");
     return map;
 }

@@ -463,7 +463,7 @@ void check_phases()
         const size_t bytes = (rows.size() + 3) * sizeof(tconv_phase);
         const device_buffer to = output("phases", bytes);
         tconv_issue issue = {};
-        require_success(general::pack_phases(&layer, to.as<tconv_phase>(), nullptr, &issue), issue);
+        require_success(tconv_general_pack_phases(&layer, to.as<tconv_phase>(), nullptr, &issue), issue);
         finish_kernels();
         std::vector<int64_t> wanted(bytes / sizeof(int64_t));
         memcpy(wanted.data(), rows.data(), rows.size() * sizeof(tconv_phase));

@@ -1,7 +1,7 @@
 /*
  * Whole kernels, for the pieces that cannot be cut out of theirs: the loaders of cuda_igemm, cuda_cells, cuda_mma,
- * cuda_rows, cuda_col2im and cuda_general, the main loops of cuda_mma, cuda_col2im, cuda_general and cuda_stencil, the
- * epilogues of cuda_igemm and these, and the gathering of cuda_columns. Each implementation runs small layers through
+ * cuda_rows, cuda_col2im and cuda_general, the main loops of cuda_mma, cuda_col2im, cuda_general and cuda_depthwise, the
+ * epilogues of cuda_igemm and these, and the gathering of cuda_gemm_col2im. Each implementation runs small layers through
  * the public API on guarded buffers, with odd extents and tails on every side, against a sum in double.
  */
 #include <cstdio>

@@ -2,8 +2,8 @@
 #ifndef TCONV_CHECK_CPU_H
 #define TCONV_CHECK_CPU_H
 
-#include "../../src/cpu/kernels.h"
-#include "../../src/cpu/pixels_kernels.h"
+#include "../../src/cpu/kernels/kernels.h"
+#include "../../src/cpu/kernels/pixels_kernels.h"
 #include "check.h"
 
 /* A check is given one dtype of one instruction set. */

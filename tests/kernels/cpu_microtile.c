@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "../../src/core/checked.h"
-#include "../../src/cpu/blocking.h"
+#include "../../src/cpu/blocking/blocking.h"
 #include "cpu.h"
 #include "families.h"
 #include "harness.h"

@@ -52,7 +52,7 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const v
     return standin_end(&call, error);
 }
 
-static cudaError_t allow_shared(standin_call *call, standin_kernel *kernel, int bytes)
+static cudaError_t tconv_allow_shared(standin_call *call, standin_kernel *kernel, int bytes)
 {
     call->bytes = (size_t)bytes;
     if (bytes < 0 || bytes > standin_describe(call->device)->block_shared - kernel->static_shared)
@@ -73,7 +73,7 @@ cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute at
         error = find_for_call(&call, function, &kernel);
     if (error == cudaSuccess && attribute != cudaFuncAttributeMaxDynamicSharedMemorySize)
         error = standin_refuse(&call, cudaErrorInvalidValue, "the stand-in does not know this attribute");
-    if (error == cudaSuccess && (error = allow_shared(&call, kernel, value)) == cudaSuccess)
+    if (error == cudaSuccess && (error = tconv_allow_shared(&call, kernel, value)) == cudaSuccess)
         cudaGetLastError();
     return standin_end(&call, error);
 }
@@ -95,7 +95,7 @@ static CUresult set_attribute(CUfunction function, CUfunction_attribute attribut
     standin_kernel *kernel = (standin_kernel *)function;
     call.kernel = kernel;
     if (result == CUDA_SUCCESS && (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES ||
-                                   allow_shared(&call, kernel, value) != cudaSuccess))
+                                   tconv_allow_shared(&call, kernel, value) != cudaSuccess))
         result = CUDA_ERROR_INVALID_VALUE;
     return (CUresult)standin_end_driver(&call, result);
 }

@@ -98,7 +98,7 @@ bool way_is_reference(const struct way *way)
 }
 
 /* The plain kernels on CUDA; those on tensor cores are not listed. */
-static const char *const plain_cuda[] = {"cuda_general", "cuda_stencil"};
+static const char *const plain_cuda[] = {"cuda_general", "cuda_depthwise"};
 
 bool way_skips_taps(const struct way *way)
 {

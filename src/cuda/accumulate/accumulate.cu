@@ -19,9 +19,9 @@
 #include "../../core/checked.h"
 #include "../../core/operation.h"
 #include "../../core/status.h"
-#include "../columns/plan.h"
-#include "../correlation/plan.h"
 #include "../cuda_backend.h"
+#include "../dgrad/plan.h"
+#include "../gemm_col2im/plan.h"
 #include "../implementations.h"
 #include "../model/planned.h"
 #include "../runtime/launch.h"
@@ -37,8 +37,8 @@ constexpr int64_t MAX_CHUNK = (int64_t)32 << 20; /* bytes of sums and what is wi
 constexpr int64_t ALIGNMENT = 256;               /* bytes, of each part of the memory */
 
 /* The longest plans are those that have another's in them. */
-constexpr size_t MAX_PLAN = sizeof(columns::plan) > sizeof(correlation::plan) ? sizeof(columns::plan)
-                                                                              : sizeof(correlation::plan);
+constexpr size_t MAX_PLAN = sizeof(gemm_col2im::plan) > sizeof(dgrad::plan) ? sizeof(gemm_col2im::plan)
+                                                                            : sizeof(dgrad::plan);
 
 struct plan {
     int64_t images, chunks; /* of a chunk; of the layer */
@@ -192,7 +192,7 @@ tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *plann
     planned->sizes.packed = (size_t)packed;
     planned->sizes.scratch = (size_t)scratch;
     count_passes(problem, made, &work);
-    model::predict(layer, &work, planned);
+    tconv_cuda_predict(layer, &work, planned);
     return TCONV_SUCCESS;
 }
 
@@ -265,7 +265,7 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
     const bool dst = writes_dst(&layer->problem);
     char *scratch = static_cast<char *>(arguments->scratch);
     for (int64_t i = 0; i < made->chunks; i++) {
-        const int64_t image = model::chunk_begin(i, made->images, layer->problem.batch);
+        const int64_t image = tconv_cuda_chunk_begin(i, made->images, layer->problem.batch);
         tconv_arguments inner = {}; /* without weights: they are packed before, also where execute could */
         void *read;
         tconv_status status = prepare_read(layer, made, image, arguments, &read, issue);

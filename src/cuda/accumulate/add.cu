@@ -55,7 +55,7 @@ template <class From, class To, bool adds> tconv_status launch(const walk *of, v
     const int64_t count = of->images * of->lines * (of->elements / (vectors ? VECTOR : 1));
     walk own = *of;
     void *arguments[] = {&own};
-    return launch_blocks(kernel, tconv_ceil_div(count, THREADS), THREADS, arguments, stream, issue);
+    return tconv_launch_blocks(kernel, tconv_ceil_div(count, THREADS), THREADS, arguments, stream, issue, false);
 }
 
 } // namespace

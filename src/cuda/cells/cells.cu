@@ -1,10 +1,10 @@
 /*
  * cuda_cells: NCHW layers of f32 with many channels on Hopper's tensor cores, strided ones above all; in TF32 or, in
- * strict f32, as 3xTF32. Of 16 bits it takes layers of cuda_correlation's with even column strides, as words (words.cu).
+ * strict f32, as 3xTF32. Of 16 bits it takes layers of cuda_dgrad's with even column strides, as words (words.cu).
  *
  * A cell is the outputs (the N tile) that one position of the GEMM's pixel side, M, computes: a block of rows and
  * columns of some channels. For each shift of the input, wgmma adds to the window of the cell's accumulators that have
- * a tap there (parameters.h defines these words). Where phases are those of src (cuda_correlation's layers) a cell has
+ * a tap there (parameters.h defines these words). Where phases are those of src (cuda_dgrad's layers) a cell has
  * channels of one output, or of some rows, whose taps are all of the kernel's, and positions are strides apart.
  *
  * wgmma reads pixels from registers, to which they come from the planes of src by single loads: no layout transform of
@@ -33,7 +33,7 @@ namespace
 const char *why_not(const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
-    const char *why = why_not_hopper(layer);
+    const char *why = tconv_cuda_why_not_hopper(layer);
     if (why != NULL)
         return why;
     if (problem->layout != TCONV_NCHW)
@@ -124,7 +124,7 @@ tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *plann
     }
     describe_launch(as, made);
     const tconv_cuda_work work = work_of(as, plan);
-    model::predict(layer, &work, planned);
+    tconv_cuda_predict(layer, &work, planned);
     return TCONV_SUCCESS;
 }
 
@@ -141,7 +141,7 @@ tconv_status pack_weights(const tconv_layer *layer, const void *made, const void
 bool make_map(tensor_map_recipe box, const void *src, CUtensorMap *map)
 {
     box.data = src;
-    return encode_tensor_map(&box, map);
+    return tconv_encode_tensor_map(&box, map);
 }
 
 /* Describes the copies of a stage where TMA cannot read src, which is at an address. */
@@ -181,7 +181,7 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
     params.pair_stores = made->pair_stores;
     grid.overlaps = arguments->packs;
     void *kernel_arguments[] = {&params, &maps[0], &maps[1]};
-    return launch_on_device(&grid, kernel_arguments, layer->target.device, arguments->stream, issue);
+    return tconv_launch_on_device(&grid, kernel_arguments, layer->target.device, arguments->stream, issue);
 }
 
 void describe(const tconv_layer *, const void *made, char *text, size_t capacity)

@@ -218,7 +218,7 @@ bool describe_layer(const search *in, const tile_choice *choice, double limit, l
     if (!describe_extents(layer, choice, &space, params) || !find_segments(layer, plan) || !count_tiles(&space, params))
         return false;
     const tconv_cuda_work least = least_work_of(layer, plan);
-    if (model::is_beyond(limit, &in->machine, &least))
+    if (tconv_cuda_is_beyond(limit, &in->machine, &least))
         return false;
     int skipped = 0; /* columns of a box before its tile's first, at most */
     for (int tile = 0; tile < COLUMN_ALIGNMENT && tile * (int64_t)params->tile_columns < space.columns; tile++)
@@ -253,7 +253,7 @@ void try_choice(search *in, const tile_choice *choice)
     if (!describe_layer(in, choice, limit, &in->candidate))
         return;
     const tconv_cuda_work work = work_of(in->layer, &in->candidate);
-    const double seconds = model::seconds_below(limit, &in->machine, &work);
+    const double seconds = tconv_cuda_seconds_below(limit, &in->machine, &work);
     if (limit > 0 && seconds >= limit)
         return;
     *in->best = in->candidate;
@@ -266,7 +266,7 @@ bool choose(const tconv_layer *layer, tconv_dtype dtype, bool straddle, double l
     in.layer = layer;
     in.dtype = dtype;
     in.straddle = straddle;
-    in.machine = model::machine_of(layer);
+    in.machine = tconv_cuda_machine_of(layer);
     in.best = best;
     in.limit = limit;
     const int most_rows =

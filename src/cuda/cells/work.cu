@@ -73,7 +73,7 @@ schedule_counts count_schedules(const layer_plan *plan, int N, int rounds)
 /* Copies of a stage that TMA cannot bring: of two words where rows are multiples of that. */
 double copies_of(const tconv_layer *layer, const parameters *of)
 {
-    const int64_t words = model::src_row_vector(layer) % 2 == 0 && of->in_columns % 2 == 0 ? 2 : 1;
+    const int64_t words = tconv_cuda_src_row_vector(layer) % 2 == 0 && of->in_columns % 2 == 0 ? 2 : 1;
     return (double)(of->used_rows * of->tile_images * of->block_k) * (double)tconv_ceil_div(of->used_columns, words);
 }
 
@@ -106,7 +106,7 @@ void count_main_loop(const tconv_layer *layer, const layer_plan *plan, int N, tc
     work->stages = of->pixel_stages;
     work->weight_stages = of->stationary ? 0 : of->weight_stages;
     work->weight_waits = counts.weight_tiles * CLUSTER_BLOCKS; /* both blocks' */
-    const bool by_tma = !of->copied && (model::reads_vectors(layer) ||
+    const bool by_tma = !of->copied && (tconv_cuda_reads_vectors(layer) ||
                                         (of->in_rows == 1 && layer->problem.src.c % COLUMN_ALIGNMENT == 0 &&
                                          layer->problem.src.n % COLUMN_ALIGNMENT == 0));
     if (!by_tma &&
@@ -122,7 +122,7 @@ void count_main_loop(const tconv_layer *layer, const layer_plan *plan, int N, tc
 tconv_cuda_work begin_work(const tconv_layer *layer, const layer_plan *plan)
 {
     const tconv_problem *problem = &layer->problem;
-    tconv_cuda_work work = model::begin_work(layer);
+    tconv_cuda_work work = tconv_cuda_begin_work(layer);
     const double words = (double)(problem->batch * problem->out_channels) * (double)(problem->h.out * problem->w.out);
     work.dram_bytes -= words * (double)(problem->element_size - tconv_dtype_size(plan->dtype));
     return work;
@@ -134,15 +134,15 @@ void count_stores(const tconv_layer *layer, const layer_plan *plan, int N, tconv
     const double element = (double)tconv_dtype_size(plan->dtype);
     const double outputs = (double)N * BLOCK_M;
     const int64_t columns = of->cell_columns, run = columns < 4 ? 2 * columns : columns; /* of one or two positions */
-    int64_t vector = tconv_min(model::row_vector(layer), run);
+    int64_t vector = tconv_min(tconv_cuda_row_vector(layer), run);
     /* Bytes that are stored one after another: where weights stay, those of all rows of a cell. */
     const int rows = of->stationary ? of->cell_rows : 1;
     const double run_bytes = (double)rows * (double)layer->problem.w.out * element;
-    work->stores = outputs / model::WARP / (double)vector;
+    work->stores = outputs / WARP / (double)vector;
     work->store_warps = of->stationary ? PAIR_WARPS : CONSUMER_WARPS;
     work->overlaps = of->stationary;
-    work->sectors = outputs * element / model::SECTOR_BYTES * fmax(1, (double)columns / (double)vector);
-    if ((int64_t)run_bytes % model::SECTOR_BYTES != 0)
+    work->sectors = outputs * element / SECTOR_BYTES * fmax(1, (double)columns / (double)vector);
+    if ((int64_t)run_bytes % SECTOR_BYTES != 0)
         work->part_sectors = outputs * element / run_bytes;
 }
 

@@ -31,7 +31,7 @@ tconv_status plan_layer(const tconv_layer *layer, void *to, tconv_planned *plann
         return tconv_decline(issue, "%s", why);
     planned->sizes.packed = (size_t)made->packed_bytes; /* so few weights per input channel cannot overflow */
     const tconv_cuda_work work = work_of(layer, made);
-    model::predict(layer, &work, planned);
+    tconv_cuda_predict(layer, &work, planned);
     return TCONV_SUCCESS;
 }
 
@@ -54,7 +54,7 @@ tconv_status launch(const tconv_layer *layer, const plan *made, const tconv_argu
     CUtensorMap map = {};
     tensor_map_recipe src = made->src;
     src.data = arguments->src;
-    const bool by_tma = made->by_tma.kernel != NULL && encode_tensor_map(&src, &map);
+    const bool by_tma = made->by_tma.kernel != NULL && tconv_encode_tensor_map(&src, &map);
     const planned_launch *taken = by_tma ? &made->by_tma : &made->any_src;
 
     parameters parameters = taken->parameters;
@@ -63,17 +63,17 @@ tconv_status launch(const tconv_layer *layer, const plan *made, const tconv_argu
     parameters.weights = arguments->packed;
     parameters.bias = arguments->bias;
     parameters.dst = arguments->dst;
-    parameters.src_aligned = parameters.src_aligned && (uintptr_t)arguments->src % model::VECTOR_BYTES == 0;
+    parameters.src_aligned = parameters.src_aligned && (uintptr_t)arguments->src % VECTOR_BYTES == 0;
     parameters.src_words = parameters.src_words && (uintptr_t)arguments->src % WORD_BYTES == 0;
     parameters.dst_runs = parameters.dst_runs && (uintptr_t)arguments->dst % dst_run == 0;
     void *kernel_arguments[] = {&parameters, &map};
 
-    const tconv_status status = allow_shared(taken->kernel, layer->target.shared_bytes, issue);
+    const tconv_status status = tconv_allow_shared(taken->kernel, layer->target.shared_bytes, issue);
     if (status != TCONV_SUCCESS)
         return status;
     const launch_grid grid = {taken->kernel, taken->blocks, taken->threads, taken->shared_bytes,
                               arguments->packs && layer->target.compute_capability >= DEPENDENT_LAUNCH_CAPABILITY};
-    return launch_kernel(&grid, kernel_arguments, arguments->stream, issue);
+    return tconv_launch_kernel(&grid, kernel_arguments, arguments->stream, issue);
 }
 
 tconv_status execute(const tconv_layer *layer, const void *made, const tconv_arguments *arguments, tconv_issue *issue)
@@ -90,7 +90,7 @@ void describe(const tconv_layer *layer, const void *from, char *text, size_t cap
     const char *kernel = any_device ? "mma" : by_tma ? "rows_by_tma" : "rows_by_cp_async";
     const int stages = any_device ? STAGES
                        : by_tma   ? row_sums::TMA_STAGES
-                                  : row_sums::cp_async_stages(model::is_strict(layer), layer->problem.element_size);
+                                  : row_sums::cp_async_stages(tconv_cuda_is_strict(layer), layer->problem.element_size);
     snprintf(text, capacity,
              "kernel=%s n_tiles=%d out_blocks=%d row_pixels=%d k_blocks=%d stages=%d strips=%d strip_rows=%d", kernel,
              made->n_tiles, parameters->out_blocks, 1 << parameters->row_pixels_log2, parameters->k_blocks, stages,

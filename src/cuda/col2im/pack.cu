@@ -55,7 +55,7 @@ tconv_status pack_fragments(const tconv_problem *problem, int steps, int tiles, 
                             (int *)packed};
     order.vectors = problem->groups * steps * tiles * 32;
     tconv_status status =
-        check_cuda(cudaMemsetAsync(packed, 0, HEADER_BYTES, (cudaStream_t)stream), "cudaMemsetAsync", issue);
+        tconv_cuda_check(cudaMemsetAsync(packed, 0, HEADER_BYTES, (cudaStream_t)stream), "cudaMemsetAsync", issue);
     if (status != TCONV_SUCCESS)
         return status;
     return launch_vectors(problem->dtype == TCONV_F32 ? pack_by_vectors<fragment_order, uint32_t, 1>

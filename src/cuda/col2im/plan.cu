@@ -44,7 +44,7 @@ int64_t row_quotients(const tconv_axis *h)
 bool cut_columns(const tconv_problem *problem, parameters *made)
 {
     const tconv_axis *w = &problem->w;
-    const int64_t length = model::VECTOR_BYTES / (int64_t)problem->element_size;
+    const int64_t length = VECTOR_BYTES / (int64_t)problem->element_size;
     const int64_t back = (w->kernel - 1) * w->dilation / w->stride;
     int log2 = 5;
     while (1 << log2 < BLOCK_M && 1 << log2 < w->in)
@@ -68,7 +68,7 @@ const char *refusal(const tconv_layer *layer, parameters *made)
     const tconv_problem *problem = &layer->problem;
     if (problem->group_in < MIN_IN)
         return "fewer than 16 input channels per group";
-    if (!is_small_axis(&problem->h) || !is_small_axis(&problem->w))
+    if (!tconv_cuda_is_small_axis(&problem->h) || !tconv_cuda_is_small_axis(&problem->w))
         return "a stride above 16, or an extent too large for 32-bit coordinates";
     if (problem->h.kernel * problem->w.kernel > MAX_TAPS)
         return "more than 256 taps";
@@ -97,8 +97,8 @@ void begin(const tconv_layer *layer, parameters *made)
                (nhwc ? problem->src.w : problem->src.c) % length == 0 &&
                (nhwc ? problem->group_in : problem->w.in) % length == 0;
     };
-    made->rows = make_small_axis(&problem->h, &layer->rows);
-    made->columns = make_small_axis(&problem->w, &layer->columns);
+    made->rows = tconv_cuda_make_small_axis(&problem->h, &layer->rows);
+    made->columns = tconv_cuda_make_small_axis(&problem->w, &layer->columns);
     made->src_strides = problem->src;
     made->dst_strides = problem->dst;
     made->group_in = (int)problem->group_in;
@@ -108,7 +108,7 @@ void begin(const tconv_layer *layer, parameters *made)
     made->out_blocks = 1;
     made->images = (int)problem->batch;
     made->steps = (int)steps_of(problem);
-    made->src_aligned = aligned(model::VECTOR_BYTES);
+    made->src_aligned = aligned(VECTOR_BYTES);
     made->src_words = aligned(WORD_BYTES);
 }
 
@@ -189,7 +189,7 @@ const char *plan_mma(const tconv_layer *layer, const parameters *begun, plan *ma
     const tconv_problem *problem = &layer->problem;
     if (gemm_n_of(problem) > MAX_N_TILES * TILE_N)
         return "more than 88 weights per input channel";
-    if (model::is_strict(layer) && additions_of(layer) > MAX_ADDITIONS)
+    if (tconv_cuda_is_strict(layer) && additions_of(layer) > MAX_ADDITIONS)
         return "strict f32 sums of more than 48 segments of 64 channels, rows and columns of taps";
     /* A row of src completes `stride` rows of its outputs, and the others wait. */
     const int64_t rows = tconv_max((problem->h.kernel - 1) * problem->h.dilation + 1 - problem->h.stride, 1);
@@ -234,7 +234,7 @@ constexpr int64_t TMA_BYTES = TMA_STAGES * TMA_STAGE_BYTES + TMA_BARRIER_BYTES;
 /* Bytes of shared memory for the pipeline stages that cp.async fills. */
 int64_t cp_async_bytes(const tconv_layer *layer)
 {
-    return (int64_t)WARPS * STAGE_BYTES * cp_async_stages(model::is_strict(layer), layer->problem.element_size);
+    return (int64_t)WARPS * STAGE_BYTES * cp_async_stages(tconv_cuda_is_strict(layer), layer->problem.element_size);
 }
 
 /* Blocks for all images, of as many as their rows leave room for. */
@@ -253,7 +253,7 @@ int64_t row_n_of(const tconv_problem *problem, const parameters *made)
 int64_t weight_bytes_of(const tconv_layer *layer, int config)
 {
     return steps_of(&layer->problem) * configs[config].n_tiles * TILE_N * MMA_K_BYTES *
-           (model::is_strict(layer) ? 2 : 1);
+           (tconv_cuda_is_strict(layer) ? 2 : 1);
 }
 
 /* Chooses to gather outputs by runs of columns, but not where these are apart in dst, and those of other threads
@@ -309,7 +309,7 @@ bool takes(const tconv_layer *layer, const parameters *begun)
     const tconv_problem *problem = &layer->problem;
     if (!layer->target.has_sm90a || problem->h.dilation != 1 || problem->h.kernel < problem->h.stride)
         return false;
-    if (model::is_strict(layer) && additions_of(layer) > MAX_ADDITIONS)
+    if (tconv_cuda_is_strict(layer) && additions_of(layer) > MAX_ADDITIONS)
         return false;
     const int64_t places = image_blocks(problem, begun) * (BLOCK_M >> begun->row_pixels_log2);
     return (places - problem->batch) * MAX_IDLE_SHARE <= places;
@@ -319,7 +319,7 @@ bool takes(const tconv_layer *layer, const parameters *begun)
 void plan_launch(const tconv_layer *layer, const plan *made, int64_t stage_bytes, const parameters *begun,
                  planned_launch *launch)
 {
-    const int most = blocks_of(made->config, model::is_strict(layer));
+    const int most = blocks_of(made->config, tconv_cuda_is_strict(layer));
     const int64_t one = shared_bytes_of(layer, made->config, stage_bytes, 1, begun);
     const int64_t two = shared_bytes_of(layer, made->config, stage_bytes, 2, begun);
     /* Two column buffers save a barrier for each row; there is one where two would cost a block. */
@@ -354,7 +354,7 @@ void plan_tma(const tconv_layer *layer, const parameters *begun, plan *made)
          (cuuint64_t)problem->batch},
         {(cuuint64_t)(row * element), (cuuint64_t)(problem->src.c * element), (cuuint64_t)(problem->src.n * element)},
         {(cuuint32_t)pixels, 1, (cuuint32_t)channels, 1},
-        problem->dtype == TCONV_F32 && !model::is_strict(layer)};
+        problem->dtype == TCONV_F32 && !tconv_cuda_is_strict(layer)};
     for (const cuuint64_t stride : made->src.strides)
         if (stride % BOX_ALIGNMENT != 0)
             return;
@@ -403,7 +403,7 @@ bool plan_hopper(const tconv_layer *layer, const parameters *begun, plan *made)
 {
     if (!takes(layer, begun))
         return false;
-    const tconv_cuda_machine machine = model::machine_of(layer);
+    const tconv_cuda_machine machine = tconv_cuda_machine_of(layer);
     double least = INFINITY;
     int block_out = 0;
     for (int64_t blocks = 1; blocks <= MAX_OUT_BLOCKS; blocks++) {
@@ -415,7 +415,7 @@ bool plan_hopper(const tconv_layer *layer, const parameters *begun, plan *made)
             continue;
         block_out = tried.block_out;
         const tconv_cuda_work work = work_of(layer, &candidate);
-        const double seconds = model::seconds_of(&machine, &work);
+        const double seconds = tconv_cuda_seconds_of(&machine, &work);
         if (seconds < least) {
             least = seconds;
             *made = candidate;

@@ -56,14 +56,13 @@ void count_outputs(const tconv_layer *layer, const plan *made, tconv_cuda_work *
 {
     const tconv_problem *problem = &layer->problem;
     const parameters *parameters = &made->any_src.parameters;
-    const double lines = (double)(parameters->block_out * problem->h.stride) * BLOCK_M / model::WARP;
+    const double lines = (double)(parameters->block_out * problem->h.stride) * BLOCK_M / WARP;
     const double outputs = lines * (double)problem->w.stride; /* warps of them */
     const bool runs = parameters->gather >= row_sums::FIRST_RUNS, nhwc = problem->layout == TCONV_NHWC;
     work->stores = lines * (double)problem->w.kernel / (runs ? RUN_GATHERED : COLUMN_GATHERED) +
                    STORE_SHARE * (runs && parameters->dst_runs ? lines : outputs);
     if (nhwc) /* a warp stores a channel of neighbouring pixels */
-        work->sectors =
-            outputs * fmin(model::SECTOR_BYTES, (double)problem->out_channels * (double)problem->element_size);
+        work->sectors = outputs * fmin(SECTOR_BYTES, (double)problem->out_channels * (double)problem->element_size);
 }
 
 } // namespace
@@ -72,7 +71,7 @@ tconv_cuda_work work_of(const tconv_layer *layer, const plan *made)
 {
     const tconv_problem *problem = &layer->problem;
     const bool any_device = made->config == MMA_KERNEL, by_tma = made->by_tma.kernel != NULL;
-    const bool strict = model::is_strict(layer);
+    const bool strict = tconv_cuda_is_strict(layer);
     const planned_launch *launch = by_tma ? &made->by_tma : &made->any_src;
     const parameters *parameters = &launch->parameters;
     const double element = (double)problem->element_size, times = strict ? 3 : 1;
@@ -83,7 +82,7 @@ tconv_cuda_work work_of(const tconv_layer *layer, const plan *made)
     const double outputs =
         (double)problem->batch * (double)problem->out_channels * (double)(problem->h.out * problem->w.out);
     const bool vectors = by_tma || parameters->src_aligned;
-    tconv_cuda_work work = model::begin_work(layer);
+    tconv_cuda_work work = tconv_cuda_begin_work(layer);
     count_rows(layer, made, launch, &work);
     work.wgmma = any_device ? 0 : n_tiles * 2 * k_steps * times;
     work.wgmma_chain = any_device ? 0 : n_tiles * 2 * times;
@@ -96,9 +95,9 @@ tconv_cuda_work work_of(const tconv_layer *layer, const plan *made)
     work.gather_bytes = vectors ? 0 : stage_bytes * (parameters->src_words ? WORD_SHARE : 1);
     work.shared_bytes = 2 * stage_bytes + n_tiles * TILE_N * MMA_K_BYTES * k_steps;
     work.stages = any_device ? STAGES : ROW_SUMS_STAGES;
-    work.stores = BLOCK_M * gemm_n / model::WARP / MMA_GATHERED;
+    work.stores = BLOCK_M * gemm_n / WARP / MMA_GATHERED;
     work.store_warps = STORE_WARPS;
-    work.sectors = BLOCK_M * outputs * element / model::SECTOR_BYTES / fmax(1, pixels * parameters->out_blocks);
+    work.sectors = BLOCK_M * outputs * element / SECTOR_BYTES / fmax(1, pixels * parameters->out_blocks);
     if (!any_device)
         count_outputs(layer, made, &work);
     return work;

@@ -16,9 +16,9 @@
 #include "../numeric/compensated.cuh"
 #include "../numeric/divisor.h"
 #include "../numeric/element.cuh"
-#include "../outer/sums.h"
 #include "../ptx/dependent_launch.cuh"
 #include "../runtime/launch.h"
+#include "../wgrad/sums.h"
 
 #include <cstdio>
 #include <type_traits>
@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT<Element>) sum_pixels(const _
 
 struct planned_layer {
     depthwise::parameters parameters; /* without addresses */
-    outer::sum_tiles tiles;
+    wgrad::sum_tiles tiles;
     bool by_lanes; /* a warp's threads have a channel each */
     int64_t blocks;
 };
@@ -233,7 +233,7 @@ tconv_status plan(const tconv_layer *layer, void *to, tconv_planned *planned, tc
     p->group_out = problem->group_out;
     p->image_pixels = problem->h.in * problem->w.in;
     p->pixels = problem->batch * p->image_pixels;
-    made->tiles = outer::tiles_of_all_pairs(problem, 1);
+    made->tiles = wgrad::tiles_of_all_pairs(problem, 1);
     p->pairs = made->tiles.block_n;
     p->pair_blocks = tconv_ceil_div(p->pairs, PAIRS);
     made->by_lanes = problem->layout == TCONV_NHWC && problem->groups >= LEAST_CHANNELS;
@@ -245,16 +245,16 @@ tconv_status plan(const tconv_layer *layer, void *to, tconv_planned *planned, tc
     p->part_pixels = tconv_max(THREAD_PIXELS * THREADS / channels, tconv_ceil_div(p->pixels, tconv_max(1, parts)));
     p->parts = tconv_ceil_div(p->pixels, p->part_pixels);
     made->blocks = p->parts * p->channel_blocks * p->pair_blocks;
-    planned->sizes.scratch = (size_t)tconv_max(p->parts * bytes, (int64_t)outer::bias_scratch(layer));
+    planned->sizes.scratch = (size_t)tconv_max(p->parts * bytes, (int64_t)wgrad::bias_scratch(layer));
     return TCONV_SUCCESS;
 }
 
 tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arguments *arguments, tconv_issue *issue)
 {
     const planned_layer *made = (const planned_layer *)from;
-    return outer::execute_gradients(
+    return wgrad::execute_gradients(
         layer, arguments,
-        [&](outer::slices *of) {
+        [&](wgrad::slices *of) {
             parameters p = made->parameters;
             p.src = arguments->src;
             p.diff_dst = arguments->dst;
@@ -266,9 +266,9 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
                                       : (const void *)sum_pixels<Element, false>;
             });
             void *kernel_arguments[] = {&p};
-            return made->blocks == 0
-                       ? TCONV_SUCCESS
-                       : launch_blocks(kernel, made->blocks, THREADS, kernel_arguments, arguments->stream, issue);
+            return made->blocks == 0 ? TCONV_SUCCESS
+                                     : tconv_launch_blocks(kernel, made->blocks, THREADS, kernel_arguments,
+                                                           arguments->stream, issue, false);
         },
         issue);
 }
@@ -287,7 +287,7 @@ extern "C" const tconv_implementation tconv_cuda_depthwise_weights = {"cuda_dept
                                                                       TCONV_DTYPES_TO_F64,
                                                                       sizeof(planned_layer),
                                                                       plan,
-                                                                      outer::pack_nothing,
+                                                                      wgrad::pack_nothing,
                                                                       execute,
                                                                       describe,
                                                                       true,

@@ -21,7 +21,7 @@ namespace tconv::general
 namespace
 {
 
-using model::VECTOR_BYTES;
+using VECTOR_BYTES;
 
 constexpr int THREADS = 256;
 constexpr int MAX_ROWS = 64; /* rows of a tile: enough that finding a tile is cheap beside writing its outputs */
@@ -126,14 +126,14 @@ template <class Element> const void *kernel_of(bool vectors)
 
 } // namespace
 
-tconv_status fill_bias_only(const tconv_layer *layer, const tconv_phase *phases, const tconv_arguments *arguments,
-                            tconv_issue *issue)
+tconv_status tconv_general_fill_bias_only(const tconv_layer *layer, const tconv_phase *phases,
+                                          const tconv_arguments *arguments, tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
     const int64_t vector = VECTOR_BYTES / (int64_t)problem->element_size;
     const bool nhwc = problem->layout == TCONV_NHWC;
     const bool vectors = nhwc && problem->out_channels % vector == 0 && (uintptr_t)arguments->dst % VECTOR_BYTES == 0 &&
-                         model::begins_at_multiples(problem, &problem->dst, vector);
+                         tconv_cuda_begins_at_multiples(problem, &problem->dst, vector);
     outputs made = {};
     made.rows = axis_of(&problem->h, &layer->rows, phases);
     made.columns = axis_of(&problem->w, &layer->columns, phases + layer->rows.count);
@@ -159,7 +159,7 @@ tconv_status fill_bias_only(const tconv_layer *layer, const tconv_phase *phases,
     void *kernel_arguments[] = {&made};
     const void *kernel =
         with_element(problem->dtype, [=](auto element) { return kernel_of<decltype(element)>(vectors); });
-    return launch_blocks(kernel, made.tiles, THREADS, kernel_arguments, arguments->stream, issue);
+    return tconv_launch_blocks(kernel, made.tiles, THREADS, kernel_arguments, arguments->stream, issue, false);
 }
 
 } // namespace tconv::general

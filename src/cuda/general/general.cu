@@ -122,7 +122,7 @@ void set_parameters(const tconv_layer *layer, planned_layer *planned)
     made->weight_tap_pitch = made->group_in * made->weight_pitch;
     made->segment = segment_of(layer);
     made->src_in_runs = problem->layout == TCONV_NHWC && problem->group_in % SRC_RUN == 0 &&
-                        model::begins_at_multiples(problem, &problem->src, SRC_RUN);
+                        tconv_cuda_begins_at_multiples(problem, &problem->src, SRC_RUN);
     set_tiles(planned);
 }
 
@@ -169,7 +169,7 @@ tconv_status plan(const tconv_layer *layer, void *to, tconv_planned *planned, tc
     set_parameters(layer, made);
     made->is_narrow = is_narrow(problem, &made->parameters);
     const tconv_cuda_work work = work_of(layer, made);
-    model::predict(layer, &work, planned);
+    tconv_cuda_predict(layer, &work, planned);
     return TCONV_SUCCESS;
 }
 
@@ -178,7 +178,7 @@ tconv_status pack(const tconv_layer *layer, const void *from, const void *weight
 {
     const planned_layer *made = (const planned_layer *)from;
     return on_device(layer->target.device, issue, [&] {
-        const tconv_status status = pack_phases(layer, (tconv_phase *)packed, stream, issue);
+        const tconv_status status = tconv_general_pack_phases(layer, (tconv_phase *)packed, stream, issue);
         if (status != TCONV_SUCCESS)
             return status;
         return pack_weights(&layer->problem, made->parameters.packed_out, weights, (char *)packed + made->weights_at,
@@ -204,11 +204,12 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
     return on_device(layer->target.device, issue, [&] {
         tconv_status status = TCONV_SUCCESS;
         if (layer->rows.bias_only > 0 || layer->columns.bias_only > 0)
-            status = fill_bias_only(layer, phases, arguments, issue);
+            status = tconv_general_fill_bias_only(layer, phases, arguments, issue);
         if (status != TCONV_SUCCESS || parameters.tiles == 0)
             return status;
-        return launch_blocks_shared((const void *)(made->is_narrow ? shape->narrow : shape->wide), parameters.tiles,
-                                    shape->threads, shape->shared_bytes, kernel_arguments, arguments->stream, issue);
+        return tconv_launch_blocks_shared((const void *)(made->is_narrow ? shape->narrow : shape->wide),
+                                          parameters.tiles, shape->threads, shape->shared_bytes, kernel_arguments,
+                                          arguments->stream, issue);
     });
 }
 

@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(SIDE *SQUARE_ROWS)
 
 } // namespace
 
-tconv_status pack_phases(const tconv_layer *layer, tconv_phase *phases, void *stream, tconv_issue *issue)
+tconv_status tconv_general_pack_phases(const tconv_layer *layer, tconv_phase *phases, void *stream, tconv_issue *issue)
 {
     const tconv_phase_table *rows = &layer->rows, *columns = &layer->columns;
     const int64_t total = rows->count + columns->count;
@@ -89,7 +89,8 @@ tconv_status pack_phases(const tconv_layer *layer, tconv_phase *phases, void *st
         for (int64_t i = first; i < first + count; i++)
             piece.phases[i - first] = i < rows->count ? rows->phases[i] : columns->phases[i - rows->count];
         void *arguments[] = {&piece, &to, &count};
-        tconv_status status = launch_blocks((const void *)pack_phases_kernel, 1, PIECE, arguments, stream, issue);
+        tconv_status status =
+            tconv_launch_blocks((const void *)pack_phases_kernel, 1, PIECE, arguments, stream, issue, false);
         if (status != TCONV_SUCCESS)
             return status;
     }
@@ -119,7 +120,7 @@ tconv_status pack_weights(const tconv_problem *problem, int64_t packed_out, cons
                          : problem->element_size == 4 ? (const void *)pack_weights_kernel<uint32_t>
                                                       : (const void *)pack_weights_kernel<uint16_t>;
     void *arguments[] = {&cut, &weights, &packed};
-    return launch_blocks(kernel, cut.squares, SIDE * SQUARE_ROWS, arguments, stream, issue);
+    return tconv_launch_blocks(kernel, cut.squares, SIDE * SQUARE_ROWS, arguments, stream, issue, false);
 }
 
 } // namespace tconv::general

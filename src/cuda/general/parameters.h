@@ -9,6 +9,7 @@
 #define TCONV_CUDA_GENERAL_PARAMETERS_H
 
 #include "../../core/impl.h"
+#include "fill.h"
 
 namespace tconv::general
 {
@@ -64,14 +65,6 @@ const kernel_choice *gemm_kernels(tconv_dtype dtype);
 /* Kernels that read global memory alone, for few channels per group: the shapes for dtype, most channels first. */
 constexpr int DIRECT_SHAPES = 3;
 const kernel_choice *direct_kernels(tconv_dtype dtype);
-
-/* Launches the kernel that writes the bias to all outputs without a tap; only for layers that have such. phases: the
- * tables as pack_phases wrote them. */
-tconv_status fill_bias_only(const tconv_layer *layer, const tconv_phase *phases, const tconv_arguments *arguments,
-                            tconv_issue *issue);
-
-/* Launches the kernel that writes the phase tables (rows, then columns) to phases, in device memory. */
-tconv_status pack_phases(const tconv_layer *layer, tconv_phase *phases, void *stream, tconv_issue *issue);
 
 /* Launches the kernel that packs the weights as `parameters` has them, channels past group_out as zeros. */
 tconv_status pack_weights(const tconv_problem *problem, int64_t packed_out, const void *weights, void *packed,

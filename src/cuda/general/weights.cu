@@ -15,9 +15,9 @@
 #include "../implementations.h"
 #include "../numeric/compensated.cuh"
 #include "../numeric/element.cuh"
-#include "../outer/sums.h"
 #include "../ptx/dependent_launch.cuh"
 #include "../runtime/launch.h"
+#include "../wgrad/sums.h"
 
 #include <cstdio>
 
@@ -37,7 +37,7 @@ constexpr int64_t LEAST_PIXELS = 1024; /* of a part */
 constexpr int64_t MAX_KERNEL = (int64_t)1 << 30;
 
 struct parameters {
-    outer::sum_tiles tiles; /* as one tile for SIDE input channels and all pairs */
+    wgrad::sum_tiles tiles; /* as one tile for SIDE input channels and all pairs */
     tconv_strides src_strides, dst_strides;
     tconv_axis h, w;
     int64_t pixels; /* of all images */
@@ -149,7 +149,7 @@ tconv_status plan(const tconv_layer *layer, void *to, tconv_planned *planned, tc
     p->h = problem->h;
     p->w = problem->w;
     p->pixels = problem->batch * problem->h.in * problem->w.in;
-    p->tiles = outer::tiles_of_all_pairs(problem, SIDE);
+    p->tiles = wgrad::tiles_of_all_pairs(problem, SIDE);
     p->pair_tiles = tconv_ceil_div(p->tiles.block_n, SIDE);
     int64_t bytes;
     if (!tconv_checked_mul(p->tiles.count, SIDE * (int64_t)sizeof(double), &bytes) ||
@@ -161,25 +161,25 @@ tconv_status plan(const tconv_layer *layer, void *to, tconv_planned *planned, tc
     p->part_pixels = tconv_ceil_div(p->pixels, tconv_max(1, splits));
     p->splits = p->pixels > 0 ? tconv_ceil_div(p->pixels, p->part_pixels) : 0;
     made->blocks = p->splits * p->tiles.count * p->pair_tiles;
-    planned->sizes.scratch = (size_t)tconv_max(p->splits * bytes, (int64_t)outer::bias_scratch(layer));
+    planned->sizes.scratch = (size_t)tconv_max(p->splits * bytes, (int64_t)wgrad::bias_scratch(layer));
     return TCONV_SUCCESS;
 }
 
 tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arguments *arguments, tconv_issue *issue)
 {
     const planned_layer *made = (const planned_layer *)from;
-    return outer::execute_gradients(
+    return wgrad::execute_gradients(
         layer, arguments,
-        [&](outer::slices *of) {
+        [&](wgrad::slices *of) {
             parameters p = made->parameters;
             const void *kernel = with_element(
                 layer->problem.dtype, [](auto element) { return (const void *)weights_kernel<decltype(element)>; });
             const void *src = arguments->src, *diff_dst = arguments->dst;
             void *slices = arguments->scratch, *kernel_arguments[] = {&p, &src, &diff_dst, &slices};
             *of = {p.tiles, p.splits, true};
-            return made->blocks == 0
-                       ? TCONV_SUCCESS
-                       : launch_blocks(kernel, made->blocks, THREADS, kernel_arguments, arguments->stream, issue);
+            return made->blocks == 0 ? TCONV_SUCCESS
+                                     : tconv_launch_blocks(kernel, made->blocks, THREADS, kernel_arguments,
+                                                           arguments->stream, issue, false);
         },
         issue);
 }
@@ -198,7 +198,7 @@ extern "C" const tconv_implementation tconv_cuda_general_weights = {"cuda_genera
                                                                     TCONV_DTYPES_TO_F64,
                                                                     sizeof(planned_layer),
                                                                     plan,
-                                                                    outer::pack_nothing,
+                                                                    wgrad::pack_nothing,
                                                                     execute,
                                                                     describe,
                                                                     true,

@@ -45,19 +45,19 @@ double pixel_loads(const tconv_problem *problem)
 double gemm_loads(const kernel_choice *shape)
 {
     const double rows = shape->channels <= NARROW ? 4 : 8, columns = shape->channels >= WIDE ? 8 : 4;
-    return (double)shape->channels * shape->pixels / (rows * columns) * (rows + columns) / model::WARP;
+    return (double)shape->channels * shape->pixels / (rows * columns) * (rows + columns) / WARP;
 }
 
 double direct_loads(const tconv_problem *problem, const kernel_choice *shape)
 {
-    return (double)shape->pixels / model::WARP * (pixel_loads(problem) + TAP_INSTRUCTIONS / (double)problem->group_in) +
+    return (double)shape->pixels / WARP * (pixel_loads(problem) + TAP_INSTRUCTIONS / (double)problem->group_in) +
            WARPS * fmax(1, shape->channels / 4.0);
 }
 
 /* Times that a sector is written: in NCHW each column phase writes its own part of it. */
 double sector_parts(const tconv_layer *layer)
 {
-    const double elements = model::SECTOR_BYTES / (double)layer->problem.element_size;
+    const double elements = SECTOR_BYTES / (double)layer->problem.element_size;
     return layer->problem.layout == TCONV_NCHW ? fmin((double)layer->columns.stride, elements) : 1;
 }
 
@@ -70,8 +70,8 @@ tconv_cuda_work work_of(const tconv_layer *layer, const planned_layer *made)
     const double outputs = (double)shape->channels * shape->pixels;
     const double resident = !made->is_gemm ? DIRECT_RESIDENT : shape->channels >= WIDE ? WIDE_RESIDENT : RESIDENT;
     const double tiles = (double)made->parameters.tiles / layer->target.multiprocessors;
-    tconv_cuda_work work = model::begin_work(layer);
-    work.k_blocks = (double)problem->group_in * model::mean_taps(layer);
+    tconv_cuda_work work = tconv_cuda_begin_work(layer);
+    work.k_blocks = (double)problem->group_in * tconv_cuda_mean_taps(layer);
     work.ffma = outputs;
     work.loads = made->is_gemm ? gemm_loads(shape) : direct_loads(problem, shape);
     work.issues = made->is_gemm ? 0 : 1;
@@ -79,12 +79,12 @@ tconv_cuda_work work_of(const tconv_layer *layer, const planned_layer *made)
     work.slow_issues = made->is_gemm ? 1 : 0;
     work.slow_issue_cycles = GEMM_CYCLES;
     work.tile_cycles = TILE_CYCLES;
-    work.stores = outputs / model::WARP;
-    work.store_warps = shape->threads / (double)model::WARP;
-    work.sectors = outputs * (double)problem->element_size / model::SECTOR_BYTES * sector_parts(layer);
+    work.stores = outputs / WARP;
+    work.store_warps = shape->threads / (double)WARP;
+    work.sectors = outputs * (double)problem->element_size / SECTOR_BYTES * sector_parts(layer);
     work.rounds = tconv_cuda_rounds(tiles, resident);
     work.resident = fmin(resident, fmax(tiles, 1));
-    model::add_fill(layer, &work);
+    tconv_cuda_add_fill(layer, &work);
     return work;
 }
 

@@ -10,7 +10,7 @@
  * which execute then does itself, where the cost model finds that faster than raw stages of channel planes that the
  * kernel transposes for each tile.
  *
- * Where phases are those of src (cuda_correlation's layers) a tile sums over all of them: the box of a phase is of every
+ * Where phases are those of src (cuda_dgrad's layers) a tile sums over all of them: the box of a phase is of every
  * stride-th pixel, which TMA brings as if they were neighbours.
  *
  * parameters.h has the words, plan.h the choice of tiles, kernel.cuh the kernel, pack.cu the packed weights, and view.h
@@ -18,7 +18,7 @@
  */
 #include "../../core/checked.h"
 #include "../../core/status.h"
-#include "../general/parameters.h"
+#include "../general/fill.h"
 #include "../implementations.h"
 #include "../maps/hopper.h"
 #include "../model/planned.h"
@@ -39,7 +39,7 @@ constexpr double WORTH_FILLING = 0.97;
 const char *why_not(const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
-    const char *why = why_not_hopper(layer);
+    const char *why = tconv_cuda_why_not_hopper(layer);
     if (why != NULL)
         return why;
     if (layer->rows.count > MAX_PHASES || layer->columns.count > MAX_PHASES)
@@ -70,7 +70,7 @@ int64_t packed_bytes(const parameters *of)
 /* What views are compared by: the prediction, and writing the packed weights where each call does. */
 double compared_seconds(const tconv_layer *layer, const layer_plan *plan)
 {
-    const tconv_cuda_machine machine = model::machine_of(layer);
+    const tconv_cuda_machine machine = tconv_cuda_machine_of(layer);
     const double written = layer->packed_before ? 0 : (double)packed_bytes(&plan->parameters);
     return plan->seconds + written / (machine.pass * machine.multiprocessors * machine.hz);
 }
@@ -162,7 +162,7 @@ tensor_map_recipe describe_map(const tconv_layer *seen, const layer_plan *plan)
 constexpr int64_t SECTOR_BYTES = 32; /* of the second-level cache */
 
 /* Whether TMA brings A tiles from the weights as they lie, where calls would pack them: the input channels of an output
- * channel and tap follow one another, where cuda_correlation's layers have weights in channels_last. Not where rows of
+ * channel and tap follow one another, where cuda_dgrad's layers have weights in channels_last. Not where rows of
  * boxes are parts of sectors, or are few: that took up to 1.8 times as long, all others no longer than without packing. */
 bool may_read_weights(const layer_view *view, const layer_plan *plan)
 {
@@ -202,7 +202,7 @@ size_t vector_bytes_of(const parameters *of, int64_t element)
         return (size_t)(of->run_vector * element);
     if (of->cuts_pairs)
         return 0;
-    const int64_t vector = of->paired ? 2 : model::VECTOR_BYTES / element;
+    const int64_t vector = of->paired ? 2 : VECTOR_BYTES / element;
     const bool whole = of->to.n % vector == 0 && of->to.h % vector == 0 &&
                        (of->paired ? of->to.c : of->to.w) % vector == 0 && (of->paired || of->group_out % vector == 0);
     return whole ? (size_t)(vector * element) : 0;
@@ -278,7 +278,7 @@ tconv_status plan_outputs(const tconv_layer *layer, bool sums, void *to, tconv_p
     describe_launch(layer, view, made);
     planned->sizes.reads_unpacked = reads_weights(made);
     planned->sizes.execute_packs = of->src_transposed || planned->sizes.reads_unpacked;
-    model::predict(layer, &work, planned);
+    tconv_cuda_predict(layer, &work, planned);
     return TCONV_SUCCESS;
 }
 
@@ -299,7 +299,7 @@ tconv_status prepare(const tconv_layer *layer, const planned_layer *made, const 
     return on_device(layer->target.device, issue, [&] {
         tconv_status status = pack(made, transpose, weights, packed, stream, issue);
         if (status == TCONV_SUCCESS && weights != NULL && has_bias_only(layer))
-            status = general::pack_phases(layer, (tconv_phase *)((char *)packed + packed_bytes(&made->plan.parameters)),
+            status = tconv_general_pack_phases(layer, (tconv_phase *)((char *)packed + packed_bytes(&made->plan.parameters)),
                                           stream, issue);
         return status;
     });
@@ -328,7 +328,7 @@ bool make_map(const tensor_map_recipe *of, const void *data, CUtensorMap *map)
 {
     tensor_map_recipe recipe = *of;
     recipe.data = data;
-    return encode_tensor_map(&recipe, map);
+    return tconv_encode_tensor_map(&recipe, map);
 }
 
 /* Writes the bias to all outputs without a tap. */
@@ -337,7 +337,7 @@ tconv_status fill_bias_only(const tconv_layer *layer, const parameters *of, cons
 {
     const tconv_phase *phases = (const tconv_phase *)((const char *)arguments->packed + packed_bytes(of));
     return on_device(layer->target.device, issue,
-                     [&] { return general::fill_bias_only(layer, phases, arguments, issue); });
+                     [&] { return tconv_general_fill_bias_only(layer, phases, arguments, issue); });
 }
 
 void leave_out_epilogue_warps(const fewer_stages *with, parameters *of)
@@ -384,7 +384,7 @@ tconv_status execute(const tconv_layer *layer, const void *from, const tconv_arg
     const bool packed_before = arguments->packs && !reads_weights(made); /* just before, by this call */
     grid.overlaps = (packed_before || packs || parameters.src_transposed) && !has_bias_only(layer);
     void *kernel_arguments[] = {&parameters, &map, &weights_map};
-    return launch_on_device(&grid, kernel_arguments, layer->target.device, arguments->stream, issue);
+    return tconv_launch_on_device(&grid, kernel_arguments, layer->target.device, arguments->stream, issue);
 }
 
 void describe(const tconv_layer *layer, const void *from, char *text, size_t capacity)

@@ -126,8 +126,8 @@ void plan_packing(planned_layer *made)
                                 : row_taps * source->run_columns;
     boxes->step_rows = (made->plan.mode == MODE_STRICT ? 2 : 1) * 2 * MMA_M;
     boxes->core_step = MMA_M;
-    choose_boxes(boxes, layer->pixel_bytes / layer->k_block_channels,
-                 (int64_t)layer->groups * source->strips * layer->k_blocks, MMA_M, 2 * layer->k_steps);
+    tconv_cuda_choose_boxes(boxes, layer->pixel_bytes / layer->k_block_channels,
+                            (int64_t)layer->groups * source->strips * layer->k_blocks, MMA_M, 2 * layer->k_steps);
 }
 
 int64_t transposed_pixel(const tconv_problem *problem)
@@ -169,7 +169,7 @@ tconv_status transpose(const src_transpose *transpose, size_t element_size, void
     const launch_grid grid = {element_size == 2 ? (const void *)transpose_alone<uint16_t>
                                                 : (const void *)transpose_alone<uint32_t>,
                               of.thread_blocks, PACK_THREADS, TRANSPOSE_BYTES, false};
-    return launch_kernel(&grid, arguments, stream, issue);
+    return tconv_launch_kernel(&grid, arguments, stream, issue);
 }
 
 tconv_status pack(const planned_layer *made, const src_transpose *transpose, const void *weights, void *packed,

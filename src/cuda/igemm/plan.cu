@@ -80,7 +80,7 @@ bool describe_candidate(const search *in, const tile_choice *choice, double limi
     if (!may_have(in, choice, plan))
         return false;
     const tconv_cuda_work tile = tile_work_of(in, plan);
-    return !model::is_beyond(limit, &in->machine, &tile) && choose_stages(in, choice, &tile, plan);
+    return !tconv_cuda_is_beyond(limit, &in->machine, &tile) && choose_stages(in, choice, &tile, plan);
 }
 
 /* Takes the candidate where its predicted time is the least up to now. */

@@ -118,7 +118,7 @@ int mma_tiles_of(const config *config);
 /* Bytes of a pixel's input channels in a K-block. */
 int pixel_bytes_of(const tconv_problem *problem);
 
-/* Whether src was transposed to NHWC before, while dst is in NCHW: a layer of cuda_correlation's. */
+/* Whether src was transposed to NHWC before, while dst is in NCHW: a layer of cuda_dgrad's. */
 bool is_transposed_before(const tconv_layer *layer);
 
 position_space space_of(const tconv_layer *layer, bool per_tap, bool src_transposed);

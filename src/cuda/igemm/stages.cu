@@ -105,7 +105,7 @@ void try_staging(const search *in, int staging_buffers, const layer_plan &tile, 
         before[taps][0] = with.parameters.b_stages;
         before[taps][1] = with.parameters.a_stages;
         count_stages(&with, work);
-        with.seconds = model::seconds_of(&in->machine, work);
+        with.seconds = tconv_cuda_seconds_of(&in->machine, work);
         if (plan->seconds == 0 || with.seconds < plan->seconds)
             *plan = with;
     }

@@ -1,4 +1,4 @@
-/* cuda_igemm with sums in f32 for outputs, whatever the dtype: parts of sums that cuda_correlation adds. */
+/* cuda_igemm with sums in f32 for outputs, whatever the dtype: parts of sums that cuda_dgrad adds. */
 #ifndef TCONV_CUDA_IGEMM_SUMS_H
 #define TCONV_CUDA_IGEMM_SUMS_H
 

@@ -31,7 +31,7 @@ double gathered_bytes(const layer_plan *plan, double pixels_bytes)
 {
     const parameters *of = &plan->parameters;
     const double row = (double)of->pitch * (double)of->pixel_bytes / of->k_block_channels;
-    return pixels_bytes * (of->gathers_pairs ? fmax(PAIRS_TIMES, SHORT_TIMES * (row + model::SECTOR_BYTES) / row) : 1);
+    return pixels_bytes * (of->gathers_pairs ? fmax(PAIRS_TIMES, SHORT_TIMES * (row + SECTOR_BYTES) / row) : 1);
 }
 
 void count_main_loop(const layer_plan *plan, tconv_cuda_work *work)
@@ -64,7 +64,7 @@ void count_main_loop(const layer_plan *plan, tconv_cuda_work *work)
 int64_t store_vector(const search *in, const parameters *of, int64_t *wanted)
 {
     const tconv_problem *problem = &in->layer->problem;
-    *wanted = model::VECTOR_BYTES / in->output_bytes;
+    *wanted = VECTOR_BYTES / in->output_bytes;
     if (of->dst_channels_last)
         return in->one_pixel || (of->to.w % *wanted == 0 && (problem->groups == 1 || problem->group_out % *wanted == 0))
                    ? *wanted
@@ -84,7 +84,7 @@ double part_share(const search *in, const parameters *of, int64_t columns)
     const int64_t element = in->output_bytes;
     if (of->dst_channels_last && (problem->groups > 1 || of->tiles_along_m > 1)) {
         const int64_t piece = tconv_min(of->group_out, MMA_M * of->m_tiles) * element;
-        return model::part_ends(piece, 0) / (double)piece;
+        return tconv_cuda_part_ends(piece, 0) / (double)piece;
     }
     if (of->dst_channels_last)
         return 0;
@@ -94,7 +94,7 @@ double part_share(const search *in, const parameters *of, int64_t columns)
                            : of->across > 0 ? CORE_ROWS
                                             : of->tile_columns;
     const int64_t piece = pixels * (of->paired ? 2 : columns) * element;
-    return model::part_ends(piece, (whole ? of->to.c : of->to.h) * element) / (double)piece;
+    return tconv_cuda_part_ends(piece, (whole ? of->to.c : of->to.h) * element) / (double)piece;
 }
 
 void count_stores(const search *in, const parameters *of, tconv_cuda_work *work)
@@ -111,9 +111,9 @@ void count_stores(const search *in, const parameters *of, tconv_cuda_work *work)
     const double parts = splits ? fmin(of->column_stride, fmax(1, 32 / element / in->runs.columns))
                          : of->dst_channels_last || vector > 1 ? 1
                                                                : (double)wanted;
-    work->stores = outputs / model::WARP / (double)vector * (in->runs.rows > 1 ? RUN_STORES : 1);
+    work->stores = outputs / WARP / (double)vector * (in->runs.rows > 1 ? RUN_STORES : 1);
     const double stored = outputs * in->runs.columns / in->runs.rows;
-    work->sectors = stored * element / model::SECTOR_BYTES * parts;
+    work->sectors = stored * element / SECTOR_BYTES * parts;
     work->part_sectors = stored * element * part_share(in, of, in->runs.columns);
 }
 
@@ -130,7 +130,7 @@ int64_t taps_of(const tconv_phase_table *table)
 
 int run_vector_of(const column_runs &runs, const tconv_strides *dst, int64_t element)
 {
-    int64_t vector = model::VECTOR_BYTES / element;
+    int64_t vector = VECTOR_BYTES / element;
     for (const int64_t of : {(int64_t)runs.columns, (int64_t)runs.begin, (int64_t)runs.end, dst->n, dst->c, dst->h})
         vector = tconv_gcd(vector, of);
     return (int)vector;
@@ -149,10 +149,10 @@ search begin_search(const tconv_layer *layer, const layer_view *view, bool sums,
     in.one_pixel = view->one_pixel;
     in.sums = sums;
     in.output_bytes = sums ? (int)sizeof(float) : element;
-    in.machine = model::machine_of(layer);
-    in.begun = model::begin_work(layer);
+    in.machine = tconv_cuda_machine_of(layer);
+    in.begun = tconv_cuda_begin_work(layer);
     in.limit = limit;
-    model::add_fill(layer, &in.begun);
+    tconv_cuda_add_fill(layer, &in.begun);
     for (int transposed = 0; transposed < 2; transposed++)
         in.spaces[transposed] = space_of(seen, true, transposed == 1);
     in.im2col = im2col_space_of(seen);
@@ -160,7 +160,7 @@ search begin_search(const tconv_layer *layer, const layer_view *view, bool sums,
     in.mean_taps = (double)(taps_of(&seen->rows) * taps_of(&seen->columns)) / phases;
     in.m_tiles = phases * (double)(problem->groups * tconv_ceil_div(problem->group_out, MMA_M));
     in.k_blocks = (double)tconv_ceil_div(problem->group_in, pixel_bytes / element);
-    in.products = (double)(pixel_bytes / MMA_K_BYTES) * (model::is_strict(layer) ? 3 : 1);
+    in.products = (double)(pixel_bytes / MMA_K_BYTES) * (tconv_cuda_is_strict(layer) ? 3 : 1);
     return in;
 }
 
@@ -191,7 +191,7 @@ tconv_cuda_work tile_work_of(const search *in, const layer_plan *plan)
     count_main_loop(plan, &work);
     /* Pixels of less than a sector come one by one (measured where phases are those of src: twice as long). */
     const int64_t pixel = in->seen->problem.in_channels * (int64_t)in->seen->problem.element_size;
-    if (in->seen->phases_of_src && of->by_tma && pixel < model::SECTOR_BYTES)
+    if (in->seen->phases_of_src && of->by_tma && pixel < SECTOR_BYTES)
         work.box_rows = of->stage_pixels / (of->per_tap ? 1 : plan->mean_taps);
     count_stores(in, of, &work);
     work.rounds = tconv_cuda_rounds(of->tiles, multiprocessors);

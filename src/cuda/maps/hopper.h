@@ -4,16 +4,16 @@
 #define TCONV_CUDA_MAPS_HOPPER_H
 
 #include "../../core/impl.h"
+#include "../room.h"
 
-namespace tconv
-{
+TCONV_ROOM_BEGIN(tconv)
 
 /* Extents of a layer, and the numbers that a kernel computes from them in 32 bits, are below this. */
-constexpr int64_t HOPPER_MAX_EXTENT = (int64_t)1 << 28;
+enum { HOPPER_MAX_EXTENT = 1 << 28 };
 
 /* The reason why no kernel of Hopper's takes the layer; NULL where one may. */
-const char *why_not_hopper(const tconv_layer *layer);
+const char *tconv_cuda_why_not_hopper(const tconv_layer *layer);
 
-} // namespace tconv
+TCONV_ROOM_END
 
 #endif

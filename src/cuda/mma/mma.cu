@@ -42,7 +42,7 @@ tconv_status plan(const tconv_layer *layer, void *memory, tconv_planned *planned
                            (int64_t)made->params.a_tile_words * 4, &size))
         return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "weights", "packed weights: their size does not fit in 63 bits");
     planned->sizes.packed = (size_t)size;
-    model::predict(layer, &work, planned);
+    tconv_cuda_predict(layer, &work, planned);
     return TCONV_SUCCESS;
 }
 
@@ -70,11 +70,11 @@ tconv_status launch(const tconv_layer *layer, const kernel_config *config, param
     const int threads = block_warps(params) * LANES;
     const int64_t sets = weight_sets_of(params);
     int resident = 1;
-    tconv_status status = allow_shared((const void *)config->function, shared_limit(layer), issue);
+    tconv_status status = tconv_allow_shared((const void *)config->function, shared_limit(layer), issue);
     if (status == TCONV_SUCCESS)
-        status = check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, config->function, threads,
-                                                                          (size_t)params->shared_bytes),
-                            "cudaOccupancyMaxActiveBlocksPerMultiprocessor", issue);
+        status = tconv_cuda_check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, config->function, threads,
+                                                                                (size_t)params->shared_bytes),
+                                  "cudaOccupancyMaxActiveBlocksPerMultiprocessor", issue);
     if (status != TCONV_SUCCESS)
         return status;
     const int64_t waves = tconv_max(1, (int64_t)layer->target.multiprocessors * tconv_max(1, resident) / sets);
@@ -82,7 +82,7 @@ tconv_status launch(const tconv_layer *layer, const kernel_config *config, param
     const launch_grid grid = {(const void *)config->function, sets * tconv_min(params->n_tiles, waves), threads,
                               params->shared_bytes,
                               packs && layer->target.compute_capability >= DEPENDENT_LAUNCH_CAPABILITY};
-    return launch_kernel(&grid, arguments, stream, issue);
+    return tconv_launch_kernel(&grid, arguments, stream, issue);
 }
 
 tconv_status execute(const tconv_layer *layer, const void *memory, const tconv_arguments *arguments, tconv_issue *issue)

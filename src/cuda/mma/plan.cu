@@ -237,7 +237,7 @@ void consider(search *in, int columns)
             continue;
         const tconv_cuda_work work = work_of(in);
         const double seconds =
-            model::seconds_below(in->best->config == NULL ? 0 : in->best_seconds, &in->machine, &work);
+            tconv_cuda_seconds_below(in->best->config == NULL ? 0 : in->best_seconds, &in->machine, &work);
         if (in->best->config == NULL || seconds < in->best_seconds) {
             *in->best = in->tried;
             in->best_work = work;
@@ -315,11 +315,11 @@ const char *begin(const tconv_layer *layer, search *in)
     in->column_halo = (int)(layer->columns.max_shift - layer->columns.min_shift);
     in->position_rows = (int)tconv_ceil_div(problem->h.out, problem->h.stride);
     in->position_columns = (int)tconv_ceil_div(problem->w.out, problem->w.stride);
-    in->machine = model::machine_of(layer);
-    in->begun = model::begin_work(layer);
-    in->strict = model::is_strict(layer);
-    in->row_vector = model::row_vector(layer);
-    in->src_row_vector = model::src_row_vector(layer);
+    in->machine = tconv_cuda_machine_of(layer);
+    in->begun = tconv_cuda_begin_work(layer);
+    in->strict = tconv_cuda_is_strict(layer);
+    in->row_vector = tconv_cuda_row_vector(layer);
+    in->src_row_vector = tconv_cuda_src_row_vector(layer);
     in->tried.arithmetic = mode_of(layer, params);
     params->a_fragments = in->strict ? 2 : 1;
     params->flush_steps = in->strict ? STRICT_FLUSH_STEPS : FLUSH_STEPS;

@@ -42,9 +42,8 @@ struct row_planner {
     row_parameters *const params; /* what is planned */
 
     row_planner(const tconv_layer *of, row_parameters *made)
-        : layer(of), problem(&of->problem), element((int64_t)problem->element_size),
-          length(model::VECTOR_BYTES / element), sector(SECTOR_BYTES / element),
-          steps(tconv_ceil_div(problem->group_in * element, MMA_K_BYTES)),
+        : layer(of), problem(&of->problem), element((int64_t)problem->element_size), length(VECTOR_BYTES / element),
+          sector(SECTOR_BYTES / element), steps(tconv_ceil_div(problem->group_in * element, MMA_K_BYTES)),
           positions(row_mmas_n((int)problem->w.stride) * MMA_N), sums(choose_sums()), params(made)
     {
     }
@@ -58,7 +57,7 @@ struct row_planner {
     row_sums choose_sums() const
     {
         if (problem->dtype == TCONV_F32)
-            return model::is_strict(layer) ? ADDED : DIRECT;
+            return tconv_cuda_is_strict(layer) ? ADDED : DIRECT;
         return additions() > DIRECT_STEPS ? ADDED : problem->group_in <= NARROW_CHANNELS ? NARROW : DIRECT;
     }
 
@@ -68,7 +67,7 @@ struct row_planner {
             return "needs compute capability 8.0";
         if (problem->layout != TCONV_NCHW)
             return "NHWC";
-        if (!is_small_axis(&problem->h) || !is_small_axis(&problem->w))
+        if (!tconv_cuda_is_small_axis(&problem->h) || !tconv_cuda_is_small_axis(&problem->w))
             return "a stride above 16, or an extent too large for 32-bit coordinates";
         if (problem->w.stride == 7 || problem->w.stride > 8)
             return "a column stride of 7, or above 8";
@@ -78,7 +77,7 @@ struct row_planner {
             max_back(&problem->h, &layer->rows) * problem->group_in >= SMALL_AXIS_EXTENT ||
             problem->in_channels >= SMALL_AXIS_EXTENT || problem->out_channels >= SMALL_AXIS_EXTENT)
             return "too many weights or channels for 32-bit numbers";
-        if (model::is_strict(layer) && additions() > MAX_ADDITIONS)
+        if (tconv_cuda_is_strict(layer) && additions() > MAX_ADDITIONS)
             return "strict f32 sums of more than 48 taps by 8 channels";
         return NULL;
     }
@@ -140,7 +139,7 @@ struct row_planner {
 
     int64_t weight_vectors() const
     {
-        return problem->h.kernel * params->column_taps * steps * (model::is_strict(layer) ? 2 : 1) * LANES;
+        return problem->h.kernel * params->column_taps * steps * (tconv_cuda_is_strict(layer) ? 2 : 1) * LANES;
     }
 
     /* Fills in how much weights and src are, which fit in shared memory. */
@@ -159,7 +158,7 @@ struct row_planner {
     int64_t shared_bytes_of(const row_parameters *of) const
     {
         const int64_t src = (int64_t)of->stages * of->stage_channels * of->src_pitch;
-        return weight_vectors() * model::VECTOR_BYTES + (src + BLOCK_M * of->staging_pitch + of->zeros) * element +
+        return weight_vectors() * VECTOR_BYTES + (src + BLOCK_M * of->staging_pitch + of->zeros) * element +
                BLOCK_M * SECTOR_BYTES;
     }
 

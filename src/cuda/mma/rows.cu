@@ -32,12 +32,12 @@ tconv_cuda_work work_of(const tconv_layer *layer, const planned_rows *made)
     const tconv_problem *problem = &layer->problem;
     const row_parameters *params = &made->params;
     const double element = (double)problem->element_size, multiprocessors = layer->target.multiprocessors;
-    const bool strict = model::is_strict(layer);
-    const double columns = params->tile_columns, warps = made->grid.threads / model::WARP;
+    const bool strict = tconv_cuda_is_strict(layer);
+    const double columns = params->tile_columns, warps = made->grid.threads / WARP;
     const double mmas =
         columns / MMA_N * params->steps * (strict ? 3 : 1) * (double)(problem->h.kernel * params->column_taps);
     const double outputs = BLOCK_M * columns * (double)(problem->w.stride * problem->h.stride);
-    tconv_cuda_work work = model::begin_work(layer);
+    tconv_cuda_work work = tconv_cuda_begin_work(layer);
     work.k_blocks = params->strip_rows;
     work.prologue = params->max_row_back + 1;
     work.mma_sync = mmas;
@@ -47,11 +47,12 @@ tconv_cuda_work work_of(const tconv_layer *layer, const planned_rows *made)
     work.slow_issue_cycles = strict ? STRICT_CYCLES : MMA_CYCLES;
     work.shared_bytes = mmas * 256 + outputs * element * 2;
     work.box_bytes = (double)problem->group_in * columns * element;
-    work.chain_loads = fmax(1, (double)problem->group_in / warps) * (model::reads_vectors(layer) ? 1 : UNALIGNED_LOADS);
+    work.chain_loads =
+        fmax(1, (double)problem->group_in / warps) * (tconv_cuda_reads_vectors(layer) ? 1 : UNALIGNED_LOADS);
     work.stages = 2;
     work.bulk_stores = (double)(BLOCK_M * problem->h.stride * params->strip_rows);
     work.store_warps = warps;
-    work.sectors = outputs * element / model::SECTOR_BYTES * params->strip_rows;
+    work.sectors = outputs * element / SECTOR_BYTES * params->strip_rows;
     work.overlaps = true;
     work.rounds = (double)tconv_ceil_div(made->grid.blocks, layer->target.multiprocessors * made->resident);
     work.resident = fmin((double)made->resident, fmax(1, (double)made->grid.blocks / multiprocessors));
@@ -65,10 +66,9 @@ tconv_status plan(const tconv_layer *layer, void *memory, tconv_planned *planned
     const char *why = plan_rows(layer, made);
     if (why != NULL)
         return tconv_decline(issue, "%s", why);
-    planned->sizes.packed =
-        (size_t)((int64_t)params->groups * params->m_tiles * params->weight_vectors * model::VECTOR_BYTES);
+    planned->sizes.packed = (size_t)((int64_t)params->groups * params->m_tiles * params->weight_vectors * VECTOR_BYTES);
     const tconv_cuda_work work = work_of(layer, made);
-    model::predict(layer, &work, planned);
+    tconv_cuda_predict(layer, &work, planned);
     return TCONV_SUCCESS;
 }
 
@@ -90,11 +90,12 @@ tconv_status execute(const tconv_layer *layer, const void *memory, const tconv_a
     params.weights = arguments->packed;
     params.bias = arguments->bias;
     params.dst = arguments->dst;
-    params.src_aligned = params.src_aligned && (uintptr_t)arguments->src % model::VECTOR_BYTES == 0;
+    params.src_aligned = params.src_aligned && (uintptr_t)arguments->src % VECTOR_BYTES == 0;
     grid.overlaps = grid.overlaps && arguments->packs;
     return on_device(layer->target.device, issue, [&] {
-        const tconv_status status = allow_shared(grid.kernel, layer->target.shared_bytes, issue);
-        return status == TCONV_SUCCESS ? launch_kernel(&grid, kernel_arguments, arguments->stream, issue) : status;
+        const tconv_status status = tconv_allow_shared(grid.kernel, layer->target.shared_bytes, issue);
+        return status == TCONV_SUCCESS ? tconv_launch_kernel(&grid, kernel_arguments, arguments->stream, issue)
+                                       : status;
     });
 }
 
@@ -103,11 +104,11 @@ void describe(const tconv_layer *layer, const void *memory, char *text, size_t c
     const planned_rows *made = (const planned_rows *)memory;
     const row_parameters *params = &made->params;
     const bool half = layer->problem.dtype != TCONV_F32;
-    const char *mode = half ? "half" : model::is_strict(layer) ? "strict" : "tf32";
+    const char *mode = half ? "half" : tconv_cuda_is_strict(layer) ? "strict" : "tf32";
     const char *sums = !half || made->sums == ADDED ? "" : made->sums == NARROW ? " sums=narrow" : " sums=direct";
     snprintf(text, capacity, "mode=%s%s tile_columns=%d warps=%d strip_rows=%d stages=%d bias_rows=%d%s", mode, sums,
-             params->tile_columns, made->grid.threads / model::WARP, params->strip_rows, params->stages,
-             params->bias_rows, params->src_aligned ? "" : " src=unaligned");
+             params->tile_columns, made->grid.threads / WARP, params->strip_rows, params->stages, params->bias_rows,
+             params->src_aligned ? "" : " src=unaligned");
 }
 
 } // namespace

@@ -40,14 +40,14 @@ void count_main_loop(const search *in, tconv_cuda_work *work)
     work->shared_bytes =
         128 * row_taps * warps * steps *
         (params->shifts * 2.0 * config->mmas_n + params->column_taps * config->mmas_m * params->a_fragments * 4.0);
-    work->loads = work->shared_bytes / (model::WARP * 4) * (strict ? SPLIT_TIMES : 1);
+    work->loads = work->shared_bytes / (WARP * 4) * (strict ? SPLIT_TIMES : 1);
     work->box_bytes = 4.0 * params->weights_at;
     work->weight_bytes = params->k_blocks == 1 ? 0 : 4.0 * params->a_tile_words;
     work->stages = params->stages;
     /* Copies of less than 16 bytes are more instructions; those of less than 4 go through registers. */
     const int64_t bytes = (params->nhwc ? params->src_vector : in->src_row_vector) * in->element_size;
-    if (bytes < model::VECTOR_BYTES)
-        work->loads += work->box_bytes / model::WARP / (double)tconv_max(bytes, LOAD_BYTES);
+    if (bytes < VECTOR_BYTES)
+        work->loads += work->box_bytes / WARP / (double)tconv_max(bytes, LOAD_BYTES);
     if (bytes < LOAD_BYTES)
         work->gather_bytes = work->box_bytes;
 }
@@ -64,9 +64,9 @@ void count_stores(const search *in, tconv_cuda_work *work)
                            : params->nhwc ? tconv_min(params->store_vector, tconv_max(params->channel_run, 1))
                                           : tconv_min(in->row_vector, run & -run);
     const double parts = params->nhwc || params->staged ? 1 : fmax(1, (double)run / (double)vector);
-    work->stores = outputs / model::WARP / (double)tconv_max(vector, 1);
+    work->stores = outputs / WARP / (double)tconv_max(vector, 1);
     work->store_warps = block_warps(params);
-    work->sectors = outputs * in->element_size / model::SECTOR_BYTES * parts;
+    work->sectors = outputs * in->element_size / SECTOR_BYTES * parts;
 }
 
 /* Blocks share out the tiles along N of a set, which is all else that numbers a tile: as many blocks for each set as

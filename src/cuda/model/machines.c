@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "../cuda_backend.h"
 #include "machine.h"
 
 /* What warps and tensor cores take, alike on all machines until one of them is measured. */
@@ -161,6 +162,19 @@ const tconv_cuda_machine *tconv_cuda_machine_named(const char *name)
         if (strcmp(machines[i].name, name) == 0)
             return &machines[i];
     return NULL;
+}
+
+bool tconv_cuda_resolve_named(const char *name, tconv_target *target)
+{
+    const tconv_cuda_machine *machine = tconv_cuda_machine_named(name);
+    if (machine == NULL)
+        return false;
+    target->device = 0;
+    target->compute_capability = machine->capability;
+    target->multiprocessors = machine->multiprocessors;
+    target->shared_bytes = machine->shared_bytes;
+    target->has_sm90a = machine->capability == 90;
+    return true;
 }
 
 static int distance(int a, int b)

@@ -2,24 +2,19 @@
 #ifndef TCONV_CUDA_NUMERIC_DIVISOR_H
 #define TCONV_CUDA_NUMERIC_DIVISOR_H
 
-#include <cstdint>
+#include "../room.h"
 
-namespace tconv
-{
+TCONV_ROOM_BEGIN(tconv)
 
 /* The quotient of a number from 0 to 2^31 - 1 is number * factor >> shift. */
-struct fast_divisor {
+typedef struct fast_divisor {
     int divisor;
     int shift;
     uint32_t factor; /* 2^shift / divisor, rounded up */
-};
+} fast_divisor;
 
-struct quotient {
-    int whole, rest;
-};
-
-/* The exponent of the least power of two of at least value, which is at most 2^62. */
-inline int log2_at_least(int64_t value)
+/* Returns the exponent of the least power of two of at least value, which is at most 2^62. */
+static inline int log2_at_least(int64_t value)
 {
     int log2 = 0;
     while ((int64_t)1 << log2 < value)
@@ -27,14 +22,26 @@ inline int log2_at_least(int64_t value)
     return log2;
 }
 
-/* divisor: at least 1. */
-inline fast_divisor divisor_of(int divisor)
+/* Returns the divisor of a number of at least 1. */
+static inline fast_divisor divisor_of(int number)
 {
-    const int shift = 31 + log2_at_least(divisor);
-    return {divisor, shift, (uint32_t)((((int64_t)1 << shift) + divisor - 1) / divisor)};
+    fast_divisor divisor;
+    divisor.divisor = number;
+    divisor.shift = 31 + log2_at_least(number);
+    divisor.factor = (uint32_t)((((int64_t)1 << divisor.shift) + number - 1) / number);
+    return divisor;
 }
 
+TCONV_ROOM_END
+
 #ifdef __CUDACC__
+namespace tconv
+{
+
+struct quotient {
+    int whole, rest;
+};
+
 static __device__ __forceinline__ quotient divide(int number, const fast_divisor &by)
 {
     const int whole = (int)((uint64_t)(uint32_t)number * by.factor >> by.shift);
@@ -47,8 +54,8 @@ static __device__ __forceinline__ int64_t divide(int64_t number, int64_t by)
     return number <= UINT32_MAX && by <= UINT32_MAX ? (int64_t)((uint32_t)number / (uint32_t)by)
                                                     : (int64_t)((uint64_t)number / (uint64_t)by);
 }
-#endif
 
 } // namespace tconv
+#endif
 
 #endif

@@ -31,13 +31,9 @@
 namespace tconv
 {
 
-constexpr int PACK_CORE_BYTES = 16;            /* bytes of K of a core (PTX ISA, core matrix) */
-constexpr int PACK_M = 64;                     /* rows of a core of a plane: M of wgmma (PTX ISA) */
-constexpr int PACK_RUNS = 128;                 /* runs that are found at a time, by as many threads */
-constexpr int64_t PACK_MOST_BYTES = 32 * 1024; /* bytes of a box, at most */
-constexpr int64_t PACK_BYTES = 16 * 1024;      /* bytes of a box with more than one core, at most */
-constexpr int64_t PACK_LEAST_BOXES = 256;      /* boxes are not made larger where there would be fewer */
-constexpr int PACK_LEAST_ROWS = 8;             /* rows of a box in shared memory */
+constexpr int PACK_CORE_BYTES = CORE_ROW_BYTES; /* of K of a core */
+constexpr int PACK_M = MMA_M;                   /* rows of a core of a plane */
+constexpr int PACK_RUNS = 128;                  /* runs that are found at a time, by as many threads */
 
 struct pack_strip {
     int group;     /* channel group */
@@ -52,44 +48,6 @@ struct pack_run {
     int64_t at;  /* the first in the first plane; -1: the run is not of this strip */
     int element; /* kernel element of the box; -1: zeros */
 };
-
-inline int pack_log2(int64_t power)
-{
-    int log2 = 0;
-    while ((int64_t)1 << log2 < power)
-        log2++;
-    return log2;
-}
-
-/* Chooses the size of boxes, given all members above count. All weights are so many strips, whose rows and cores are
- * powers of two. */
-inline void choose_boxes(pack_boxes *boxes, int element_size, int64_t strips, int strip_rows, int strip_cores)
-{
-    int64_t rows = strip_rows, cores = 1;
-    const int64_t row_bytes = PACK_CORE_BYTES * tconv_min(boxes->elements, PACK_MOST_BYTES); /* that do not overflow */
-    const auto bytes = [&] { return rows * cores * row_bytes; };
-    while (rows > PACK_LEAST_ROWS && bytes() > PACK_MOST_BYTES)
-        rows /= 2;
-    boxes->in_shared = bytes() <= PACK_MOST_BYTES;
-    if (!boxes->in_shared)
-        rows = strip_rows;
-    int64_t count = strips * (strip_rows / rows) * strip_cores;
-    for (; cores < strip_cores && 2 * bytes() <= PACK_BYTES && count / 2 >= PACK_LEAST_BOXES; count /= 2)
-        cores *= 2;
-    boxes->count = (unsigned)count;
-    boxes->rows_log2 = pack_log2(rows);
-    boxes->cores_log2 = pack_log2(cores);
-    boxes->strip_rows_log2 = pack_log2(strip_rows);
-    boxes->strip_cores_log2 = pack_log2(strip_cores);
-    boxes->plain = boxes->inner.count == 1 && boxes->diagonal_in == boxes->group_in;
-    boxes->kernel_inside = boxes->from.w < boxes->from.out;
-    if (boxes->in_shared) {
-        const int elements = (int)boxes->elements, channel = (int)rows * elements;
-        boxes->by_inner = divisor_of(boxes->kernel_inside ? elements : (int)rows);
-        boxes->by_channel = divisor_of(channel);
-        boxes->channel_pitch = channel + channel * element_size / 128 * (4 / element_size);
-    }
-}
 
 /* The place of a weight in shared memory, behind the first of its channel: of weights as they lie. A gap of one bank
  * follows every 32, so that neither elements nor rows that follow one another meet in a bank. */

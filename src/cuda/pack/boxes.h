@@ -5,26 +5,25 @@
 #include "../../core/problem.h"
 #include "../numeric/divisor.h"
 
-namespace tconv
-{
+TCONV_ROOM_BEGIN(tconv)
 
 /* Rows of M that follow one another whose weights lie at offsets of their own, as rows and columns: the outputs of a
  * channel, or all channels of an output. */
-struct pack_rows {
+typedef struct pack_rows {
     int count, columns;
     int64_t row_step, column_step; /* elements */
-};
+} pack_rows;
 
 /* A kernel that boxes have more columns of than there are, zeros: of the element in column c, inner row j < count is kernel
  * column c * count + j. */
-struct pack_filling {
+typedef struct pack_filling {
     int columns; /* of the box's elements; 0: its elements lie at even distances, and all of them are there */
     int count;   /* inner rows that are there, the others being zeros */
     int kernel;  /* columns of the kernel */
     int64_t row_step;
-};
+} pack_filling;
 
-struct pack_boxes {
+typedef struct pack_boxes {
     /* The weights as they lie. */
     tconv_weight_strides from;
     int64_t group_step;    /* elements from the weights of a channel group to those of the next */
@@ -44,7 +43,7 @@ struct pack_boxes {
     int step_rows; /* packed rows from a step of a run to the next */
     int core_step; /* packed rows from a core of a step to the other */
 
-    /* What choose_boxes (boxes.cuh) makes of these. */
+    /* What tconv_cuda_choose_boxes makes of these. */
     unsigned count;          /* of boxes: the packed weights of so many that this overflows would fit no device */
     int rows_log2;           /* of a box */
     int cores_log2;          /* of a box */
@@ -56,8 +55,12 @@ struct pack_boxes {
     fast_divisor by_inner;   /* elements or rows of a box, whichever lie closer */
     fast_divisor by_channel; /* weights of an input channel of a box */
     int channel_pitch;       /* elements in shared memory from an input channel to the next, with gaps */
-};
+} pack_boxes;
 
-} // namespace tconv
+/* Chooses the size of boxes, given all members above count. All weights are so many strips, whose rows and cores are
+ * powers of two. */
+void tconv_cuda_choose_boxes(pack_boxes *boxes, int element_size, int64_t strips, int strip_rows, int strip_cores);
+
+TCONV_ROOM_END
 
 #endif

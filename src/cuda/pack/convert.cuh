@@ -64,7 +64,8 @@ tconv_status launch_order(packing_kernel<Order> kernel, Order order, int64_t blo
                           const void *weights, void *packed, void *stream, tconv_issue *issue)
 {
     void *arguments[] = {&order, &weights, &packed};
-    return launch_blocks_shared((const void *)kernel, blocks, PACK_THREADS, shared_bytes, arguments, stream, issue);
+    return tconv_launch_blocks_shared((const void *)kernel, blocks, PACK_THREADS, shared_bytes, arguments, stream,
+                                      issue);
 }
 
 } // namespace tconv

@@ -16,8 +16,6 @@
 #include "../model/machine.h"
 #include "guard.h"
 
-using namespace tconv;
-
 #define TEXT_OF(value) #value
 #define TEXT(value)    TEXT_OF(value)
 
@@ -80,7 +78,7 @@ static tconv_status ask_capability(int device, int *capability, tconv_issue *iss
     if (error == cudaSuccess)
         error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
     *capability = major * 10 + minor;
-    return check_cuda(error, "cudaDeviceGetAttribute", issue);
+    return tconv_cuda_check(error, "cudaDeviceGetAttribute", issue);
 }
 
 /* Says why there is no device, from the error that cudaGetDeviceCount gave. */
@@ -102,7 +100,7 @@ static void explain(cudaError_t error)
 
 static void look_up(void)
 {
-    const error_guard errors;
+    const int errors = tconv_errors_begin();
     int count = 0, served = 0, first = 0;
     tconv_issue silent; /* of a device that does not answer */
     cudaError_t error = cudaGetDeviceCount(&count);
@@ -124,6 +122,7 @@ static void look_up(void)
         UNAVAILABLE(&availability,
                     "no code for any device here; device 0 has compute capability %d.%d, the build is for %s",
                     first / 10, first % 10, TCONV_CUDA_ARCHITECTURES);
+    tconv_errors_end(errors);
 }
 
 tconv_status tconv_cuda_available(tconv_issue *issue)
@@ -158,8 +157,8 @@ static tconv_status count_multiprocessors(int device, int *count, tconv_issue *i
     *count = TCONV_CUDA_MULTIPROCESSORS;
     return TCONV_SUCCESS;
 #else
-    return check_cuda(cudaDeviceGetAttribute(count, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute",
-                      issue);
+    return tconv_cuda_check(cudaDeviceGetAttribute(count, cudaDevAttrMultiProcessorCount, device),
+                            "cudaDeviceGetAttribute", issue);
 #endif
 }
 
@@ -175,10 +174,11 @@ static tconv_status describe_target(int device, tconv_target *target, tconv_issu
     if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction)
         return UNAVAILABLE(issue, "no code for device %d of compute capability %d.%d; the build is for %s", device,
                            capability / 10, capability % 10, TCONV_CUDA_ARCHITECTURES);
-    if ((status = check_cuda(error, "cudaFuncGetAttributes", issue)) ||
+    if ((status = tconv_cuda_check(error, "cudaFuncGetAttributes", issue)) ||
         (status = count_multiprocessors(device, &multiprocessors, issue)) ||
-        (status = check_cuda(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-                             "cudaDeviceGetAttribute", issue)))
+        (status =
+             tconv_cuda_check(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+                              "cudaDeviceGetAttribute", issue)))
         return status;
     target->device = device;
     target->compute_capability = capability;
@@ -190,26 +190,17 @@ static tconv_status describe_target(int device, tconv_target *target, tconv_issu
 
 tconv_status tconv_cuda_resolve(int device, tconv_target *target, tconv_issue *issue)
 {
+    tconv_device_guard guard;
     tconv_status status = tconv_cuda_available(issue);
-    const error_guard errors;
-    if (status == TCONV_SUCCESS && device == -1)
-        status = check_cuda(cudaGetDevice(&device), "cudaGetDevice", issue);
-    if (status != TCONV_SUCCESS || (status = check_ordinal(device, issue)) != TCONV_SUCCESS)
+    if (status == TCONV_SUCCESS && device == -1) {
+        const int errors = tconv_errors_begin();
+        status = tconv_cuda_check(cudaGetDevice(&device), "cudaGetDevice", issue);
+        tconv_errors_end(errors);
+    }
+    if (status != TCONV_SUCCESS || (status = check_ordinal(device, issue)) != TCONV_SUCCESS ||
+        (status = tconv_device_enter(&guard, device, issue)) != TCONV_SUCCESS)
         return status;
-    return on_device(device, issue, [&] { return describe_target(device, target, issue); });
-}
-
-bool tconv_cuda_resolve_named(const char *name, tconv_target *target)
-{
-    const tconv_cuda_machine *machine = tconv_cuda_machine_named(name);
-    if (machine == NULL)
-        return false;
-    target->device = 0;
-    target->compute_capability = machine->capability;
-    target->multiprocessors = machine->multiprocessors;
-    target->shared_bytes = machine->shared_bytes;
-    target->has_sm90a = machine->capability == 90;
-    return true;
+    return tconv_device_leave(&guard, describe_target(device, target, issue), issue);
 }
 
 tconv_status tconv_cuda_describe_device(int device, tconv_cuda_device_info *info, tconv_issue *issue)
@@ -218,8 +209,8 @@ tconv_status tconv_cuda_describe_device(int device, tconv_cuda_device_info *info
     tconv_status status = tconv_cuda_available(issue);
     if (status != TCONV_SUCCESS || (status = check_ordinal(device, issue)) != TCONV_SUCCESS)
         return status;
-    const error_guard errors;
-    status = check_cuda(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties", issue);
+    const int errors = tconv_errors_begin();
+    status = tconv_cuda_check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties", issue);
     if (status == TCONV_SUCCESS) {
         memset(info, 0, sizeof *info);
         snprintf(info->name, sizeof info->name, "%.127s", properties.name);
@@ -228,6 +219,7 @@ tconv_status tconv_cuda_describe_device(int device, tconv_cuda_device_info *info
         info->memory_bytes = properties.totalGlobalMem;
         info->l2_bytes = (size_t)properties.l2CacheSize;
     }
+    tconv_errors_end(errors);
     return status;
 }
 

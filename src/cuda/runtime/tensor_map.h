@@ -2,43 +2,45 @@
 #ifndef TCONV_CUDA_RUNTIME_TENSOR_MAP_H
 #define TCONV_CUDA_RUNTIME_TENSOR_MAP_H
 
-#include <cuda.h>
-
+#include "../hardware.h"
 #include "tconv/tconv.h"
 
-namespace tconv
-{
+#ifdef __cplusplus
+#define TCONV_ALIGNAS(bytes) alignas(bytes)
+#else
+#define TCONV_ALIGNAS(bytes) _Alignas(bytes)
+#endif
 
-constexpr int BOX_ALIGNMENT = 16; /* bytes, of the addresses and strides that TMA takes (CUDA driver API) */
-constexpr int MAX_BOX_STEP = 8;   /* from an element that a box has to the next (likewise, elementStrides) */
+TCONV_ROOM_BEGIN(tconv)
 
-/* Of TMA's im2col mode: the pixels of a box, and how far its corners are from the tensor's, and pixels from where the map
- * has them (CUDA driver API, cuTensorMapEncodeIm2col, pixelBoxLowerCorner; PTX ISA, im2colOffsets). */
-constexpr int MAX_IM2COL_PIXELS = 1024;
-constexpr int MIN_IM2COL_CORNER = -128, MAX_IM2COL_CORNER = 127;
-constexpr int MAX_IM2COL_OFFSET = 255;
+/* What a kernel is given of a tensor (CUtensorMap of the CUDA driver API). */
+typedef struct tensor_map {
+    TCONV_ALIGNAS(64) uint64_t opaque[16];
+} tensor_map;
+
+typedef enum tensor_map_swizzle { SWIZZLE_NONE, SWIZZLE_64B, SWIZZLE_128B } tensor_map_swizzle;
 
 /* A tensor of four axes, innermost first, and the box that one copy brings, of every step-th element. Outside of the
  * tensor a box is zeros. */
-struct tensor_map_recipe {
+typedef struct tensor_map_recipe {
     tconv_dtype dtype;
-    CUtensorMapSwizzle swizzle;
+    tensor_map_swizzle swizzle;
     const void *data;
-    cuuint64_t extents[4]; /* elements */
-    cuuint64_t strides[3]; /* bytes, of all axes but the innermost, whose elements follow one another */
-    cuuint32_t box[4];     /* elements, those stepped over included */
-    bool rounds = false;   /* f32 is rounded to TF32 on the way: to nearest, ties to even */
-    cuuint32_t steps[4] = {1, 1, 1, 1};
+    uint64_t extents[4]; /* elements */
+    uint64_t strides[3]; /* bytes, of all axes but the innermost, whose elements follow one another */
+    uint32_t box[4];     /* elements, those stepped over included */
+    bool rounds;         /* f32 is rounded to TF32 on the way: to nearest, ties to even */
+    uint32_t steps[4];   /* 0: 1 */
 
     /* Other than 0: im2col. A box has the channels of so many pixels, of each image every step-th of those between the
      * corners, column by column, row by row, image by image. Corners are columns and rows, from the tensor's. */
-    cuuint32_t im2col_pixels = 0;
-    int lower[2] = {}, upper[2] = {};
-};
+    uint32_t im2col_pixels;
+    int lower[2], upper[2];
+} tensor_map_recipe;
 
 /* Makes the tensor map; false where TMA cannot read the tensor as it lies, or the driver has no tensor maps. */
-bool encode_tensor_map(const tensor_map_recipe *tensor, CUtensorMap *map);
+bool tconv_encode_tensor_map(const tensor_map_recipe *tensor, tensor_map *map);
 
-} // namespace tconv
+TCONV_ROOM_END
 
 #endif

@@ -123,9 +123,9 @@ void plan_packing(planned_layer *made)
     boxes->runs = order.a_stage_columns > 0
                       ? stages * order.overlapping_runs()
                       : stages * order.warpgroups / warpgroups * params->stack * order.depth * taps;
-    choose_boxes(boxes, params->k_steps * 2 * CORE_ROW_BYTES / params->k_block_channels,
-                 (int64_t)params->m_blocks * params->k_blocks * warpgroups * parts, params->mma_tile_channels / parts,
-                 2 * params->k_steps);
+    tconv_cuda_choose_boxes(boxes, params->k_steps * 2 * CORE_ROW_BYTES / params->k_block_channels,
+                            (int64_t)params->m_blocks * params->k_blocks * warpgroups * parts,
+                            params->mma_tile_channels / parts, 2 * params->k_steps);
 }
 
 tconv_status pack_weights(const planned_layer *made, const void *weights, void *packed, void *stream,

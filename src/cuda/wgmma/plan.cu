@@ -127,7 +127,7 @@ bool choose_plan(const search *in, plan *best, tile_choice *best_choice)
         if (!make_plan(layer, &choice, &made))
             return false;
         const tconv_cuda_work work = work_of(in, &made);
-        const double seconds = model::seconds_below(least, &in->machine, &work);
+        const double seconds = tconv_cuda_seconds_below(least, &in->machine, &work);
         if (!found || seconds < least) {
             *best = made;
             *best_choice = choice;

@@ -59,8 +59,8 @@ struct planned_layer {
 /* What all tiles of a layer have in common. */
 struct search {
     const tconv_layer *layer;
-    int64_t vector;     /* elements of dst that are stored at once, model::row_vector */
-    bool reads_vectors; /* model::reads_vectors */
+    int64_t vector;     /* elements of dst that are stored at once, tconv_cuda_row_vector */
+    bool reads_vectors; /* tconv_cuda_reads_vectors */
     tconv_cuda_machine machine;
     tconv_cuda_work begun; /* what the work of each tile begins with */
 };

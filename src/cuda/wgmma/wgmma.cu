@@ -40,7 +40,7 @@ constexpr int SECTOR = 32;       /* bytes that the second-level cache and the me
 const char *why_not(const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
-    const char *why = why_not_hopper(layer);
+    const char *why = tconv_cuda_why_not_hopper(layer);
     if (why != NULL)
         return why;
     if (problem->layout != TCONV_NCHW)
@@ -198,7 +198,7 @@ tconv_status plan_layer(const tconv_layer *layer, void *made, tconv_planned *pla
     to->packing = packing_of(layer, &to->plans[0]);
     plan_packing(to);
     const tconv_cuda_work work = work_of(&in, &to->plans[0]);
-    model::predict(layer, &work, planned);
+    tconv_cuda_predict(layer, &work, planned);
     return TCONV_SUCCESS;
 }
 
@@ -245,7 +245,7 @@ bool make_map(const tconv_problem *problem, const plan *made, const void *src, C
     tensor_map_recipe planes = made->src;
     planes.data = static_cast<const char *>(src) - before * problem->element_size;
     planes.extents[0] += before;
-    return encode_tensor_map(&planes, map);
+    return tconv_encode_tensor_map(&planes, map);
 }
 
 /*
@@ -293,7 +293,7 @@ tconv_status execute(const tconv_layer *layer, const void *made, const tconv_arg
     void *kernel_arguments[] = {&params, &map};
     const launch_grid grid = {(const void *)taken->config.kernel, taken->thread_blocks, threads_of(taken->mode),
                               SHARED_MEMORY_BYTES, arguments->packs};
-    return launch_on_device(&grid, kernel_arguments, layer->target.device, arguments->stream, issue);
+    return tconv_launch_on_device(&grid, kernel_arguments, layer->target.device, arguments->stream, issue);
 }
 
 } // namespace

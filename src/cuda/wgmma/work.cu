@@ -70,7 +70,7 @@ bool stores_bulk(const search *in, const parameters *params)
         params->flat_columns > 0 ? tconv_min(params->flat_columns, params->mma_tile_columns) : params->tile_columns;
     return (element == 2 || problem->dst.c * element % BOX_ALIGNMENT == 0) && problem->w.out % 2 == 0 &&
            params->tile_columns * params->position_columns % 2 == 0 &&
-           (in->vector < model::VECTOR_BYTES / element || columns * params->position_columns * element >= LEAST_BULK);
+           (in->vector < VECTOR_BYTES / element || columns * params->position_columns * element >= LEAST_BULK);
 }
 
 void count_stores(const search *in, const plan *made, tconv_cuda_work *work)
@@ -84,22 +84,23 @@ void count_stores(const search *in, const plan *made, tconv_cuda_work *work)
     if (stores_bulk(in, params))
         work->bulk_stores = rows * pieces;
     else
-        work->stores = rows * fmax(1, row / model::WARP / (double)in->vector);
+        work->stores = rows * fmax(1, row / WARP / (double)in->vector);
     work->store_warps = WARPGROUPS * epilogue_warps_of(made->mode);
     work->overlaps = true;
     work->exposed = params->staging_buffers == 1 ? 1 : 0;
-    work->sectors = rows * row * (double)element / model::SECTOR_BYTES;
+    work->sectors = rows * row * (double)element / SECTOR_BYTES;
     const int64_t piece =
         tconv_gcd(params->out_columns * element, (int64_t)params->position_columns * params->tile_columns * element);
-    work->part_sectors = params->column_tiles == 1 ? 0 : rows * model::part_ends(piece, params->dst_channel * element);
+    work->part_sectors =
+        params->column_tiles == 1 ? 0 : rows * tconv_cuda_part_ends(piece, params->dst_channel * element);
 }
 
 } // namespace
 
 search begin_search(const tconv_layer *layer)
 {
-    return {layer, model::row_vector(layer), model::reads_vectors(layer), model::machine_of(layer),
-            model::begin_work(layer)};
+    return {layer, tconv_cuda_row_vector(layer), tconv_cuda_reads_vectors(layer), tconv_cuda_machine_of(layer),
+            tconv_cuda_begin_work(layer)};
 }
 
 tconv_cuda_work work_of(const search *in, const plan *made)

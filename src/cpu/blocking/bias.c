@@ -1,0 +1,164 @@
+/* Converts the bias, and writes or adds it to the bias-only outputs: rows and columns that belong to no phase. */
+#include "bias.h"
+
+#include <string.h>
+
+#include "../../core/checked.h"
+#include "../kernels/half.h"
+#include "../kernels/kernels.h"
+#include "../reference/reference.h"
+#include "blocking.h"
+
+void tconv_cpu_convert_bias(tconv_dtype dtype, const void *bias, int64_t count, void *converted)
+{
+    float *floats = converted;
+    const uint16_t *halves = bias;
+    if (bias == NULL) {
+        memset(converted, 0, (size_t)count * (dtype == TCONV_F64 ? sizeof(double) : sizeof(float)));
+        return;
+    }
+    switch (dtype) {
+    case TCONV_F32: memcpy(converted, bias, (size_t)count * sizeof(float)); break;
+    case TCONV_F64: memcpy(converted, bias, (size_t)count * sizeof(double)); break;
+    case TCONV_F16:
+        for (int64_t i = 0; i < count; i++)
+            floats[i] = tconv_float_from_f16(halves[i]);
+        break;
+    case TCONV_BF16:
+        for (int64_t i = 0; i < count; i++)
+            floats[i] = tconv_float_from_bf16(halves[i]);
+        break;
+    }
+}
+
+/* ----------------------------------------------------------------------------------------------------- bias-only */
+
+/* Consecutive outputs of one row of one image, in all channels of a region of one group. */
+struct run {
+    int64_t image, row, column, count;
+};
+
+/* NCHW: fills a run channel by channel. */
+static void fill_planes(const tconv_cpu_bias_only *region, char *dst, const char *bias, int64_t count)
+{
+    static const char zero[sizeof(double)] = {0};
+    const tconv_problem *problem = &region->layer->problem;
+    const int64_t size = (int64_t)problem->element_size;
+    tconv_cpu_fill_function *fill = tconv_cpu_find_kernels(region->layer->target.cpu_isa)->fill;
+    bool stream = region->stream && count * size >= TCONV_CPU_STREAM_BYTES;
+    for (int64_t c = 0; c < region->channels; c++)
+        fill(dst + c * problem->dst.c * size, bias != NULL ? bias + c * size : zero, (size_t)size, count, stream);
+}
+
+/* NHWC: fills a run pixel by pixel, or by one memset where it is contiguous and has no bias. */
+static void fill_pixels(const tconv_cpu_bias_only *region, char *dst, const char *bias, int64_t count)
+{
+    const tconv_problem *problem = &region->layer->problem;
+    const int64_t size = (int64_t)problem->element_size;
+    const size_t bytes = (size_t)(region->channels * size);
+    if (bias == NULL && region->channels == problem->dst.w) {
+        memset(dst, 0, (size_t)count * bytes);
+        return;
+    }
+    for (; count > 0; count--, dst += problem->dst.w * size) {
+        if (bias != NULL)
+            memcpy(dst, bias, bytes);
+        else
+            memset(dst, 0, bytes);
+    }
+}
+
+/* The first channel of a region of one group, counted over all groups. */
+static int64_t first_channel(const tconv_cpu_bias_only *region)
+{
+    return region->group * region->group_out + region->channel;
+}
+
+/* Adds the bias to a run, output by output: rare, and little beside what has taps. */
+static void add_to_run(const tconv_cpu_bias_only *region, int64_t index, int64_t count)
+{
+    const tconv_problem *problem = &region->layer->problem;
+    const tconv_cpu_reference_access *access = &tconv_cpu_reference_accesses[problem->dtype];
+    for (int64_t c = 0; c < region->channels; c++) {
+        const double bias = access->get(region->bias, first_channel(region) + c);
+        for (int64_t i = 0; i < count; i++) {
+            const int64_t at = index + c * problem->dst.c + i * problem->dst.w;
+            access->put(region->dst, at, access->get(region->dst, at) + bias);
+        }
+    }
+}
+
+static void fill_run(const tconv_cpu_bias_only *region, const struct run *run)
+{
+    const tconv_problem *problem = &region->layer->problem;
+    const int64_t size = (int64_t)problem->element_size;
+    const int64_t channel = first_channel(region);
+    const char *bias = region->bias != NULL ? (const char *)region->bias + channel * size : NULL;
+    int64_t index = run->image * problem->dst.n + channel * problem->dst.c + run->row * problem->dst.h +
+                    run->column * problem->dst.w;
+    char *dst = (char *)region->dst + index * size;
+    if (run->count <= 0)
+        return;
+    if (problem->desc.accumulate) {
+        if (bias != NULL)
+            add_to_run(region, index, run->count);
+        return;
+    }
+    if (problem->layout == TCONV_NCHW)
+        fill_planes(region, dst, bias, run->count);
+    else
+        fill_pixels(region, dst, bias, run->count);
+}
+
+/* Fills the outputs of a row that lie between those of the column phases. */
+static void fill_between(const tconv_cpu_bias_only *region, struct run run, int64_t end)
+{
+    const tconv_phase_table *columns = &region->layer->columns;
+    for (int64_t start = run.column; start < end; start += columns->stride) {
+        int64_t stop = tconv_min(end, start + columns->stride);
+        run.column = start;
+        for (int64_t p = 0; p <= columns->count; p++) {
+            int64_t next = p < columns->count ? tconv_min(stop, start + columns->phases[p].residue) : stop;
+            run.count = next - run.column;
+            fill_run(region, &run);
+            run.column = next + 1;
+        }
+    }
+}
+
+static void fill_group(const tconv_cpu_bias_only *region)
+{
+    const tconv_layer *layer = region->layer;
+    const tconv_phase_table *rows = &layer->rows, *columns = &layer->columns;
+    bool no_columns = columns->count == 0, between = columns->bias_only > 0 && !region->whole_rows;
+    int64_t begin = columns->stride * region->column;
+    int64_t end = tconv_min(layer->problem.w.out, columns->stride * (region->column + region->columns));
+    for (int64_t image = region->image; image < region->image + region->images; image++) {
+        for (int64_t q = region->row; q < region->row + region->rows; q++) {
+            int64_t start = rows->stride * q, stop = tconv_min(layer->problem.h.out, start + rows->stride), phase = 0;
+            for (int64_t row = start; row < stop; row++) {
+                bool summed = !no_columns && phase < rows->count && start + rows->phases[phase].residue == row;
+                const struct run run = {image, row, begin, end - begin};
+                phase += summed;
+                if (!summed)
+                    fill_run(region, &run);
+                else if (between)
+                    fill_between(region, run, end);
+            }
+        }
+    }
+}
+
+void tconv_cpu_fill_bias_only(const tconv_cpu_bias_only *region)
+{
+    const tconv_phase_table *rows = &region->layer->rows, *columns = &region->layer->columns;
+    tconv_cpu_bias_only part = *region;
+    if (rows->bias_only == 0 && columns->count > 0 && (columns->bias_only == 0 || region->whole_rows))
+        return;
+    if (region->channels == region->group_out) { /* whole groups follow each other: one of all their channels */
+        part.channels *= region->groups;
+        part.groups = 1;
+    }
+    for (int64_t end = part.group + part.groups; part.group < end; part.group++)
+        fill_group(&part);
+}

@@ -1,0 +1,103 @@
+/*
+ * The host side of the stencil (stencil.cu) and its kernels share this: what a kernel is told, and which kernels there
+ * are.
+ *
+ * A stencil's own words: rows are counted in quotients, that is output row / stride, so that one quotient has a row of
+ * each phase. A vector is an access of 16 bytes; a walk is one thread's way down the rows of a row phase (walk.cuh).
+ */
+#ifndef TCONV_CUDA_DEPTHWISE_FORWARD_PARAMETERS_H
+#define TCONV_CUDA_DEPTHWISE_FORWARD_PARAMETERS_H
+
+#include "../maps/small_axis.h"
+#include "../numeric/divisor.h"
+
+namespace tconv::depthwise::forward
+{
+
+constexpr int THREADS = 128;      /* of a block */
+constexpr int MAX_TAPS = 3;       /* along an axis: more weights than 3 x 3 a column do not fit in registers */
+constexpr int STRIP = 8;          /* outputs of a strip (strip.cuh), whose sums and values stay in registers */
+constexpr int LEAST_OF_STRIP = 3; /* rows of a part that make strips; of fewer rows columns do */
+constexpr int PIXEL_RUN = 4;      /* elements of a run: with 3 taps their weights, 36 numbers, fit in registers */
+
+/*
+ * The way that dst is cut into tiles of a block. NCHW: the columns of `lanes` threads in one plane by `rows`. NHWC: the
+ * first THREADS pairs of column and vector of channels, of `channel_vectors` vectors, by `rows`.
+ */
+struct tile_shape {
+    int rows;                  /* quotients of a tile */
+    fast_divisor row_tiles;    /* tiles along a column */
+    fast_divisor column_tiles; /* tiles along a row */
+    int channel_vectors;       /* NHWC: vectors of a tile's channels, or single channels, or runs of a row */
+    int channel_tiles;         /* NHWC: tiles along the channels */
+    int lanes_log2;            /* NCHW: threads along a row */
+    int columns;               /* NCHW: of a tile */
+    int column_step;           /* NCHW, in a loop: from a thread's column to its next one, of the same phase */
+    int part_rows, parts;      /* NCHW: quotients of one thread's walk; walks down a tile */
+    int row_vectors;           /* vectors of a row of src in shared memory */
+    int pitch;                 /* elements from a row of src in shared memory to the next */
+    int load_rows;             /* rows of src in shared memory */
+    fast_divisor load_lanes;   /* threads along a row when loading; NHWC: vectors of a column */
+    bool src_aligned;          /* rows of src start at multiples of a vector */
+};
+
+struct parameters {
+    const void *src;
+    const void *weights;               /* packed: [kernel row][kernel column][output channel]; NCHW: also as they lie */
+    int64_t weight_in, weight_out;     /* NCHW: from an input channel to the next, and from its output channel */
+    int64_t weight_tap;                /* NCHW: from a tap to the next */
+    int64_t weight_row, weight_column; /* NHWC: from a kernel row to the next, and from a column */
+    const void *bias;                  /* or NULL */
+    void *dst;
+    small_axis rows, columns;
+    tconv_strides src_strides, dst_strides;
+    fast_divisor row_stride, column_stride;
+    fast_divisor channels;   /* output channels */
+    fast_divisor multiplier; /* output channels that read one input channel */
+    tile_shape tile;
+};
+
+typedef void (*kernel_function)(parameters);
+
+/* The ways in which an NCHW kernel finds the columns that a thread's outputs read. WINDOW: dilation 1, and a kernel of
+ * `taps` times the stride, so that the compiler knows which of a run of src columns an output takes. */
+enum {
+    COLUMNS_TABLE,         /* any, up to MAX_TAPS along either axis and rows whose taps are neighbours */
+    COLUMNS_WINDOW_1,      /* stride 1 */
+    COLUMNS_WINDOW_2_EVEN, /* stride 2, even padding before */
+    COLUMNS_WINDOW_2_ODD,  /* stride 2, odd padding before */
+    COLUMNS_WINDOW_HALF,   /* stride of access_length columns, padding half of it before */
+    COLUMNS_SHARED,   /* stride and padding multiples of access_length: all columns of a thread take the same values */
+    COLUMNS_LOOP,     /* any number of taps */
+    COLUMNS_LONG_LOOP /* the same in segments, for sums in f32 of more terms than a segment may have */
+};
+
+/* The NCHW kernel for up to `taps` taps along either axis; COLUMNS_WINDOW_1 is for 3, others of a window and
+ * COLUMNS_SHARED are for 2. vectors: each thread has a vector of neighbouring columns and stores it at once; else its
+ * columns are `lanes` apart. Both have access_length columns a thread. */
+kernel_function planes_kernel(tconv_dtype dtype, int columns, int taps, bool vectors);
+
+/* Channels of a thread where src comes through shared memory, so that weights and values, which are f32, fit in
+ * registers. */
+constexpr int tile_length(size_t element_size, int taps)
+{
+    return element_size == 2 && taps == 3 ? 4 : 16 / (int)element_size;
+}
+
+/* The ways in which the elements of a row are dealt out to the threads of an NHWC kernel. */
+enum {
+    PIXEL_SINGLE,    /* one channel of a column */
+    PIXEL_VECTORS,   /* a vector of neighbouring channels, read from global memory */
+    PIXEL_TILE,      /* a vector of neighbouring channels, read from a tile in shared memory */
+    PIXEL_RUNS,      /* PIXEL_RUN elements of a row of dst that is one run of memory */
+    PIXEL_LOOP,      /* one channel of a column, with any number of taps */
+    PIXEL_LONG_LOOP, /* the same in segments, for sums in f32 of more terms than a segment may have */
+    PIXEL_WAYS
+};
+
+/* The NHWC kernel for up to `taps` taps along either axis, or any number in a loop; NULL for runs of f64. */
+kernel_function pixels_kernel(tconv_dtype dtype, int taps, int way);
+
+} // namespace tconv::depthwise::forward
+
+#endif

@@ -1,0 +1,351 @@
+/*
+ * Stencils over pixels (NHWC): each output channel reads one input channel, and a pixel's channels are neighbours in
+ * memory.
+ *
+ * A thread has a vector of neighbouring channels (or one channel) of an output column and walks down the rows of all
+ * row phases, one after the other (walk.cuh). Neighbouring threads have neighbouring channels, then columns of whatever
+ * phase, so that stores run along memory. A block first copies the part of src that it reads to shared memory, all at
+ * once, which hides the latency of global memory; where that is too much, or too few rows, threads read src themselves.
+ * Where channels are no multiple of a vector but a row of dst is one run of memory, a thread has PIXEL_RUN elements of
+ * that run instead, of whatever channels and columns.
+ *
+ * Where taps are many, a thread has one channel, and reads src and weights from the caches as it needs them (strip.cuh).
+ * Its rows are the layer's columns where those are more than the rows, since pixels may be in any order.
+ *
+ * A tap outside src is skipped with its row, and along a row it is skipped or zero times zero: NaN and Inf in the
+ * weights go only where they belong. The numeric order is that of walk.cuh, of any number of taps that of strip.cuh.
+ */
+#include <type_traits>
+
+#include "../numeric/divisor.h"
+#include "../numeric/element.cuh"
+#include "../ptx/dependent_launch.cuh"
+#include "../ptx/memory.cuh"
+#include "strip.cuh"
+#include "walk.cuh"
+
+namespace tconv::depthwise::forward
+{
+
+namespace
+{
+
+/* A thread's outputs: a column (or the number of a run), channels and the rows of a tile. */
+struct thread_tile {
+    int column, channel, first_row;
+    int64_t image;
+};
+
+/* Returns false for a thread without outputs. */
+template <class Columns> __device__ __forceinline__ bool find_thread_tile(const parameters &layer, thread_tile *found)
+{
+    const quotient column_tile = divide((int)blockIdx.x, layer.tile.column_tiles);
+    const unsigned channel_tile = (unsigned)column_tile.whole % (unsigned)layer.tile.channel_tiles;
+    const unsigned number = (unsigned)column_tile.whole / (unsigned)layer.tile.channel_tiles;
+    const quotient row_tile = divide((int)number, layer.tile.row_tiles);
+    found->image = row_tile.whole;
+    found->first_row = row_tile.rest * layer.tile.rows;
+
+    const unsigned element = (unsigned)column_tile.rest * THREADS + threadIdx.x;
+    const unsigned vectors = Columns::RUNS ? 1 : (unsigned)layer.tile.channel_vectors;
+    found->column = (int)(element / vectors);
+    found->channel = (int)(channel_tile * vectors + element % vectors) * (Columns::RUNS ? 1 : Columns::LENGTH);
+    return found->column < (Columns::RUNS ? layer.tile.channel_vectors : layer.columns.out) &&
+           found->channel < layer.channels.divisor;
+}
+
+/* src as a thread reads it. */
+template <class Element, class Pitch> struct src_view {
+    const Element *at; /* row 0, column 0; of a tile in shared memory, before which it may lie, the thread's channels */
+    int column_step;   /* elements from a column to the next */
+    Pitch row_step;
+    int zero_column; /* of a tile: the column of zeros */
+};
+
+/* LENGTH channels of one column. tile: values come from shared memory, where a missing tap has zeros of its own, and
+ * are converted once; else they stay as they are stored, so that those of f16 take half the registers. */
+template <class Element, int TAPS, int LENGTH, bool tile = false>
+struct pixel_columns : row_columns<Element, TAPS, LENGTH, std::conditional_t<tile, compute_type<Element>, Element>> {
+    using Compute = compute_type<Element>;
+    using Value = std::conditional_t<tile, Compute, Element>;
+    using Vector = element_vector<Element, LENGTH>;
+    using View = src_view<Element, std::conditional_t<tile, int, int64_t>>;
+    static constexpr int VALUES = TAPS * LENGTH, AHEAD = tile ? 0 : 1;
+    static constexpr bool TILE = tile, RUNS = false;
+    const Element *src;     /* what tap 0 reads of row 0 */
+    Element *dst;           /* of row 0 */
+    const Element *weights; /* of kernel position (0, first_kernel) */
+    int offsets[TAPS];      /* elements from tap 0 in src, or to zeros */
+    bool present[TAPS];
+
+    __device__ __forceinline__ void find(const parameters &layer, const thread_tile &thread, const View &view)
+    {
+        const quotient quotient = divide(thread.column, layer.column_stride);
+        const int residue = quotient.rest, src_column = quotient.whole + layer.columns.first_shift[residue];
+        const int channel = thread.channel;
+        weights = static_cast<const Element *>(layer.weights) + channel +
+                  (int64_t)layer.columns.first_kernel[residue] * layer.channels.divisor;
+        src = view.at + (decltype(view.row_step))src_column * view.column_step;
+        if (!tile)
+            src += divide(channel, layer.multiplier).whole * layer.src_strides.c;
+        dst = static_cast<Element *>(layer.dst) + thread.image * layer.dst_strides.n +
+              thread.column * layer.dst_strides.w + channel * layer.dst_strides.c;
+#pragma unroll
+        for (int tap = 0; tap < TAPS; tap++) {
+            const int back = tap * layer.columns.shift_step;
+            present[tap] =
+                tap < layer.columns.taps[residue] && (unsigned)(src_column - back) < (unsigned)layer.columns.in;
+            offsets[tap] = (present[tap] || !tile ? -back : view.zero_column - src_column) * view.column_step;
+        }
+#pragma unroll
+        for (int i = 0; i < LENGTH; i++)
+            this->bias[i] = load_bias<Element>(layer, channel + i);
+    }
+
+    __device__ __forceinline__ void load(const Element *x, Value (&values)[VALUES]) const
+    {
+#pragma unroll
+        for (int tap = 0; tap < TAPS; tap++) {
+            Vector loaded = {};
+            if (tile || present[tap])
+                loaded = *reinterpret_cast<const Vector *>(x + offsets[tap]);
+#pragma unroll
+            for (int i = 0; i < LENGTH; i++)
+                values[tap * LENGTH + i] = static_cast<Value>(loaded.at[i]);
+        }
+    }
+
+    __device__ __forceinline__ void load_weights(const parameters &layer, int kernel_row,
+                                                 Compute (&loaded)[VALUES]) const
+    {
+#pragma unroll
+        for (int tap = 0; tap < TAPS; tap++) {
+            Vector vector = {};
+            const int position = kernel_row * layer.columns.kernel + tap * layer.columns.kernel_step;
+            if (present[tap])
+                vector = *reinterpret_cast<const Vector *>(weights + (int64_t)position * layer.channels.divisor);
+#pragma unroll
+            for (int i = 0; i < LENGTH; i++)
+                loaded[tap * LENGTH + i] = to_compute(vector.at[i]);
+        }
+    }
+};
+
+/* PIXEL_RUN elements that lie one after another in a row of dst: channels of one column, then of the next. */
+template <class Element, int TAPS> struct pixel_run : row_columns<Element, TAPS, PIXEL_RUN, Element> {
+    using Compute = compute_type<Element>;
+    using View = src_view<Element, int64_t>;
+    static constexpr int LENGTH = PIXEL_RUN, VALUES = TAPS * LENGTH, AHEAD = 1;
+    static constexpr bool TILE = false, RUNS = true;
+    const Element *src; /* row 0 */
+    Element *dst;
+    unsigned from[VALUES]; /* bytes in a row of src */
+    int weight_0[LENGTH];  /* of tap 0 in kernel row 0 */
+    bool present[VALUES];
+
+    __device__ __forceinline__ void find(const parameters &layer, const thread_tile &thread, const View &view)
+    {
+        const int element = thread.column * PIXEL_RUN;
+        const quotient first = divide(element, layer.channels), phase = divide(first.whole, layer.column_stride);
+        int channel = first.rest, quotient = phase.whole, residue = phase.rest;
+        src = view.at;
+        dst = static_cast<Element *>(layer.dst) + thread.image * layer.dst_strides.n + element;
+#pragma unroll
+        for (int i = 0; i < LENGTH; i++) {
+            const int src_column = quotient + layer.columns.first_shift[residue];
+            const int src_channel = divide(channel, layer.multiplier).whole * (int)layer.src_strides.c;
+            weight_0[i] = channel + layer.columns.first_kernel[residue] * layer.channels.divisor;
+            this->bias[i] = load_bias<Element>(layer, channel);
+#pragma unroll
+            for (int tap = 0; tap < TAPS; tap++) {
+                const int tap_column = src_column - tap * layer.columns.shift_step;
+                present[tap * LENGTH + i] =
+                    tap < layer.columns.taps[residue] && (unsigned)tap_column < (unsigned)layer.columns.in;
+                from[tap * LENGTH + i] =
+                    (unsigned)(tap_column * view.column_step + src_channel) * (unsigned)sizeof(Element);
+            }
+            if (++channel == layer.channels.divisor) {
+                channel = 0;
+                if (++residue == layer.columns.stride) {
+                    residue = 0;
+                    quotient++;
+                }
+            }
+        }
+    }
+
+    __device__ __forceinline__ void load(const Element *x, Element (&values)[VALUES]) const
+    {
+#pragma unroll
+        for (int i = 0; i < VALUES; i++)
+            values[i] = present[i] ? *reinterpret_cast<const Element *>(reinterpret_cast<const char *>(x) + from[i])
+                                   : Element(0.0f);
+    }
+
+    __device__ __forceinline__ void load_weights(const parameters &layer, int kernel_row,
+                                                 Compute (&loaded)[VALUES]) const
+    {
+        const Element *weights = static_cast<const Element *>(layer.weights);
+#pragma unroll
+        for (int i = 0; i < VALUES; i++) {
+            const int position = kernel_row * layer.columns.kernel + i / LENGTH * layer.columns.kernel_step;
+            loaded[i] =
+                present[i] ? to_compute(weights[weight_0[i % LENGTH] + position * layer.channels.divisor]) : Compute(0);
+        }
+    }
+};
+
+extern __shared__ uint4 shared_tile[];
+
+/* Copies the part of src that a block reads, [row][column][vector], from that row and column on, with zeros outside of
+ * rows and as a last column. channel: the block's first one. */
+template <class Element>
+__device__ __forceinline__ void copy_tile(const parameters &layer, int64_t image, int channel, int src_row,
+                                          int src_column)
+{
+    constexpr int LENGTH = access_length<Element>;
+    const tile_shape &tile = layer.tile;
+    const Element *src = static_cast<const Element *>(layer.src) + image * layer.src_strides.n + channel;
+    int row = 0, vector = (int)threadIdx.x;
+    while (row < tile.load_rows) {
+        for (; vector >= tile.row_vectors; vector -= tile.row_vectors)
+            row++;
+        const quotient column = divide(vector, tile.load_lanes);
+        const bool exists = (unsigned)(src_row + row) < (unsigned)layer.rows.in &&
+                            (unsigned)(src_column + column.whole) < (unsigned)layer.columns.in &&
+                            vector < tile.row_vectors - tile.load_lanes.divisor &&
+                            channel + column.rest * LENGTH < layer.channels.divisor;
+        const Element *from = src + (src_row + row) * layer.src_strides.h +
+                              (src_column + column.whole) * layer.src_strides.w + column.rest * LENGTH;
+        if (row < tile.load_rows)
+            cp_async(shared_tile + row * tile.row_vectors + vector, exists ? from : src, exists);
+        vector += THREADS;
+    }
+    cp_async_commit();
+}
+
+/* Where each output channel has an input channel of its own, src comes through shared memory. */
+template <class Columns>
+__device__ __forceinline__ typename Columns::View load_tile(const parameters &layer, const thread_tile &thread)
+{
+    using Element = typename Columns::Element;
+    constexpr int LENGTH = Columns::LENGTH;
+    const int vectors = layer.tile.channel_vectors, of_block = divide((int)blockIdx.x, layer.tile.column_tiles).rest;
+    const int vector = (int)((unsigned)(of_block * THREADS + (int)threadIdx.x) % (unsigned)vectors);
+    const int first_column = (int)((unsigned)(of_block * THREADS) / (unsigned)vectors);
+    const int src_row = thread.first_row + layer.rows.min_shift;
+    const int src_column = divide(first_column, layer.column_stride).whole + layer.columns.min_shift;
+    copy_tile<Element>(layer, thread.image, thread.channel - vector * LENGTH, src_row, src_column);
+    wait_for_weights();
+    cp_async_wait<0>();
+    __syncthreads();
+    const int column_step = vectors * LENGTH, row_step = layer.tile.pitch;
+    return {reinterpret_cast<const Element *>(shared_tile) + vector * LENGTH - src_row * row_step -
+                src_column * column_step,
+            column_step, row_step, src_column + row_step / column_step - 1};
+}
+
+template <class Columns>
+__global__ void __launch_bounds__(THREADS) walk_pixels(const __grid_constant__ parameters layer)
+{
+    using Element = typename Columns::Element;
+    thread_tile thread;
+    typename Columns::View view;
+    const bool has_outputs = find_thread_tile<Columns>(layer, &thread);
+    if constexpr (Columns::TILE) {
+        view = load_tile<Columns>(layer, thread);
+    } else {
+        view = {static_cast<const Element *>(layer.src) + thread.image * layer.src_strides.n, (int)layer.src_strides.w,
+                layer.src_strides.h, 0};
+        wait_for_weights();
+    }
+    if (!has_outputs)
+        return;
+    Columns columns;
+    columns.find(layer, thread, view);
+    for (int residue = 0; residue < layer.rows.stride; residue++) {
+        const int end = min(thread.first_row + layer.tile.rows, quotients_of(layer, residue));
+        const part part = {residue, thread.first_row, end};
+        walk(layer, part, columns, columns.src + (part.first + layer.rows.first_shift[residue]) * view.row_step,
+             view.row_step, columns.dst + ((int64_t)part.first * layer.rows.stride + residue) * layer.dst_strides.h);
+    }
+}
+
+/* Blocks on a multiprocessor: as many as registers allow without spills. */
+template <bool compensated> constexpr int LOOP_BLOCKS = compensated ? 4 : 5;
+
+/* One channel of a column, read from global memory. */
+template <class Element_> struct loop_pixel {
+    using Element = Element_;
+    static constexpr int LENGTH = 1;
+    static constexpr bool RUNS = false;
+};
+
+/* Walks down the rows of columns of any number of taps. */
+template <class Element, bool compensated>
+__global__ void __launch_bounds__(THREADS, LOOP_BLOCKS<compensated>)
+    walk_pixel_taps(const __grid_constant__ parameters layer)
+{
+    thread_tile thread;
+    if (!find_thread_tile<loop_pixel<Element>>(layer, &thread))
+        return;
+    const quotient phase = divide(thread.column, layer.column_stride);
+    const Element *src = static_cast<const Element *>(layer.src) + thread.image * layer.src_strides.n +
+                         divide(thread.channel, layer.multiplier).whole * layer.src_strides.c;
+    const Element *weights = static_cast<const Element *>(layer.weights) + thread.channel;
+    Element *dst = static_cast<Element *>(layer.dst) + thread.image * layer.dst_strides.n +
+                   thread.channel * layer.dst_strides.c + thread.column * layer.dst_strides.w;
+    const compute_type<Element> bias = load_bias<Element>(layer, thread.channel);
+    wait_for_weights();
+    strip_view<Element, Element, int64_t, false> view;
+    view.pitch = layer.src_strides.h;
+    view.column_step = layer.columns.shift_step * layer.src_strides.w;
+    view.weight_column = layer.columns.kernel_step * layer.weight_column;
+    view.weight_row = layer.rows.kernel_step * layer.weight_row;
+    view.src_column = phase.whole + layer.columns.first_shift[phase.rest];
+    view.column_taps = layer.columns.taps[phase.rest];
+    for (int residue = 0; residue < layer.rows.stride; residue++) {
+        const int end = min(thread.first_row + layer.tile.rows, quotients_of(layer, residue));
+        view.src_row = thread.first_row + layer.rows.first_shift[residue];
+        view.row_taps = layer.rows.taps[residue];
+        view.x = src + view.src_row * layer.src_strides.h + view.src_column * layer.src_strides.w;
+        view.weights = weights + layer.rows.first_kernel[residue] * layer.weight_row +
+                       layer.columns.first_kernel[phase.rest] * layer.weight_column;
+        walk_row_strips<STRIP, false, compensated>(layer, view, end - thread.first_row, bias,
+                                                   dst + ((int64_t)thread.first_row * layer.rows.stride + residue) *
+                                                             layer.dst_strides.h);
+    }
+}
+
+template <class Element, int TAPS> kernel_function find_kernel(int way)
+{
+    switch (way) {
+    case PIXEL_SINGLE: return walk_pixels<pixel_columns<Element, TAPS, 1>>;
+    case PIXEL_VECTORS: return walk_pixels<pixel_columns<Element, TAPS, access_length<Element>>>;
+    case PIXEL_TILE: return walk_pixels<pixel_columns<Element, TAPS, tile_length(sizeof(Element), TAPS), true>>;
+    default:
+        if constexpr (sizeof(compute_type<Element>) == sizeof(float))
+            return walk_pixels<pixel_run<Element, TAPS>>;
+        else
+            return NULL; /* the numbers of f64 would not fit in registers */
+    }
+}
+
+} // namespace
+
+kernel_function pixels_kernel(tconv_dtype dtype, int taps, int way)
+{
+    return with_element(dtype, [&](auto element) {
+        using Element = decltype(element);
+        constexpr bool IN_F32 = sizeof(compute_type<Element>) == sizeof(float);
+        if (way == PIXEL_LOOP)
+            return walk_pixel_taps<Element, false>;
+        if (way == PIXEL_LONG_LOOP)
+            return walk_pixel_taps<Element, IN_F32>; /* f64 has no segments */
+        return taps == 1   ? find_kernel<Element, 1>(way)
+               : taps == 2 ? find_kernel<Element, 2>(way)
+                           : find_kernel<Element, 3>(way);
+    });
+}
+
+} // namespace tconv::depthwise::forward

@@ -1,0 +1,320 @@
+/*
+ * Stencils over planes (NCHW): each output plane reads one input plane.
+ *
+ * A block copies a tile of the input plane, halo included and zeros outside, to shared memory. A thread then has as
+ * many output columns as one 16-byte store holds, of whatever phases they are, and walks down the rows of one row
+ * phase. Output rows are written whole. Residues without a tap take part like all others and are the bias.
+ *
+ * NaN and Inf in the weights go only where they belong. Where a table finds the columns, a tap outside src is skipped
+ * with its row, and along a row it is zero times zero. Where they lie in a window, or are of any number of taps, it is a
+ * weight times zero, so that nothing is compared; if a weight of the channel is not finite, taps are summed as those of
+ * a kernel of any number of taps, and one outside src is skipped.
+ *
+ * The numeric order is that of walk.cuh, of any number of taps that of strip.cuh.
+ */
+#include "../numeric/element.cuh"
+#include "../ptx/memory.cuh"
+#include "strip.cuh"
+#include "tile.cuh"
+#include "walk.cuh"
+
+namespace tconv::depthwise::forward
+{
+
+namespace
+{
+
+/* Blocks on a multiprocessor: as many as registers allow without spills. */
+template <class Element> constexpr int WINDOW_BLOCKS = sizeof(Element) == sizeof(double) ? 5 : 7;
+template <bool compensated> constexpr int LOOP_BLOCKS = compensated ? 4 : 7;
+constexpr int TABLE_BLOCKS = 0; /* as many as there is room for */
+
+/* Stores a thread's outputs of a row that there are, where they lie `lanes` apart. */
+template <class Element, int LENGTH>
+__device__ __forceinline__ void store_apart(Element *dst, const compute_type<Element> (&sums)[LENGTH], int exist,
+                                            int lanes_log2)
+{
+#pragma unroll
+    for (int c = 0; c < LENGTH; c++)
+        if (exist > c << lanes_log2)
+            dst[c << lanes_log2] = from_compute<Element>(sums[c]);
+}
+
+template <class Element> using taps_view = strip_view<Element, compute_type<Element>, int, true>;
+
+/* What the outputs of a part in one column read, of any number of taps. */
+template <class Element>
+__device__ __forceinline__ taps_view<Element> view_taps(const parameters &layer, const block_tile &block,
+                                                        const part &part,
+                                                        const tile_weights<compute_type<Element>> &weights, int output)
+{
+    const column column = find_column(layer, block, output);
+    return {find_x<Element>(layer, block, part) + column.src,
+            weights.at + layer.rows.first_kernel[part.residue] * layer.columns.kernel +
+                layer.columns.first_kernel[column.residue],
+            layer.tile.pitch,
+            layer.columns.shift_step,
+            layer.columns.kernel_step,
+            layer.rows.kernel_step * layer.columns.kernel,
+            part.first + layer.rows.first_shift[part.residue],
+            column.src + block.src_column,
+            layer.rows.taps[part.residue],
+            layer.columns.taps[column.residue]};
+}
+
+/* Sums the taps of a part in one column one by one, and skips those outside src: this is not meant to be fast. */
+template <bool compensated, class Element>
+__device__ __forceinline__ void walk_checked(const parameters &layer, const block_tile &block, const part &part,
+                                             const tile_weights<compute_type<Element>> &weights, int output,
+                                             compute_type<Element> bias)
+{
+    walk_row_strips<1, true, compensated>(layer, view_taps<Element>(layer, block, part, weights, output),
+                                          part.end - part.first, bias, find_dst<Element>(layer, block, part, output));
+}
+
+/*
+ * The columns of a thread, as walk_planes has them:
+ *
+ *     find(layer, block, weights)                  false where the thread has none
+ *     walk_part(layer, block, part, weights)       walks down a part
+ *     ROW_ENDS                                     whether a zero follows each row of src in shared memory
+ *     BLOCKS                                       on a multiprocessor
+ *     bias                                         of each
+ */
+
+/* Columns of one phase and any number of taps: strips of rows, one column after another, or of columns where rows are
+ * few. */
+template <class Element_, bool compensated> struct loop_columns {
+    using Element = Element_;
+    using Weights = tile_weights<compute_type<Element>>;
+    static constexpr int BLOCKS = LOOP_BLOCKS<compensated>, LENGTH = access_length<Element>;
+    static constexpr bool ROW_ENDS = false;
+    compute_type<Element> bias[LENGTH];
+    int first; /* column of dst */
+
+    __device__ __forceinline__ bool find(const parameters &layer, const block_tile &block, const Weights &)
+    {
+        first = find_first_column<false, LENGTH>(layer, block);
+        return first - block.first_column < layer.tile.column_step && first < layer.columns.out;
+    }
+
+    __device__ __forceinline__ void walk_part(const parameters &layer, const block_tile &block, const part &part,
+                                              const Weights &weights) const
+    {
+        const int count = part.end - part.first, end = min(block.first_column + layer.tile.columns, layer.columns.out);
+        const int step = layer.tile.column_step, distance = divide(step, layer.column_stride).whole;
+        taps_view<Element> view = view_taps<Element>(layer, block, part, weights, first);
+        Element *dst = find_dst<Element>(layer, block, part, first);
+        if (!weights.finite) {
+            for (int output = first; output < end; output += step)
+                walk_checked<compensated, Element>(layer, block, part, weights, output, bias[0]);
+        } else if (count < LEAST_OF_STRIP) {
+#pragma unroll 1
+            for (int output = first; output < end; output += LENGTH * step) {
+                walk_column_strips<LENGTH, compensated>(layer, view, distance, count, bias[0], end - output, step, dst);
+                view.x += LENGTH * distance;
+                dst += LENGTH * step;
+            }
+        } else {
+#pragma unroll 1
+            for (int output = first; output < end; output += step) {
+                walk_row_strips<STRIP, false, compensated>(layer, view, count, bias[0], dst);
+                view.x += distance;
+                dst += step;
+            }
+        }
+    }
+};
+
+/* Columns of any phases: a table says where each tap of each column lies. */
+template <class Element, int TAPS, bool vectors>
+struct table_columns : row_columns<Element, TAPS, access_length<Element>> {
+    using Compute = compute_type<Element>;
+    using Weights = tile_weights<Compute>;
+    static constexpr int BLOCKS = TABLE_BLOCKS, LENGTH = access_length<Element>, VALUES = TAPS * LENGTH;
+    static constexpr bool ROW_ENDS = true;
+    static_assert(VALUES <= 32, "a bit for each tap of each column");
+    const Compute *weights; /* in shared memory */
+    int first;              /* column of dst */
+    uint32_t present = 0;   /* bit tap * LENGTH + column */
+    int at[VALUES], first_kernel[LENGTH];
+
+    __device__ __forceinline__ bool find(const parameters &layer, const block_tile &block, const Weights &shared)
+    {
+        column columns[LENGTH];
+        find_columns<vectors>(layer, block, columns);
+        weights = shared.at;
+        first = columns[0].output;
+#pragma unroll
+        for (int c = 0; c < LENGTH; c++) {
+            first_kernel[c] = layer.columns.first_kernel[columns[c].residue];
+#pragma unroll
+            for (int tap = 0; tap < TAPS; tap++) {
+                const bool exists = has_column(layer, block, columns[c], tap);
+                present |= (uint32_t)exists << (tap * LENGTH + c);
+                at[tap * LENGTH + c] =
+                    exists ? columns[c].src - tap * layer.columns.shift_step : layer.tile.row_vectors * LENGTH;
+            }
+        }
+        return first < layer.columns.out;
+    }
+
+    __device__ __forceinline__ void load(const Element *x, Compute (&values)[VALUES]) const
+    {
+#pragma unroll
+        for (int i = 0; i < VALUES; i++)
+            values[i] = to_compute(x[at[i]]);
+    }
+
+    __device__ __forceinline__ void load_weights(const parameters &layer, int kernel_row,
+                                                 Compute (&loaded)[VALUES]) const
+    {
+        const int row = kernel_row * layer.columns.kernel, zero = layer.rows.kernel * layer.columns.kernel;
+#pragma unroll
+        for (int i = 0; i < VALUES; i++) {
+            const int place = row + first_kernel[i % LENGTH] + i / LENGTH * layer.columns.kernel_step;
+            loaded[i] = weights[present >> i & 1 ? place : zero];
+        }
+    }
+
+    __device__ __forceinline__ void store(const parameters &layer, Element *dst, const Compute (&sums)[LENGTH]) const
+    {
+        if (vectors)
+            this->store_run(dst, sums);
+        else
+            store_apart(dst, sums, layer.columns.out - first, layer.tile.lanes_log2);
+    }
+
+    __device__ __forceinline__ void walk_part(const parameters &layer, const block_tile &block, const part &part,
+                                              const Weights &) const
+    {
+        walk(layer, part, *this, find_x<Element>(layer, block, part), layer.tile.pitch,
+             find_dst<Element>(layer, block, part, first));
+    }
+};
+
+/* Copies COUNT values from shared memory, which lie at a multiple of their size, or of a vector. */
+template <int COUNT, class Value> __device__ __forceinline__ void load_run(const Value *from, Value *to)
+{
+    constexpr int VECTOR = COUNT * sizeof(Value) % ACCESS_BYTES == 0 ? access_length<Value> : 1;
+#pragma unroll
+    for (int i = 0; i < COUNT; i += VECTOR) {
+        const element_vector<Value, VECTOR> vector = *reinterpret_cast<const element_vector<Value, VECTOR> *>(from + i);
+#pragma unroll
+        for (int j = 0; j < VECTOR; j++)
+            to[i + j] = vector.at[j];
+    }
+}
+
+/* Columns whose taps lie in a window of src: column c's tap t is its value (c + PAD) / STRIDE - t, and its kernel
+ * column is (c + PAD) mod STRIDE + t * STRIDE. PAD is the padding modulo the stride. wide: the layer's stride is a
+ * multiple of STRIDE, which is all columns of a thread, so that they take the same values; the kernel column is
+ * first_kernel + c + t * the layer's stride. */
+template <class Element, int TAPS, int STRIDE, int PAD, bool wide = false>
+struct window_columns : row_columns<Element, TAPS, access_length<Element>> {
+    using Compute = compute_type<Element>;
+    using Weights = tile_weights<Compute>;
+    static constexpr int BLOCKS = WINDOW_BLOCKS<Element>, LENGTH = access_length<Element>;
+    static constexpr int VALUES = (LENGTH - 1 + PAD) / STRIDE + TAPS, WEIGHTS = STRIDE * TAPS;
+    static constexpr bool ROW_ENDS = false, ZERO_ROWS = true;
+    static_assert(LENGTH % STRIDE == 0, "every thread's first column has the same residue");
+    static_assert(!wide || (STRIDE == LENGTH && PAD == 0), "a thread's columns are within a stride");
+    const Compute *weights; /* in shared memory, from the first column's first kernel column on */
+    column first;
+
+    __device__ __forceinline__ bool find(const parameters &layer, const block_tile &block, const Weights &shared)
+    {
+        first = find_column(layer, block, find_first_column<true, LENGTH>(layer, block));
+        weights = shared.at + (wide ? layer.columns.first_kernel[first.residue] : 0);
+        return first.output < layer.columns.out;
+    }
+
+    __device__ __forceinline__ void load(const Element *x, Compute (&values)[VALUES]) const
+    {
+#pragma unroll
+        for (int i = 0; i < VALUES; i++)
+            values[i] = to_compute(x[i]);
+    }
+
+    __device__ __forceinline__ void load_weights(const parameters &layer, int kernel_row,
+                                                 Compute (&loaded)[WEIGHTS]) const
+    {
+        constexpr int RUN = wide ? STRIDE : WEIGHTS; /* weights that are neighbours */
+#pragma unroll
+        for (int i = 0; i < WEIGHTS; i += RUN)
+            load_run<RUN>(weights + kernel_row * layer.columns.kernel + i / RUN * layer.columns.stride, loaded + i);
+    }
+
+    static constexpr __device__ int value(int tap, int column)
+    {
+        return (column + PAD) / STRIDE - tap + TAPS - 1;
+    }
+
+    static constexpr __device__ int weight(int tap, int column)
+    {
+        return (column + PAD) % STRIDE + tap * STRIDE;
+    }
+
+    __device__ __forceinline__ void walk_part(const parameters &layer, const block_tile &block, const part &part,
+                                              const Weights &shared) const
+    {
+        const Element *x = find_x<Element>(layer, block, part) + first.src - (TAPS - 1);
+        Element *dst = find_dst<Element>(layer, block, part, first.output);
+        if (shared.finite && layer.rows.taps[part.residue] == TAPS)
+            walk<true>(layer, part, *this, x, layer.tile.pitch, dst);
+        else if (shared.finite)
+            walk(layer, part, *this, x, layer.tile.pitch, dst);
+        else
+            for (int c = 0; c < LENGTH; c++)
+                walk_checked<false, Element>(layer, block, part, shared, first.output + c, this->bias[0]);
+    }
+};
+
+template <class Columns>
+__global__ void __launch_bounds__(THREADS, Columns::BLOCKS) walk_planes(const __grid_constant__ parameters layer)
+{
+    using Element = typename Columns::Element;
+    using Compute = compute_type<Element>;
+    const block_tile block = find_block_tile<Element>(layer);
+    const tile_weights<Compute> weights = load_tile<Element, Columns::ROW_ENDS>(layer, block);
+    Columns columns;
+    if (!columns.find(layer, block, weights))
+        return;
+    const Compute bias = load_bias<Element>(layer, block.channel);
+#pragma unroll
+    for (int c = 0; c < Columns::LENGTH; c++)
+        columns.bias[c] = bias;
+    const int numbers = layer.tile.parts * layer.rows.stride;
+    for (int number = (int)threadIdx.x >> layer.tile.lanes_log2; number < numbers;
+         number += THREADS >> layer.tile.lanes_log2)
+        columns.walk_part(layer, block, find_part(layer, block, number), weights);
+}
+
+template <class Element> kernel_function find_kernel(int columns, int taps, bool vectors)
+{
+    constexpr int LENGTH = access_length<Element>;
+    static const kernel_function tables[MAX_TAPS][2] = {
+        {walk_planes<table_columns<Element, 1, false>>, walk_planes<table_columns<Element, 1, true>>},
+        {walk_planes<table_columns<Element, 2, false>>, walk_planes<table_columns<Element, 2, true>>},
+        {walk_planes<table_columns<Element, 3, false>>, walk_planes<table_columns<Element, 3, true>>}};
+    constexpr bool IN_F32 = sizeof(compute_type<Element>) == sizeof(float);
+    switch (columns) {
+    case COLUMNS_WINDOW_1: return walk_planes<window_columns<Element, 3, 1, 0>>;
+    case COLUMNS_WINDOW_2_EVEN: return walk_planes<window_columns<Element, 2, 2, 0>>;
+    case COLUMNS_WINDOW_2_ODD: return walk_planes<window_columns<Element, 2, 2, 1>>;
+    case COLUMNS_WINDOW_HALF: return walk_planes<window_columns<Element, 2, LENGTH, LENGTH / 2>>;
+    case COLUMNS_SHARED: return walk_planes<window_columns<Element, 2, LENGTH, 0, true>>;
+    case COLUMNS_LOOP: return walk_planes<loop_columns<Element, false>>;
+    case COLUMNS_LONG_LOOP: return walk_planes<loop_columns<Element, IN_F32>>; /* f64 has no segments */
+    default: return tables[taps - 1][vectors];
+    }
+}
+
+} // namespace
+
+kernel_function planes_kernel(tconv_dtype dtype, int columns, int taps, bool vectors)
+{
+    return with_element(dtype, [&](auto element) { return find_kernel<decltype(element)>(columns, taps, vectors); });
+}
+
+} // namespace tconv::depthwise::forward

@@ -1,0 +1,263 @@
+/*
+ * The kernel of cuda_wgrad for Hopper whose operands are 16 bits and lie by channels (NHWC): the same tiles, K-tiles and
+ * slices as kernel.cuh, both operands MN-major in shared memory as TMA brings them. A box has rows of 64 channels, which are
+ * the pixels of a K-tile, or the slots of its outputs. M are 64 output channels of a tap, whose pixels are so many slots on
+ * from the first; N are input channels.
+ *
+ * Numeric order: as in kernel.cuh.
+ */
+#ifndef TCONV_CUDA_WGRAD_BOX_KERNEL_CUH
+#define TCONV_CUDA_WGRAD_BOX_KERNEL_CUH
+
+#include "warpgroup_kernel.cuh"
+
+namespace tconv::wgrad
+{
+
+constexpr int BOX_PRODUCERS = BOX_BLOCK_THREADS - CONSUMERS, BOX_SUMMERS = BOX_PRODUCERS - LANES;
+constexpr int BOX_CONSUMER_REGISTERS = 232, BOX_PRODUCER_REGISTERS = 40; /* of a thread: 168 on average */
+constexpr int BOX_STEP = 16, BOX_STEPS = BOX_PIXELS / BOX_STEP;          /* pixels of an MMA; MMAs of a K-tile */
+
+template <mode MODE> constexpr wgmma_type BOTH_MN_MAJOR = MODE == MODE_F16 ? WGMMA_F16_BOTH : WGMMA_BF16_BOTH;
+
+/* Copies a K-tile's channels to boxes without TMA, element by element; zeros where they do not exist. */
+template <class Element>
+__device__ __forceinline__ void copy_elements(crew by, uint32_t to, const place *table, int count, int channels,
+                                              const origin &from)
+{
+    constexpr int VECTOR = access_length<Element>;
+#pragma unroll 1
+    for (int i = by.thread; i < count * channels / VECTOR; i += by.threads) {
+        const int row = i % count, vector = i / count, first = vector * VECTOR;
+        const place at = table[row];
+        const int existing = from.has(at) ? from.channels : 0;
+        const char *data = from.data + at.offset + first * from.channel_stride;
+        uint32_t words[VECTOR / 2];
+#pragma unroll
+        for (int j = 0; j < VECTOR; j++, data += from.channel_stride) {
+            const uint32_t element = first + j < existing ? *reinterpret_cast<const uint16_t *>(data) : 0;
+            words[j / 2] = j % 2 == 0 ? element : words[j / 2] | element << 16;
+        }
+        store_shared(to + (vector / VECTORS * count + row) * SWIZZLED_BYTES + (vector ^ row) % VECTORS * ACCESS_BYTES,
+                     make_uint4(words[0], words[1], words[2], words[3]));
+    }
+}
+
+/* Box i: those of src, then those of the gradient of dst, channels by channels, residue by residue. */
+template <int N> __device__ __forceinline__ tile_box find_box(const parameters &p, const block_tile &block, int i)
+{
+    constexpr int OF_SRC = N / BOX_CHANNELS;
+    constexpr uint32_t BYTES = BOX_PIXELS * SWIZZLED_BYTES;
+    if (i < OF_SRC) {
+        const int first = (int)(block.at.group * p.tiles.group_in + block.at.m_tile * N);
+        return {i * BYTES, first + i * BOX_CHANNELS, 0, 0};
+    }
+    i -= OF_SRC;
+    const int residues = block.row_residues * block.column_residues;
+    return find_slot_box(p, block, i % residues, i / residues * BOX_CHANNELS,
+                         OF_SRC * BYTES + i * p.residue_slots * SWIZZLED_BYTES);
+}
+
+/* Has TMA fill the stages: one warp, a lane a box. */
+template <int M, int N>
+__device__ __forceinline__ void produce_boxes(const parameters &p, const tensor_maps &maps, const block_tile &block,
+                                              const stage_ring &ring, int first, int count, int lane)
+{
+    constexpr int OF_SRC = N / BOX_CHANNELS;
+    static_assert(WARPGROUPS * M * MMA_M / BOX_CHANNELS + OF_SRC <= LANES, "a lane has one box");
+    const int of_dst = (int)p.tiles.chunk / BOX_CHANNELS * block.row_residues * block.column_residues;
+    const uint32_t bytes = OF_SRC * BOX_PIXELS * SWIZZLED_BYTES + of_dst * p.box_bytes;
+    const bool has_box = lane < OF_SRC + of_dst;
+    const tile_box box = find_box<N>(p, block, has_box ? lane : 0);
+    const bool of_src = lane < OF_SRC;
+    const CUtensorMap *map = of_src ? &maps.src : &maps.dst;
+    const int columns = of_src ? 1 : p.columns.stride, rows = of_src ? 1 : p.rows.stride; /* from input to input */
+    stage_walk stage(ring, 1);
+    k_walk walk;
+    walk.begin(p, first);
+#pragma unroll 1
+    for (int k = 0; k < count; k++, stage.next(), walk.advance(p)) {
+        if (lane == 0)
+            stage.expect(bytes);
+        __syncwarp();
+        if (has_box)
+            tma_load(stage.buffer() + box.to, map, box.x, box.y + walk.column * columns, box.z + walk.row * rows,
+                     walk.image, stage.full());
+    }
+    launch_dependents(); /* what adds slices: not before, or it would crowd where no block is */
+}
+
+/* Sums the gradient of the bias of what TMA has brought: the warps that nothing else has work for. */
+template <class Element>
+__device__ __forceinline__ void sum_bias_of_boxes(const parameters &p, const block_tile &block, const stage_ring &ring,
+                                                  int count, const block_work &work)
+{
+    const crew by = {(int)threadIdx.x - CONSUMERS - LANES, BOX_SUMMERS};
+    slot_sums<Element, true> sums;
+    bias_turns turns = {(int)block.at.m_tile};
+    stage_walk stage(ring, 0);
+#pragma unroll 1
+    for (int k = 0; k < count; k++, stage.next()) {
+        stage.wait_full();
+        if (turns.next(p))
+            sums.add(p, block, by, stage.buffer() + p.src_bytes);
+        __syncwarp();
+        signal_for_warp(stage.empty(), by.thread % LANES);
+    }
+    mbarrier_wait(stage.empty(), stage.state.parity ^ 1); /* its last K-tile has been read */
+    sums.template finish<BOX_SUMMERS>(p, work, by, stage.buffer());
+}
+
+/* Fills the stages where TMA does not. */
+template <class Element, int N>
+__device__ __forceinline__ void produce_elements(const parameters &p, const block_tile &block, const tables &tables,
+                                                 const stage_ring &ring, int first, int count)
+{
+    const crew by = {(int)threadIdx.x - CONSUMERS, BOX_PRODUCERS};
+    stage_walk stage(ring, 1);
+    k_walk walk;
+    walk.begin(p, first);
+#pragma unroll 1
+    for (int k = 0; k < count; k++, stage.next(), walk.advance(p)) {
+        stage.wait_empty();
+        copy_elements<Element>(by, stage.buffer(), tables.inputs, BOX_PIXELS, N, src_origin<Element>(p, block, walk));
+        copy_elements<Element>(by, stage.buffer() + p.src_bytes, tables.slots, block.slots, (int)p.tiles.chunk,
+                               dst_origin<Element>(p, block, walk));
+        stage.signal_written(by.thread % LANES);
+    }
+    launch_dependents();
+}
+
+/* Multiplies the stages: the MMAs of a K-tile are a commit group, and its stage is released when those of the next are on
+ * their way. */
+template <mode MODE, int M, int N>
+__device__ __forceinline__ void consume_boxes(const parameters &p, const block_tile &block, const tables &tables,
+                                              const stage_ring &ring, int count, float *slice, float *stages, int warp,
+                                              int lane)
+{
+    using Product = wgmma_ss<BOTH_MN_MAJOR<MODE>, N>;
+    const int warpgroup = warp / WARPGROUP_WARPS, chunk = (int)p.tiles.chunk;
+    const int first_pair = warpgroup * M * MMA_M + warp % WARPGROUP_WARPS * WARP_M;
+    const uint32_t src_high = 1u << 30 | CORE_ROWS * SWIZZLED_BYTES / 16;
+    const uint32_t src_box = BOX_PIXELS * SWIZZLED_BYTES / 16 << 16;
+    /* Of each MMA tile and of each step, the slots in units of 16 bytes; eight pixels on. */
+    uint32_t tiles[M], steps[BOX_STEPS], high[BOX_STEPS];
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+        const int pair = (warpgroup * M + m) * MMA_M;
+        tiles[m] = (pair_offset(p, block, pair - pair % chunk, 2) +
+                    pair % chunk / BOX_CHANNELS * block.slots * SWIZZLED_BYTES + p.src_bytes) /
+                   16;
+    }
+#pragma unroll
+    for (int s = 0; s < BOX_STEPS; s++) {
+        const int *pixels = tables.pixels + s * BOX_STEP;
+        steps[s] = pixels[0] / 16;
+        high[s] = 1u << 30 | (pixels[CORE_ROWS] - pixels[0]) / 16;
+    }
+    float sums[M][N / 2];
+    /* Calls `what` with the sums of 64 pairs by N channels and the numbers of the lane's two pairs. */
+    const auto for_sums = [&](auto what) {
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            int first = first_pair + m * MMA_M + lane / 4;
+            asm volatile("" : "+r"(first)); /* or where sums go is kept in registers through the main loop */
+            what(sums[m], first, first + WARP_M / 2);
+        }
+    };
+    const auto store = [&](bool adds) {
+        for_sums([&](auto &of, int first, int second) {
+            store_pairs<N>(of, slice + first, second - first, p.tiles.block_n, adds, lane);
+        });
+    };
+    const bool writes = p.weights.at != NULL;
+    const int last = writes ? -1 : count - 1; /* whose sums go to the slice */
+    bool flushed = p.adds;
+    int until_flush = p.flush_tiles, accumulate = 0;
+    uint32_t release = 0; /* the empty barrier of the stage before */
+    stage_walk stage(ring, 0);
+#pragma unroll 1
+    for (int k = 0; k < count; k++, stage.next()) {
+        stage.wait_full();
+        const uint32_t buffer = descriptor_address(stage.buffer());
+        wgmma_fence();
+#pragma unroll
+        for (int s = 0; s < BOX_STEPS; s++) {
+            const uint64_t b = (uint64_t)src_high << 32 | src_box | (buffer + s * BOX_STEP * SWIZZLED_BYTES / 16);
+#pragma unroll
+            for (int m = 0; m < M; m++)
+                Product::add(sums[m], (uint64_t)high[s] << 32 | (buffer + tiles[m] + steps[s]), b, accumulate);
+            accumulate = 1;
+        }
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (release != 0)
+            signal_for_warp(release, lane);
+        release = stage.empty();
+        if (--until_flush == 0 || k == last) {
+            wgmma_wait<0>();
+            store(flushed);
+            flushed = true;
+            accumulate = 0;
+            until_flush = p.flush_tiles;
+        }
+    }
+    wgmma_wait<0>();
+    if (writes)
+        write_tile<element_of<MODE>, N, CONSUMERS>(p, stages, lane, for_sums);
+}
+
+template <mode MODE, int M, int N, reading way>
+__global__ void TCONV_HOPPER_BOUNDS(BOX_BLOCK_THREADS)
+    box_kernel(const __grid_constant__ parameters p, const __grid_constant__ tensor_maps maps)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    extern __shared__ __align__(STAGE_ALIGNMENT) char shared[]; /* the stages, the barriers and the tables */
+    char *barriers = shared + p.stages * p.stage_bytes;
+    const int warp = warp_of_block();
+    const auto [number, split] = find_work(p);
+    const block_tile block = find_block(p, number);
+    const auto [first, count] = find_k_tiles(p, split);
+    const stage_ring ring = {shared_address(barriers), shared_address(shared), (uint32_t)p.stage_bytes, p.stages};
+    if (threadIdx.x == 0) {
+        const int readers = p.bias_parts != NULL ? CONSUMERS + BOX_SUMMERS : CONSUMERS;
+        ring.init(way == BOXES ? 1 : BOX_PRODUCERS / LANES * WARP_ARRIVALS, readers / LANES * WARP_ARRIVALS);
+        mbarrier_init_fence();
+    }
+    using Element = element_of<MODE>;
+    const tables tables = make_tables<Element>(p, barriers + BARRIER_BYTES, way == ELEMENTS ? block.slots : 0,
+                                               [&](int i) { return find_slot(p, block, i, (int)sizeof(Element)); });
+    __syncthreads();
+    if (warp < CONSUMERS / LANES) {
+        setmaxnreg_increase<BOX_CONSUMER_REGISTERS>();
+        float *slice = p.slices + (split * p.tiles.count + number) * p.tiles.block_m * p.tiles.block_n;
+        consume_boxes<MODE, M, N>(p, block, tables, ring, count, slice, reinterpret_cast<float *>(shared), warp,
+                                  (int)threadIdx.x % LANES);
+    } else {
+        setmaxnreg_decrease<BOX_PRODUCER_REGISTERS>();
+        if constexpr (way == ELEMENTS)
+            produce_elements<Element, N>(p, block, tables, ring, first, count);
+        else if (warp == CONSUMERS / LANES)
+            produce_boxes<M, N>(p, maps, block, ring, first, count, (int)threadIdx.x % LANES);
+        else if (p.bias_parts != NULL)
+            sum_bias_of_boxes<Element>(p, block, ring, count, {number, split});
+    }
+#endif
+}
+
+template <mode MODE, int M, int N> kernel_choice boxes()
+{
+    kernel_choice made = {};
+    made.functions[ELEMENTS] = (const void *)box_kernel<MODE, M, N, ELEMENTS>;
+    made.functions[BOXES] = (const void *)box_kernel<MODE, M, N, BOXES>;
+    made.channels = N;
+    made.pairs = WARPGROUPS * M * MMA_M;
+    made.resident_warps = BOX_BLOCK_THREADS / LANES;
+    made.most_pixels = BOX_PIXELS;
+    made.by_warpgroups = made.by_boxes = true;
+    return made;
+}
+
+} // namespace tconv::wgrad
+
+#endif

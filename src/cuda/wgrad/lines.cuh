@@ -1,0 +1,161 @@
+/*
+ * The slots of a K-tile as lines: all columns of a row of outputs, as they lie in memory, for each channel one. TMA
+ * brings lines, and where it can src as well, as the operand; else single elements are copied.
+ *
+ * The MMA's rows are pairs of a tap and an output channel in an order of their own, in which neighbours are taps of
+ * neighbouring columns (`twins`) before they are channels: with a stride, a fragment's eight rows by four pixels lie in all
+ * banks so, since lines are padded (plan_lines.cu).
+ */
+#ifndef TCONV_CUDA_WGRAD_LINES_CUH
+#define TCONV_CUDA_WGRAD_LINES_CUH
+
+#include "tile_box.cuh"
+
+namespace tconv::wgrad
+{
+
+/* The number among the block's pairs of row m of M. */
+static __device__ __forceinline__ int line_pair(const parameters &p, int m)
+{
+    const int chunk = (int)p.tiles.chunk, columns = p.tiles.columns.group_taps;
+    const int taps = p.tiles.rows.group_taps * columns;
+    if (m >= taps * chunk)
+        return m;
+    int first = m / (p.lines.twins * chunk) * p.lines.twins; /* tap of the twins; the last may be fewer */
+    const int twins = min(p.lines.twins, taps - first);
+    const int rest = m - first * chunk;
+    first += rest % twins;
+    const int column = first % columns;
+    const int place = p.tiles.columns.groups == 1 ? place_of(p.tiles.columns, column) : column;
+    return (first - column + place) * chunk + rest / twins;
+}
+
+/* The block's first channel in a line. */
+static __device__ __forceinline__ int line_channel(const parameters &p, const block_tile &block)
+{
+    return p.lines.channels == 1 ? 0 : (int)(block.at.group * p.tiles.group_out + block.at.chunk * p.tiles.chunk);
+}
+
+/* The output, from a K-tile's first, that a block's lines begin with: TMA wants a multiple of 16 bytes. */
+template <class Element> __device__ __forceinline__ int line_begin(const block_tile &block)
+{
+    return block.outputs.columns[0] & -access_length<Element>;
+}
+
+/* Where its slots begin. */
+template <class Element> __device__ __forceinline__ int line_offset(const parameters &p, const block_tile &block, int m)
+{
+    const pair_places at = find_pair(p, block, line_pair(p, m));
+    if (!at.exists)
+        return 0;
+    const int output = p.columns.least[block.column_first + p.columns.tap_residue[at.column]] +
+                       p.columns.tap_slot[at.column] * p.columns.stride - line_begin<Element>(block);
+    return p.rows.tap_residue[at.row] * p.lines.residue_bytes + p.rows.tap_slot[at.row] * p.row_pitch +
+           (at.channel + line_channel(p, block)) * p.dst_pitch + output * p.lines.channels * (int)sizeof(Element);
+}
+
+/* Row i of lines of a block's K-tile: residue by residue, image by image. */
+template <class Element> __device__ __forceinline__ place find_line(const parameters &p, const block_tile &block, int i)
+{
+    const int images = 1 << p.images_log2, slot = i % p.rows.extent;
+    place at;
+    at.column = line_begin<Element>(block);
+    at.image = i / p.rows.extent % images;
+    at.row = p.rows.least[block.row_first + i / p.rows.extent / images] + slot * p.rows.stride;
+    at.offset = (int)(at.image * p.dst_strides.n + at.row * p.dst_strides.h + at.column * p.dst_strides.w) *
+                (int)sizeof(Element);
+    return at;
+}
+
+static __device__ __forceinline__ int line_rows(const parameters &p, const block_tile &block)
+{
+    return (block.row_residues * p.rows.extent) << p.images_log2;
+}
+
+/* The box of the lines of residue i of rows. */
+template <class Element>
+__device__ __forceinline__ tile_box find_line_box(const parameters &p, const block_tile &block, int i)
+{
+    const int channel =
+        p.lines.channels > 1 ? 0 : (int)(block.at.group * p.tiles.group_out + block.at.chunk * p.tiles.chunk);
+    return {(uint32_t)(p.src_bytes + i * p.lines.residue_bytes), line_begin<Element>(block) * p.lines.channels, channel,
+            p.rows.least[block.row_first + i]};
+}
+
+/* Box i of src's channels, which is the operand as it lies. */
+static __device__ __forceinline__ tile_box find_src_box(const parameters &p, const block_tile &block, int i)
+{
+    return {(uint32_t)(i * p.lines.src_box_bytes), i * p.lines.src_box_pixels,
+            (int)(block.at.group * p.tiles.group_in) + (int)block.at.m_tile * p.tiles.block_m, 0};
+}
+
+/* Copies so many bytes to shared memory, or zeros: fewer than 4 bytes, which cp.async does not, before it goes on. */
+template <int bytes> __device__ __forceinline__ void copy_unit(uint32_t to, const char *from, bool exists)
+{
+    if constexpr (bytes >= 4)
+        cp_async_padded<bytes>(to, from, exists ? bytes : 0);
+    else
+        asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(exists ? __ldg((const uint16_t *)from) : (uint16_t)0)
+                     : "memory");
+}
+
+/* Copies lines by so many elements at once, zeros where they do not exist: some lanes of a warp have a line. */
+template <class Element, int unit>
+__device__ __forceinline__ void copy_lines(const parameters &p, const block_tile &block, crew by, uint32_t slots,
+                                           const place *table, const origin &from)
+{
+    constexpr int BYTES = unit * (int)sizeof(Element);
+    const int units = p.lines.length / unit, lanes_log2 = units > 16 ? 5 : units > 8 ? 4 : 3;
+    const int first = by.thread >> lanes_log2, step = by.threads >> lanes_log2;
+    const bool together = p.lines.channels > 1;
+    const int channels = together ? 1 : (int)p.tiles.chunk, existing = together ? 1 : from.channels;
+    const int begin = (from.column + line_begin<Element>(block)) * p.lines.channels,
+              end = from.columns * p.lines.channels;
+    const int rows = p.rows.extent << p.images_log2;
+#pragma unroll 1
+    for (int j = by.thread & ((1 << lanes_log2) - 1); j < units; j += 1 << lanes_log2) {
+        const bool column = (unsigned)(begin + j * unit) < (unsigned)end;
+        const char *data =
+            from.data + (j * unit - line_channel(p, block)) * (int)sizeof(Element) + first * from.channel_stride;
+        const place *at = table;
+#pragma unroll 1
+        for (int residue = 0; residue < block.row_residues; residue++) {
+            uint32_t to_row = slots + residue * p.lines.residue_bytes + first * p.dst_pitch + j * BYTES;
+#pragma unroll 2
+            for (int row = 0; row < rows; row++, at++, to_row += p.row_pitch) {
+                const place line = *at;
+                const int last = column && from.has_row(line) ? existing : 0;
+                const char *from_line = data + line.offset;
+                uint32_t to = to_row;
+#pragma unroll 2
+                for (int c = first; c < channels; c += step) {
+                    copy_unit<BYTES>(to, from_line, c < last);
+                    from_line += step * from.channel_stride;
+                    to += step * p.dst_pitch;
+                }
+            }
+        }
+    }
+}
+
+/* Copies the lines of a K-tile by as many elements as can be copied at once. */
+template <class Element>
+__device__ __forceinline__ void copy_lines_by_units(const parameters &p, const block_tile &block, crew by,
+                                                    uint32_t slots, const place *table, const k_walk &k_tile)
+{
+    const auto copy = [&](auto unit) {
+        copy_lines<Element, unit>(p, block, by, slots, table, dst_origin<Element>(p, block, k_tile));
+    };
+    if (sizeof(Element) == 2 && p.lines.unit == 8)
+        copy(std::integral_constant < int, sizeof(Element) == 2 ? 8 : 4 > ());
+    else if (p.lines.unit == 4)
+        copy(std::integral_constant<int, 4>());
+    else if (p.lines.unit == 2)
+        copy(std::integral_constant<int, 2>());
+    else
+        copy(std::integral_constant<int, 1>());
+}
+
+} // namespace tconv::wgrad
+
+#endif

@@ -1,0 +1,146 @@
+/* Adds the slices of a gradient of many weights: a block has a run of rows of a tile, each of all pairs of a tap and an
+ * output channel with an input channel, which lie side by side in a slice. Those of an input channel are neighbours among the
+ * weights as well, if in another order: the sums change places in shared memory. Where slices are many, threads of their own
+ * add parts of them, which are added in order. */
+#include "../../core/checked.h"
+#include "../numeric/divisor.h"
+#include "../numeric/element.cuh"
+#include "../ptx/dependent_launch.cuh"
+#include "../runtime/launch.h"
+#include "sums.h"
+
+namespace tconv::wgrad
+{
+
+namespace
+{
+
+constexpr int THREADS = 256;
+constexpr int MOST_PAIRS = 2048, MOST_TAPS = 256; /* of a tile */
+constexpr int64_t LEAST_WEIGHTS = 1 << 17;        /* fewer do not keep all multiprocessors busy so */
+constexpr int LOADS = 4;                          /* sums of a thread at once */
+
+struct parameters {
+    sum_tiles tiles;
+    tconv_weight_strides strides;
+    int64_t slices, slice_sums, runs; /* of rows */
+    int rows;                         /* of a run, all of a tile */
+    int parts, part_slices;           /* the last part may have fewer */
+    fast_divisor by_sums, by_pairs, by_chunk, by_taps;
+    bool outputs_inner; /* output channels are neighbours among the weights, not taps */
+    bool accumulates;   /* to what the gradient holds */
+};
+
+template <class Element, class Sum>
+__global__ void __launch_bounds__(THREADS)
+    add_rows_kernel(const __grid_constant__ parameters p, const Sum *slices, Element *weights)
+{
+    __shared__ double sums[MOST_PAIRS + MOST_PAIRS / 2];
+    __shared__ int64_t taps[MOST_TAPS]; /* where a tap's weights lie; -1: there is none */
+    const sum_tiles &tiles = p.tiles;
+    const int all_taps = p.by_taps.divisor, pitch = all_taps | 1, row_sums = p.by_chunk.divisor * pitch;
+    const int count = p.by_sums.divisor, part_sums = p.rows * row_sums;
+    launch_dependents();
+    for (int64_t run = blockIdx.x; run < p.runs; run += gridDim.x) {
+        const int64_t first = run * p.rows;
+        const tile_at at = find_tile(tiles, first / tiles.block_m);
+        const int64_t channel = at.m_tile * tiles.block_m + first % tiles.block_m, out = at.chunk * tiles.chunk;
+        for (int i = (int)threadIdx.x; i < all_taps; i += THREADS) {
+            const int y = at.row_group * tiles.rows.group_taps + i / tiles.columns.group_taps;
+            const int x = at.column_group * tiles.columns.group_taps + i % tiles.columns.group_taps;
+            taps[i] = y < tiles.rows.kernel && x < tiles.columns.kernel
+                          ? tap_at(tiles.rows, y) * p.strides.h + tap_at(tiles.columns, x) * p.strides.w
+                          : -1;
+        }
+        wait_for_kernel_ahead();
+        for (int begin = (int)threadIdx.x; begin < count * p.parts; begin += LOADS * THREADS) {
+            const Sum *from[LOADS];
+            int to[LOADS], left[LOADS]; /* slices */
+            double sum[LOADS] = {};
+#pragma unroll
+            for (int j = 0; j < LOADS; j++) {
+                const quotient part = divide(min(begin + j * THREADS, count * p.parts - 1), p.by_sums);
+                const quotient row = divide(part.rest, p.by_pairs);
+                const quotient tap = divide(row.rest, p.by_chunk);
+                const int slice = part.whole * p.part_slices;
+                from[j] = slices + slice * p.slice_sums + (first + row.whole) * tiles.block_n + row.rest;
+                to[j] = part.whole * part_sums + row.whole * row_sums + tap.rest * pitch + tap.whole;
+                left[j] = (int)p.slices - slice;
+            }
+#pragma unroll 2
+            for (int s = 0; s < p.part_slices; s++)
+#pragma unroll
+                for (int j = 0; j < LOADS; j++)
+                    sum[j] += s < left[j] ? (double)from[j][s * p.slice_sums] : 0;
+#pragma unroll
+            for (int j = 0; j < LOADS; j++)
+                sums[to[j]] = sum[j];
+        }
+        __syncthreads();
+        Element *to = weights + (at.group * tiles.group_in + channel) * p.strides.in + out * p.strides.out;
+        const int outputs = (int)min(tiles.group_out - out, tiles.chunk);
+        const int inputs = (int)min(tiles.group_in - channel, (int64_t)p.rows);
+#pragma unroll 4
+        for (int i = (int)threadIdx.x; i < count; i += THREADS) {
+            const quotient row = divide(i, p.by_pairs);
+            const quotient by = divide(row.rest, p.outputs_inner ? p.by_chunk : p.by_taps);
+            const int tap = p.outputs_inner ? by.whole : by.rest, output = p.outputs_inner ? by.rest : by.whole;
+            if (row.whole >= inputs || output >= outputs || taps[tap] < 0)
+                continue;
+            Element *weight = to + row.whole * p.strides.in + output * p.strides.out + taps[tap];
+            const double *from = sums + row.whole * row_sums + output * pitch + tap;
+            double sum = *from;
+            for (int part = 1; part < p.parts; part++)
+                sum += from[part * part_sums];
+            *weight = static_cast<Element>(sum + (p.accumulates ? static_cast<double>(*weight) : 0));
+        }
+        __syncthreads();
+    }
+}
+
+} // namespace
+
+bool adds_rows(const tconv_layer *layer, const slices *of)
+{
+    const tconv_problem *problem = &layer->problem;
+    const sum_tiles &tiles = of->tiles;
+    const int64_t taps = (int64_t)tiles.rows.group_taps * tiles.columns.group_taps;
+    return of->count > 0 && problem->weight.in != 1 && taps <= MOST_TAPS && tiles.chunk * taps <= MOST_PAIRS &&
+           problem->in_channels * problem->group_out * problem->h.kernel * problem->w.kernel >= LEAST_WEIGHTS;
+}
+
+tconv_status add_rows(const tconv_layer *layer, const slices *of, const void *memory, void *weights, void *stream,
+                      tconv_issue *issue)
+{
+    const sum_tiles &tiles = of->tiles;
+    const tconv_weight_strides *strides = &layer->problem.weight;
+    const int64_t taps = (int64_t)tiles.rows.group_taps * tiles.columns.group_taps, pairs = tiles.chunk * taps;
+    int parts = parts_of_slices(of->count), rows = 1;
+    while (parts * pairs > MOST_PAIRS)
+        parts /= 2;
+    while (2 * rows * parts * pairs <= MOST_PAIRS && tiles.block_m % (2 * rows) == 0)
+        rows *= 2;
+    parameters p = {tiles,
+                    *strides,
+                    of->count,
+                    slice_sums(tiles),
+                    tiles.count * tiles.block_m / rows,
+                    rows,
+                    parts,
+                    (int)tconv_ceil_div(of->count, parts),
+                    divisor_of(rows * (int)pairs),
+                    divisor_of((int)pairs),
+                    divisor_of((int)tiles.chunk),
+                    divisor_of((int)taps),
+                    strides->out == 1,
+                    layer->problem.desc.accumulate != 0};
+    const void *kernel = with_element(layer->problem.dtype, [&](auto element) {
+        using Element = decltype(element);
+        return of->are_double ? (const void *)add_rows_kernel<Element, double>
+                              : (const void *)add_rows_kernel<Element, float>;
+    });
+    void *arguments[] = {&p, &memory, &weights};
+    return tconv_launch_blocks(kernel, p.runs, THREADS, arguments, stream, issue, may_overlap(layer));
+}
+
+} // namespace tconv::wgrad

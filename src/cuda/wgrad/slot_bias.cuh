@@ -1,0 +1,222 @@
+/*
+ * The gradient of the bias from the slots of K-tiles, where each output is of one tap and so in the slots of one K-tile
+ * (plan_splits.h, bias_parts_of). Warps that copy wait for a stage and release it as those that multiply do. Blocks
+ * whose tiles differ in input channels have the same slots: they take turns.
+ *
+ * Numeric order: outputs by two, four or eight in f32, these sums in f32 with what is lost of them, those of a block in double.
+ * What blocks have summed are parts, which bias.cu adds. Where the products do not sum it, slot_pass.cu does, in this order.
+ */
+#ifndef TCONV_CUDA_WGRAD_SLOT_BIAS_CUH
+#define TCONV_CUDA_WGRAD_SLOT_BIAS_CUH
+
+#include "../numeric/compensated.cuh"
+#include "../numeric/element.cuh"
+#include "../ptx/sync.cuh"
+#include "load.cuh"
+
+namespace tconv::wgrad
+{
+
+constexpr int SLOT_CHANNELS = 4;    /* of a thread, where channels lie beside each other */
+constexpr int MAX_LINE_THREADS = 8; /* that sum the lines of a channel */
+constexpr int BOX_ROW_BYTES = 128, BOX_ROW_CHANNELS = BOX_ROW_BYTES / 2; /* of boxes of 16 bits, in TMA's swizzle */
+
+/* Slots of a thread, whose outputs are added before they join its sums: 8 registers. */
+template <class Element> constexpr int SLOTS_AT_ONCE = 8 / (int)sizeof(Element);
+
+/* So many elements that lie beside each other in shared memory. */
+template <class Element, int count>
+__device__ __forceinline__ element_vector<Element, count> load_outputs(uint32_t from)
+{
+    return load_shared<element_vector<Element, count>>(from);
+}
+
+/* Adds to a thread's sums what it has loaded of SLOTS_AT_ONCE slots. */
+template <class Element>
+__device__ __forceinline__ void add_slots(lossless_sum<float> (&sums)[SLOT_CHANNELS],
+                                          const element_vector<Element, SLOT_CHANNELS> (&slots)[SLOTS_AT_ONCE<Element>])
+{
+#pragma unroll
+    for (int j = 0; j < SLOT_CHANNELS; j++) {
+        float sum = static_cast<float>(slots[0].at[j]) + static_cast<float>(slots[1].at[j]);
+        if constexpr (SLOTS_AT_ONCE<Element> == 4)
+            sum += static_cast<float>(slots[2].at[j]) + static_cast<float>(slots[3].at[j]);
+        sums[j].add(sum);
+    }
+}
+
+/* Where a block's sums go, of its first channel; how many channels of its chunk exist. */
+struct bias_part {
+    double2 *to;
+    int channels;
+};
+
+static __device__ __forceinline__ bias_part find_bias_part(const parameters &p, const block_work &work)
+{
+    const tile_at tile = find_tile(p.tiles, work.number);
+    const int64_t part =
+        ((work.split * p.tiles.m_tiles + tile.m_tile) * p.tiles.rows.groups + tile.row_group) * p.tiles.columns.groups +
+        tile.column_group;
+    const int64_t first = tile.chunk * p.tiles.chunk;
+    return {p.bias_parts + (part * p.tiles.groups + tile.group) * p.tiles.group_out + first,
+            (int)min(p.tiles.group_out - first, p.tiles.chunk)};
+}
+
+static __device__ __forceinline__ lossless_sum<double> widened(const lossless_sum<float> &sum)
+{
+    return {(double)sum.sum, (double)sum.lost};
+}
+
+/* A thread's sums where slots have channels beside each other: of some slots, and some channels. */
+template <class Element, bool by_boxes> struct slot_sums {
+    static constexpr int AT_ONCE = SLOTS_AT_ONCE<Element>;
+    lossless_sum<float> at[SLOT_CHANNELS] = {};
+
+    /* The thread's first slot (BOXES: eight of them) of so many at once; the first of its channels. */
+    struct share {
+        int first, rows, channel;
+    };
+    static __device__ __forceinline__ share share_of(const parameters &p, crew by)
+    {
+        asm volatile("" : "+r"(by.thread)); /* or it is kept in registers all the time */
+        const int threads = (int)p.tiles.chunk / SLOT_CHANNELS, first = by.thread / threads;
+        return {first, by.threads / threads, (by.thread - first * threads) * SLOT_CHANNELS};
+    }
+
+    __device__ __forceinline__ void add(const parameters &p, const block_tile &block, crew by, uint32_t slots)
+    {
+        const auto [first, rows, channel] = share_of(p, by);
+        using Vector = element_vector<Element, SLOT_CHANNELS>;
+        if (first >= rows)
+            return;
+        if constexpr (by_boxes) {
+            slots += channel / BOX_ROW_CHANNELS * block.slots * BOX_ROW_BYTES;
+            const uint32_t within = channel % BOX_ROW_CHANNELS * (int)sizeof(Element);
+#pragma unroll 1
+            for (int i = first; i < block.slots / 8; i += rows)
+#pragma unroll 1
+                for (int row = 0; row < 8; row += AT_ONCE) {
+                    Vector loaded[AT_ONCE];
+#pragma unroll
+                    for (int j = 0; j < AT_ONCE; j++)
+                        loaded[j] = load_outputs<Element, SLOT_CHANNELS>(slots + (i * 8 + row + j) * BOX_ROW_BYTES +
+                                                                         (within ^ (row + j) * ACCESS_BYTES));
+                    add_slots(at, loaded);
+                }
+        } else {
+            slots += channel * (int)sizeof(Element);
+#pragma unroll 1
+            for (int i = first; i < block.slots; i += AT_ONCE * rows) {
+                Vector loaded[AT_ONCE];
+#pragma unroll
+                for (int j = 0; j < AT_ONCE; j++) {
+                    loaded[j] = {};
+                    if (i + j * rows < block.slots)
+                        loaded[j] = load_outputs<Element, SLOT_CHANNELS>(slots + (i + j * rows) * p.dst_pitch);
+                }
+                add_slots(at, loaded);
+            }
+        }
+    }
+
+    /* Adds the sums of all threads, of which there are so many, in shared memory that nothing else uses. */
+    template <int threads>
+    __device__ __forceinline__ void finish(const parameters &p, const block_work &work, crew by, uint32_t memory) const
+    {
+        constexpr int SIZE = sizeof(lossless_sum<float>);
+        const int chunk = (int)p.tiles.chunk;
+        const auto [first, rows, channel] = share_of(p, by);
+        if (first < rows)
+#pragma unroll
+            for (int j = 0; j < SLOT_CHANNELS; j++)
+                store_shared(memory + (first * chunk + channel + j) * SIZE, at[j]);
+        named_barrier_sync<threads>();
+        const bias_part part = find_bias_part(p, work);
+#pragma unroll 1
+        for (int c = by.thread; c < part.channels; c += threads) {
+            lossless_sum<double> sum = {0, 0};
+#pragma unroll 1
+            for (int row = 0; row < rows; row++)
+                sum.add(widened(load_shared<lossless_sum<float>>(memory + (row * chunk + c) * SIZE)));
+            part.to[c] = make_double2(sum.sum, sum.lost);
+        }
+    }
+};
+
+/* The same where slots are lines: of one channel. */
+template <class Element> struct line_sums {
+    lossless_sum<float> sum = {};
+
+    struct share {
+        int threads, channel, first; /* of the channel; which; the thread's first vector of a line */
+    };
+    static __device__ __forceinline__ share share_of(const parameters &p, crew by)
+    {
+        int threads = MAX_LINE_THREADS;
+        while (threads > 1 && threads * (int)p.tiles.chunk > by.threads)
+            threads /= 2;
+        return {threads, by.thread / threads, by.thread % threads};
+    }
+
+    __device__ __forceinline__ void add_vector(const element_vector<Element, access_length<Element>> &loaded)
+    {
+        constexpr int LENGTH = access_length<Element>;
+        float few[LENGTH];
+#pragma unroll
+        for (int i = 0; i < LENGTH; i++)
+            few[i] = static_cast<float>(loaded.at[i]);
+#pragma unroll
+        for (int half = LENGTH / 2; half > 0; half /= 2)
+#pragma unroll
+            for (int i = 0; i < half; i++)
+                few[i] += few[i + half];
+        sum.add(few[0]);
+    }
+
+    __device__ __forceinline__ void add(const parameters &p, const block_tile &block, crew by, uint32_t slots)
+    {
+        const auto [threads, channel, first] = share_of(p, by);
+        constexpr int LENGTH = access_length<Element>;
+        const int vectors = (p.columns.stride << p.columns.tile_log2) / LENGTH, rows = p.rows.extent << p.images_log2;
+        if (channel >= (int)p.tiles.chunk)
+            return;
+        slots += channel * p.dst_pitch;
+#pragma unroll 1
+        for (int residue = 0; residue < block.row_residues; residue++, slots += p.lines.residue_bytes) {
+            uint32_t line = slots;
+#pragma unroll 1
+            for (int row = 0; row < rows; row++, line += p.row_pitch)
+#pragma unroll 2
+                for (int j = first; j < vectors; j += threads)
+                    add_vector(load_outputs<Element, LENGTH>(line + j * ACCESS_BYTES));
+        }
+    }
+
+    template <int>
+    __device__ __forceinline__ void finish(const parameters &p, const block_work &work, crew by, uint32_t) const
+    {
+        const auto [threads, channel, first] = share_of(p, by);
+        lossless_sum<double> all = widened(sum);
+#pragma unroll 1
+        for (int lanes = threads / 2; lanes > 0; lanes /= 2)
+            all.add({__shfl_down_sync(~0u, all.sum, lanes), __shfl_down_sync(~0u, all.lost, lanes)});
+        const bias_part part = find_bias_part(p, work);
+        if (first == 0 && channel < part.channels)
+            part.to[channel] = make_double2(all.sum, all.lost);
+    }
+};
+
+/* Which K-tiles of a block are its turn. */
+struct bias_turns {
+    int until;
+    __device__ __forceinline__ bool next(const parameters &p)
+    {
+        const bool now = until == 0;
+        until = (now ? (int)p.tiles.m_tiles : until) - 1;
+        return now;
+    }
+};
+
+} // namespace tconv::wgrad
+
+#endif

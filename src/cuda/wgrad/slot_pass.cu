@@ -1,0 +1,152 @@
+/* A block has the tile and the part of the pixels of one of the products, and as many threads as sum there: each adds the outputs that
+ * it has there, in that order, but straight from global memory. */
+#include "slot_pass.h"
+
+#include "../../core/checked.h"
+#include "../runtime/launch.h"
+#include "box_kernel.cuh"
+
+namespace tconv::wgrad
+{
+
+namespace
+{
+
+/* The outputs of a K-tile for a block, wherever they lie. */
+template <class Element> struct outputs {
+    const parameters &p;
+    const Element *data; /* of the block's first channel */
+    int column, row, image, channels;
+
+    __device__ __forceinline__ outputs(const parameters &p_, const block_tile &block, const k_walk &at)
+        : p(p_), column(at.column * p_.columns.stride), row(at.row * p_.rows.stride), image(at.image)
+    {
+        const int64_t first = block.at.chunk * p.tiles.chunk;
+        data =
+            static_cast<const Element *>(p.diff_dst) + (block.at.group * p.tiles.group_out + first) * p.dst_strides.c;
+        channels = (int)min(p.tiles.group_out - first, p.tiles.chunk);
+    }
+    /* The output of a channel at a place, so many columns on; 0 where there is none. */
+    __device__ __forceinline__ Element at(const place &from, int columns, int channel) const
+    {
+        const int64_t x = column + from.column + columns, y = row + from.row, n = image + from.image;
+        const bool exists =
+            x >= 0 && x < p.columns.out && y >= 0 && y < p.rows.out && n < p.images && channel < channels;
+        return exists
+                   ? data[n * p.dst_strides.n + channel * p.dst_strides.c + y * p.dst_strides.h + x * p.dst_strides.w]
+                   : static_cast<Element>(0.0f);
+    }
+};
+
+/* slot_sums::add. */
+template <class Element, bool by_boxes>
+__device__ __forceinline__ void add_outputs(slot_sums<Element, by_boxes> &sums, const parameters &p,
+                                            const block_tile &block, crew by, const outputs<Element> &from)
+{
+    constexpr int AT_ONCE = SLOTS_AT_ONCE<Element>;
+    const auto share = slot_sums<Element, by_boxes>::share_of(p, by);
+    const int step = by_boxes ? 1 : share.rows; /* from a slot to the next at once */
+    const int each = by_boxes ? 8 : AT_ONCE;    /* slots before those of the other threads */
+    if (share.first >= share.rows)
+        return;
+    for (int i = share.first * (by_boxes ? each : 1); i < block.slots; i += each * share.rows)
+        for (int row = 0; row < each; row += AT_ONCE) {
+            element_vector<Element, SLOT_CHANNELS> loaded[AT_ONCE];
+#pragma unroll
+            for (int j = 0; j < AT_ONCE; j++) {
+                const int slot = i + (row + j) * step;
+                const place at = find_slot(p, block, min(slot, block.slots - 1), 0);
+#pragma unroll
+                for (int c = 0; c < SLOT_CHANNELS; c++)
+                    loaded[j].at[c] =
+                        slot < block.slots ? from.at(at, 0, share.channel + c) : static_cast<Element>(0.0f);
+            }
+            add_slots(sums.at, loaded);
+        }
+}
+
+/* line_sums::add. */
+template <class Element>
+__device__ __forceinline__ void add_outputs(line_sums<Element> &sums, const parameters &p, const block_tile &block,
+                                            crew by, const outputs<Element> &from)
+{
+    constexpr int LENGTH = access_length<Element>;
+    const auto share = line_sums<Element>::share_of(p, by);
+    const int vectors = (p.columns.stride << p.columns.tile_log2) / LENGTH, rows = line_rows(p, block);
+    if (share.channel >= (int)p.tiles.chunk)
+        return;
+    for (int row = 0; row < rows; row++) {
+        const place line = find_line<Element>(p, block, row);
+        for (int j = share.first; j < vectors; j += share.threads) {
+            element_vector<Element, LENGTH> loaded;
+#pragma unroll
+            for (int i = 0; i < LENGTH; i++)
+                loaded.at[i] = from.at(line, j * LENGTH + i, share.channel);
+            sums.add_vector(loaded);
+        }
+    }
+}
+
+template <class Element, reading way>
+using sums_of = std::conditional_t<way == LINES, line_sums<Element>, slot_sums<Element, way == BOXES>>;
+template <reading way> constexpr int THREADS = way == BOXES ? BOX_SUMMERS : PRODUCERS;
+
+template <class Element, reading way>
+__global__ void __launch_bounds__(THREADS<way>) sum_slots_kernel(const __grid_constant__ parameters p)
+{
+    __shared__ __align__(16) char shared[THREADS<way> * SLOT_CHANNELS * sizeof(lossless_sum<float>)];
+    const crew by = {(int)threadIdx.x, THREADS<way>};
+    const block_work work = find_work(p);
+    launch_dependents(); /* what adds the parts */
+    const block_tile block = find_block(p, work.number);
+    const auto [first, count] = find_k_tiles(p, work.split);
+    sums_of<Element, way> sums;
+    bias_turns turns = {(int)block.at.m_tile};
+    k_walk walk;
+    walk.begin(p, first);
+    for (int k = 0; k < count; k++, walk.advance(p))
+        if (turns.next(p))
+            add_outputs(sums, p, block, by, outputs<Element>(p, block, walk));
+    sums.template finish<THREADS<way>>(p, work, by, shared_address(shared));
+}
+
+template <class Element> const void *kernel_of(reading way)
+{
+    constexpr reading BESIDE = sizeof(Element) == 2 ? BOXES : CHANNELS;
+    return way == LINES ? (const void *)sum_slots_kernel<Element, LINES>
+                        : (const void *)sum_slots_kernel<Element, BESIDE>;
+}
+
+} // namespace
+
+tconv_status sum_slots(const tconv_layer *layer, const planned_layer *made, const void *diff_dst, void *bias_parts,
+                       void *stream, tconv_issue *issue)
+{
+    const tconv_problem *problem = &layer->problem;
+    const copies &of = made->copies;
+    const void *kernel = problem->dtype == TCONV_F32   ? kernel_of<float>(made->reading)
+                         : problem->dtype == TCONV_F16 ? kernel_of<__half>(made->reading)
+                                                       : kernel_of<__nv_bfloat16>(made->reading);
+    const int threads = made->reading == BOXES ? THREADS<BOXES> : THREADS<LINES>;
+    const int64_t launches = of.images > 0 ? parts_of(of) : 1;
+    parameters p = made->parameters;
+    p.dst_strides = problem->dst;
+    p.bias_parts = static_cast<double2 *>(bias_parts);
+    tconv_status status = TCONV_SUCCESS;
+    for (int64_t part = 0; part < launches && status == TCONV_SUCCESS; part++) {
+        int64_t offset = 0;
+        if (of.images > 0) { /* the rows and images of a copy */
+            const int64_t row = part % of.row_parts * of.rows * problem->h.stride;
+            offset = part / of.row_parts * of.images * problem->dst.n + row * problem->dst.h;
+            p.images = (int)images_of_part(problem, of, part);
+            p.rows.out = (int)tconv_max(0, tconv_min(of.out_rows, problem->h.out - row));
+        }
+        p.diff_dst = static_cast<const char *>(diff_dst) + offset * (int64_t)problem->element_size;
+        void *arguments[] = {&p};
+        status = tconv_launch_blocks(kernel, made->blocks, threads, arguments, stream, issue, false);
+        p.bias_parts += made->bias_parts * problem->out_channels;
+    }
+    return status;
+}
+
+} // namespace tconv::wgrad

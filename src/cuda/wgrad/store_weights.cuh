@@ -1,0 +1,157 @@
+/*
+ * Where a block has all terms of its sums, it rounds them and writes them to the gradient of weights itself, instead of a slice.
+ * Weights of an input channel lie beside each other, as the layer's strides have them: the sums change places in the memory
+ * of the stages, of which none is under way any more.
+ */
+#ifndef TCONV_CUDA_WGRAD_STORE_WEIGHTS_CUH
+#define TCONV_CUDA_WGRAD_STORE_WEIGHTS_CUH
+
+#include "load.cuh"
+
+namespace tconv::wgrad
+{
+
+/* The number of a pair of the block, in the order of weights: output channels or taps inside. */
+static __device__ __forceinline__ int weight_number(const parameters &p, int pair)
+{
+    const int chunk = (int)p.tiles.chunk, columns = p.tiles.columns.group_taps,
+              taps = p.tiles.rows.group_taps * columns;
+    const int tap = pair / chunk, channel = pair % chunk;
+    if (p.weights.outputs_inner || tap >= taps)
+        return pair;
+    const int row = tap / columns, column = tap % columns;
+    return channel * taps + (p.tiles.rows.groups == 1 ? tap_at(p.tiles.rows, row) : row) * columns +
+           (p.tiles.columns.groups == 1 ? tap_at(p.tiles.columns, column) : column);
+}
+
+/* Where a sum lies among those of an input channel: runs of banks are skewed, since lanes have neighbours a run apart. */
+__device__ __forceinline__ int skewed(int number)
+{
+    return number + number / LANES;
+}
+
+/* Where the weight with a number lies, from that of the chunk's first channel; -1: there is none. */
+static __device__ __forceinline__ int64_t weight_place(const parameters &p, const tile_at &tile, int number)
+{
+    const int chunk = (int)p.tiles.chunk, columns = p.tiles.columns.group_taps,
+              taps = p.tiles.rows.group_taps * columns;
+    const bool inner = p.weights.outputs_inner;
+    const int tap = inner ? number / chunk : number % taps, channel = inner ? number % chunk : number / taps;
+    if (number >= taps * chunk || channel >= p.tiles.group_out - tile.chunk * p.tiles.chunk)
+        return -1;
+    int row = tap / columns, column = tap % columns;
+    if (inner || p.tiles.rows.groups > 1) {
+        row += tile.row_group * p.tiles.rows.group_taps;
+        row = row < p.tiles.rows.kernel ? tap_at(p.tiles.rows, row) : p.tiles.rows.kernel;
+    }
+    if (inner || p.tiles.columns.groups > 1) {
+        column += tile.column_group * columns;
+        column = column < p.tiles.columns.kernel ? tap_at(p.tiles.columns, column) : p.tiles.columns.kernel;
+    }
+    if (row >= p.tiles.rows.kernel || column >= p.tiles.columns.kernel)
+        return -1;
+    return channel * p.weights.strides.out + row * p.weights.strides.h + column * p.weights.strides.w;
+}
+
+constexpr int WEIGHT_ROW = 128; /* pairs that threads have side by side: tiles have multiples of it */
+
+/* Of a block's tile, behind its sums: a pair's place among those of an input channel, and the place of its weight. Each
+ * is found once; what threads would find for themselves takes longer than to write the weights. */
+struct weight_tables {
+    int *sums;
+    int64_t *weights; /* of the sum with this number */
+    int *channels;    /* input channels that the tile has: one number */
+
+    __device__ __forceinline__ weight_tables(const parameters &p, float *stages)
+        : sums((int *)(stages + p.tiles.block_m * p.weights.pitch)), weights((int64_t *)(sums + p.tiles.block_n)),
+          channels((int *)(weights + p.tiles.block_n))
+    {
+    }
+};
+
+/* Fills the tables of a block that writes weights, whose stages nothing else uses; threads: those that multiply. */
+template <int threads> __device__ __forceinline__ const int *make_weight_tables(const parameters &p, float *stages)
+{
+    const weight_tables tables(p, stages);
+    uint32_t number = find_work(p).number;
+    asm volatile("" : "+r"(number)); /* or the block's tile is kept in registers through the main loop */
+    const tile_at tile = find_tile(p.tiles, number);
+    const int64_t channel = tile.m_tile * p.tiles.block_m,
+                  first = (tile.group * p.tiles.group_in + channel) * p.weights.strides.in +
+                          tile.chunk * p.tiles.chunk * p.weights.strides.out;
+    named_barrier_sync<threads>();
+#pragma unroll 1
+    for (int i = (int)threadIdx.x; i < p.tiles.block_n; i += threads) {
+        const int64_t place = weight_place(p, tile, i);
+        tables.sums[i] = skewed(weight_number(p, i));
+        tables.weights[i] = place < 0 ? -1 : first + place;
+    }
+    if (threadIdx.x == 0)
+        *tables.channels = (int)min(p.tiles.group_in - channel, (int64_t)p.tiles.block_m);
+    named_barrier_sync<threads>();
+    return tables.sums;
+}
+
+/* Puts the sums of 64 pairs by N channels among those of the block's tile; first, second: places of the lane's pairs. */
+template <int N>
+__device__ __forceinline__ void place_pairs(const parameters &p, const float (&sums)[N / 2], const float *stages,
+                                            int first, int second, int lane)
+{
+    const uint32_t pitch = p.weights.pitch * (uint32_t)sizeof(float);
+    uint32_t to = shared_address(stages) + lane % 4 * 2 * pitch;
+#pragma unroll
+    for (int i = 0; i < N / 2; i += 4) {
+        asm volatile("" : "+r"(to)); /* addresses are computed here: there are no registers for more */
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            float sum = sums[i + j];
+            asm volatile("" : "+f"(sum)); /* not before products have been waited for: they would be one by one */
+            store_shared(to + j % 2 * pitch + (j / 2 == 0 ? first : second) * (uint32_t)sizeof(float), sum);
+        }
+        to += 8 * pitch;
+    }
+}
+
+/* Writes the weights of a block's tile, whose sums lie channel by channel, in whole warps. */
+template <class Element, int threads> __device__ __forceinline__ void write_weights(const parameters &p, float *stages)
+{
+    const weight_tables tables(p, stages);
+    const int first_channel = (int)threadIdx.x / WEIGHT_ROW, step = threads / WEIGHT_ROW;
+    named_barrier_sync<threads>();
+    const int channels = *tables.channels;
+    for (int i = (int)threadIdx.x % WEIGHT_ROW; i < p.tiles.block_n; i += WEIGHT_ROW) {
+        const int64_t place = tables.weights[i];
+        if (place < 0)
+            continue;
+        Element *to = static_cast<Element *>(p.weights.at) + place + first_channel * p.weights.strides.in;
+        const float *from = stages + skewed(i) + first_channel * p.weights.pitch;
+        const auto write = [&](auto rounded) {
+#pragma unroll 8
+            for (int c = first_channel; c < channels; c += step) {
+                *to = rounded(*from);
+                to += step * p.weights.strides.in;
+                from += step * p.weights.pitch;
+            }
+        };
+        if (p.weights.accumulates)
+            write([&](float sum) { return static_cast<Element>((double)sum + static_cast<double>(*to)); });
+        else
+            write([](float sum) { return static_cast<Element>(sum); });
+    }
+}
+
+/* Writes the weights of a block that has all terms of its tile. for_sums calls its argument with the sums of 64 pairs by N
+ * channels, the numbers of the lane's two pairs and the first channel, where it is not that of the tile. */
+template <class Element, int N, int threads, class ForSums>
+__device__ __forceinline__ void write_tile(const parameters &p, float *stages, int lane, const ForSums &for_sums)
+{
+    const int *places = make_weight_tables<threads>(p, stages);
+    for_sums([&](auto &of, int first, int second, int channel = 0) {
+        place_pairs<N>(p, of, stages + channel * p.weights.pitch, places[first], places[second], lane);
+    });
+    write_weights<Element, threads>(p, stages);
+}
+
+} // namespace tconv::wgrad
+
+#endif

@@ -1,0 +1,85 @@
+/*
+ * Boxes that TMA brings of every K-tile. Where they lie is found once; then a lane asks for a box, with few instructions, since
+ * all that a warp does for a K-tile it does one instruction after the other, and that may take longer than the products.
+ */
+#ifndef TCONV_CUDA_WGRAD_TILE_BOX_CUH
+#define TCONV_CUDA_WGRAD_TILE_BOX_CUH
+
+#include "../ptx/mbarrier.cuh"
+#include "../ptx/tma.cuh"
+#include "load.cuh"
+
+namespace tconv::wgrad
+{
+
+/* A box: where it begins in a stage, and in the tensor for the K-tile of the first input. */
+struct alignas(16) tile_box {
+    uint32_t to;
+    int x, y, z;
+};
+static_assert(sizeof(tile_box) == BOX_TABLE_BYTES, "as planned");
+
+/* The same for this K-tile: of slots (NHWC), of lines, and of src as lines' operand. */
+__device__ __forceinline__ tile_box slots_at(const parameters &p, const tile_box &of, const k_walk &at)
+{
+    return {of.to, of.x, of.y + at.column * p.columns.stride, of.z + at.row * p.rows.stride};
+}
+__device__ __forceinline__ tile_box lines_at(const parameters &p, const tile_box &of, const k_walk &at)
+{
+    return {of.to, of.x + at.column * p.columns.stride * p.lines.channels, of.y, of.z + at.row * p.rows.stride};
+}
+__device__ __forceinline__ tile_box src_at(const parameters &p, const tile_box &of, const k_walk &at)
+{
+    return {of.to, of.x + at.column + at.row * p.lines.src_row_columns, of.y,
+            of.z + (p.lines.src_row_columns > 0 ? 0 : at.row)};
+}
+
+/* The slots of residue i, of channels from this one on (NHWC). */
+static __device__ __forceinline__ tile_box find_slot_box(const parameters &p, const block_tile &block, int i,
+                                                         int channel, uint32_t to)
+{
+    return {to, (int)(block.at.group * p.tiles.group_out + block.at.chunk * p.tiles.chunk) + channel,
+            p.columns.least[block.column_first + i % block.column_residues],
+            p.rows.least[block.row_first + i / block.column_residues]};
+}
+
+/* The number of a thread's box, warp by warp. There are fewer boxes than producers: a block has 512 pairs of a tap and a
+ * channel at most, and four channels of a tap at least where residues of rows and of columns are boxes. */
+__device__ __forceinline__ int box_of(crew by)
+{
+    return by.thread / LANES + by.thread % LANES * (by.threads / LANES);
+}
+
+/* A box that a thread asks for, which has it in shared memory and no registers but one: there are none. */
+enum box_kind { OF_DST, OF_SRC, EXPECTED }; /* EXPECTED: of dst, and another block asks for it */
+struct own_box {
+    uint32_t place; /* and its kind; 0: there is none */
+
+    /* Has TMA bring it to the stage that begins there, and the barrier wait for it. */
+    template <reading way>
+    __device__ __forceinline__ void load(const parameters &p, const tensor_maps *maps, const k_walk &at, uint32_t stage,
+                                         uint32_t full) const
+    {
+        if (place == 0)
+            return;
+        const uint4 words = load_shared<uint4>(place & -(uint32_t)sizeof(tile_box));
+        const tile_box first = {words.x, (int)words.y, (int)words.z, (int)words.w};
+        if (place % sizeof(tile_box) == OF_SRC) {
+            const tile_box box = src_at(p, first, at);
+            mbarrier_expect_tx(full, p.lines.src_box_bytes);
+            tma_load(stage + box.to, &maps->src, box.x, box.y, box.z, at.image, full);
+            return;
+        }
+        const tile_box box = way == LINES ? lines_at(p, first, at) : slots_at(p, first, at);
+        mbarrier_expect_tx(full, p.box_bytes);
+        if (p.sharers == 1)
+            tma_load(stage + box.to, &maps->dst, box.x, box.y, box.z, at.image, full);
+        else if (place % sizeof(tile_box) == OF_DST)
+            tma_load_multicast(stage + box.to, &maps->dst, box.x, box.y, box.z, at.image, full,
+                               (uint16_t)((1 << p.sharers) - 1));
+    }
+};
+
+} // namespace tconv::wgrad
+
+#endif

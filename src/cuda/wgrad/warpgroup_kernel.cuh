@@ -1,0 +1,459 @@
+/*
+ * The kernel of cuda_wgrad for Hopper: the same tiles, K-tiles and slices as kernel.cuh, by wgmma. A row of M is a pair of a
+ * tap and an output channel, whose fragments consumer warps load from the slots, as there; N are input channels, whose
+ * operand in shared memory (src_operand.cuh) producer warps write. They copy the slots as well. The slots may be lines,
+ * and TMA brings what it can of them and of src (lines.cuh). A block that has all terms writes weights (store_weights.cuh).
+ *
+ * Numeric order: as in kernel.cuh.
+ */
+#ifndef TCONV_CUDA_WGRAD_WARPGROUP_KERNEL_CUH
+#define TCONV_CUDA_WGRAD_WARPGROUP_KERNEL_CUH
+
+#include "../gemm/kernel.cuh"
+#include "../gemm/pipeline.cuh"
+#include "../ptx/mma.cuh"
+#include "lines.cuh"
+#include "slot_bias.cuh"
+#include "src_operand.cuh"
+#include "store_weights.cuh"
+
+namespace tconv::wgrad
+{
+
+constexpr int CONSUMERS = WARPGROUPS * WARPGROUP_WARPS * LANES, PRODUCERS = WARPGROUP_BLOCK_THREADS - CONSUMERS;
+constexpr int CONSUMER_REGISTERS = 176, PRODUCER_REGISTERS = 80; /* of a thread: 128 on average */
+
+/* The most pixels of a K-tile: each producer's registers hold one block of src. */
+constexpr int HELD_BYTES = PRODUCERS * BLOCK_CHANNELS * ACCESS_BYTES;
+template <class Element, int N> constexpr int MOST_PIXELS = HELD_BYTES / (N * (int)sizeof(Element));
+
+/* Whether src is the MN-major operand, copied as channels lie. */
+template <mode MODE, reading way>
+constexpr bool SRC_IS_MN_MAJOR = way == SRC_CHANNELS || (way == CHANNELS && IS_HALF<MODE>);
+
+template <mode MODE, bool mn_major>
+constexpr wgmma_type TYPE_OF = MODE == MODE_F16    ? mn_major ? WGMMA_F16_MN_MAJOR : WGMMA_F16
+                               : MODE == MODE_BF16 ? mn_major ? WGMMA_BF16_MN_MAJOR : WGMMA_BF16
+                                                   : WGMMA_TF32;
+
+/* Box i of what TMA brings, the boxes of the gradient of dst before those of src; it lies behind the block's tables. Blocks that
+ * share the gradient of dst take turns. */
+template <class Element, reading way>
+__device__ __forceinline__ own_box make_own_box(const parameters &p, block_tile block, const tables &tables, int i)
+{
+    if (way != LINES && way != CHANNELS)
+        return {0};
+    /* Or what others find of it as well is kept in registers. */
+    asm volatile(""
+                 : "+r"(block.row_first), "+r"(block.row_residues), "+l"(block.at.group), "+l"(block.at.chunk),
+                   "+l"(block.at.m_tile));
+    const int of_dst = p.box_bytes == 0 ? 0
+                       : way == LINES   ? block.row_residues
+                                        : block.row_residues * block.column_residues;
+    if (i >= of_dst + (way == LINES ? p.lines.src_boxes : 0))
+        return {0};
+    tile_box *place = reinterpret_cast<tile_box *>(tables.pixels + p.k_pixels + PIXELS_BEHIND) + i;
+    *place = i >= of_dst    ? find_src_box(p, block, i - of_dst)
+             : way == LINES ? find_line_box<Element>(p, block, i)
+                            : find_slot_box(p, block, i, 0, p.src_bytes + i * p.residue_slots * p.dst_pitch);
+    const bool asks = p.sharers == 1 || i % p.sharers == (int)blockIdx.x % p.sharers;
+    return {shared_address(place) + (i >= of_dst ? OF_SRC : asks ? OF_DST : EXPECTED)};
+}
+
+/* Copies the slots or lines of a K-tile otherwise. */
+template <class Element, reading way>
+__device__ __forceinline__ void copy_dst(const parameters &p, const block_tile &block, const tables &tables,
+                                         const k_walk &k_tile, crew by, uint32_t slots)
+{
+    if constexpr (way == LINES)
+        copy_lines_by_units<Element>(p, block, by, slots, tables.slots, k_tile);
+    else
+        copy_pixels<Element, way == CHANNELS>(by, slots, p.dst_pitch, tables.slots, block.slots, (int)p.tiles.chunk,
+                                              dst_origin<Element>(p, block, k_tile));
+}
+
+/* Fills the stages. What goes through registers is loaded while the K-tile before is waited for. The bias's sums are of a
+ * K-tile that so many stages after it have been filled. */
+template <mode MODE, int N, reading way, reading SRC_WAY = way>
+__device__ __forceinline__ void produce(const parameters &p, const tensor_maps *maps, const block_tile &block,
+                                        const tables &tables, const stage_ring &ring, int first, int count)
+{
+    using Element = element_of<MODE>;
+    const crew by = {(int)threadIdx.x - CONSUMERS, PRODUCERS};
+    const own_box box = make_own_box<Element, way>(p, block, tables, box_of(by));
+    const int pixels_log2 = p.images_log2 + p.rows.tile_log2 + p.columns.tile_log2;
+    const int vectors_log2 = pixels_log2 - (sizeof(Element) == 4 ? 2 : 3);
+    const bool has_block =
+        by.thread < N / BLOCK_CHANNELS << vectors_log2 && (way != LINES || p.lines.src_box_pixels == 0);
+    src_block held;
+    const block_place<Element, SRC_WAY> place(by.thread, vectors_log2, tables.inputs);
+    const auto load_ahead = [&](const k_walk &at) {
+        if constexpr (!SRC_IS_MN_MAJOR<MODE, way>)
+            if (has_block)
+                load_block<Element, SRC_WAY>(held, place, src_origin<Element>(p, block, at), p.src_unit);
+    };
+    stage_walk stage(ring, 1);
+    k_walk walk;
+    walk.begin(p, first);
+    load_ahead(walk);
+    const auto fill = [&] {
+        stage.wait_empty();
+        const uint32_t slots = stage.buffer() + p.src_bytes;
+        box.load<way>(p, maps, walk, stage.buffer(), stage.full());
+        if ((way != LINES && way != CHANNELS) || p.box_bytes == 0)
+            copy_dst<Element, way>(p, block, tables, walk, by, slots);
+        if constexpr (SRC_IS_MN_MAJOR<MODE, way>)
+            copy_boxes(by, stage.buffer(), tables.inputs, pixels_log2, N, src_origin<Element>(p, block, walk));
+        else if (has_block)
+            store_block<Element, SRC_WAY>(held, place, stage.buffer(), N);
+        cp_async_arrive(stage.full());
+        if (way == LINES && p.lines.src_box_pixels > 0) { /* all that wgmma reads is TMA's */
+            __syncwarp();
+            signal_for_warp(stage.full(), by.thread % LANES);
+        } else {
+            stage.signal_written(by.thread % LANES);
+        }
+        walk.advance(p);
+    };
+    if constexpr (sums_bias(way, IS_HALF<MODE>))
+        if (p.bias_parts != NULL) {
+            std::conditional_t<way == LINES, line_sums<Element>, slot_sums<Element, false>> sums;
+            bias_turns turns = {(int)block.at.m_tile};
+            const int lag = p.stages - 1;
+#pragma unroll 1
+            for (int k = 0; k < count + lag; k++) {
+                if (k < count)
+                    fill();
+                if (k + 1 < count)
+                    load_ahead(walk);
+                stage.next();
+                if (k >= lag) { /* the stage that is the next to be filled, of the same parity */
+                    stage.wait_full();
+                    if (turns.next(p))
+                        sums.add(p, block, by, stage.buffer() + p.src_bytes);
+                    __syncwarp();
+                    signal_for_warp(stage.empty(), by.thread % LANES);
+                }
+            }
+            cp_async_wait_all();
+            /* The last stages are not released; the one that would be filled next is. */
+            stage.next();
+            mbarrier_wait(stage.empty(), stage.state.parity ^ 1);
+            block_work work = find_work(p);
+            asm volatile("" : "+r"(work.number), "+r"(work.split)); /* or they are kept in registers all the time */
+            sums.template finish<PRODUCERS>(p, work, by, stage.buffer());
+            return;
+        }
+#pragma unroll 1
+    for (int k = 0; k < count; k++, stage.next()) {
+        fill();
+        if (k + 1 < count)
+            load_ahead(walk);
+    }
+    cp_async_wait_all();
+}
+
+/* wgmma reads A from registers while it runs. Instructions that never happen keep the compiler from reusing them before;
+ * never: 0, unknown to it. */
+template <int count> __device__ __forceinline__ void keep_until_here(const fragment_a (&a)[count], uint32_t &never)
+{
+#pragma unroll
+    for (int i = 0; i < count; i++)
+        asm volatile("{\n.reg .pred happens;\nsetp.ne.b32 happens, %0, 0;\n"
+                     "@happens lop3.b32 %0, %1, %2, %0, 0x96;\n@happens lop3.b32 %0, %3, %4, %0, 0x96;\n}"
+                     : "+r"(never)
+                     : "r"(a[i].at[0]), "r"(a[i].at[1]), "r"(a[i].at[2]), "r"(a[i].at[3]));
+}
+
+/* The descriptor of the operand, without its address: eight rows of a box are 1024 bytes; 64 channels on, where rows are
+ * pixels, a box lies as far as the low word says. */
+template <bool mn_major> __device__ __forceinline__ uint64_t operand_descriptor(int pixels)
+{
+    return (uint64_t)(1u << 30 | 8 * SWIZZLED_BYTES / 16) << 32 |
+           (mn_major ? (uint32_t)(pixels * SWIZZLED_BYTES / 16) << 16 : 0);
+}
+
+/* The same where TMA has brought so many channels, in rows of 128 bytes or of 64, 32 or 16 in swizzles of theirs, and how far
+ * it is from a step of K to the next, and to the second next, in units of 16 bytes. */
+struct box_operand {
+    uint64_t descriptor;
+    uint32_t step, two_steps;
+};
+
+__device__ __forceinline__ box_operand find_operand(int row_bytes, int channels)
+{
+    const uint32_t row = (uint32_t)row_bytes / 16, box = row * channels;
+    const uint32_t swizzle = row == 8 ? 1 : row == 4 ? 2 : row == 2 ? 3 : 0;
+    return {(uint64_t)(swizzle << 30 | 8 * row) << 32 | (row == 1 ? box << 16 : 0),
+            row >= 4   ? 2
+            : row == 2 ? box
+                       : 2 * box,
+            row == 8   ? 4
+            : row == 4 ? box
+            : row == 2 ? 2 * box
+                       : 4 * box};
+}
+
+/* Loads a fragment of 64 pairs by a step of pixels from the slots. In f32 the MMA's rows g and g + 8 are pairs 2g and
+ * 2g + 1, at the lane's first pixel and so many bytes on at its second. */
+template <bool half> __device__ __forceinline__ void load_pairs(fragment_a &to, uint32_t from, int second_pixel)
+{
+    if constexpr (half) {
+        to = load_matrices<true>(from);
+    } else {
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+            const uint2 rows = load_shared<uint2>(from + k * second_pixel);
+            to.at[2 * k] = rows.x, to.at[2 * k + 1] = rows.y;
+        }
+    }
+}
+
+/* The same from lines, whose rows of M lie where the order of theirs has them. Of 16 bits a register has two pixels. */
+template <bool half>
+__device__ __forceinline__ void load_line_pairs(fragment_a &to, uint32_t from, const int (&rows)[2], int second_pixel,
+                                                int eight_pixels)
+{
+#pragma unroll
+    for (int k = 0; k < 2; k++)
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            const uint32_t at = from + rows[j];
+            if constexpr (half) {
+                const uint32_t first = load_shared<uint16_t>(at + k * eight_pixels);
+                const uint32_t second = load_shared<uint16_t>(at + k * eight_pixels + second_pixel);
+                to.at[2 * k + j] = __byte_perm(first, second, 0x5410);
+            } else {
+                to.at[2 * k + j] = load_shared<uint32_t>(at + k * second_pixel);
+            }
+        }
+}
+
+/* Writes the sums of 64 pairs by N channels to the slice, or adds them to what it holds; `to`: of the lane's first pair, from
+ * which its second is so far. */
+template <int N>
+__device__ __forceinline__ void store_pairs(const float (&sums)[N / 2], float *to, int second, int64_t pitch, bool adds,
+                                            int lane)
+{
+    to += lane % 4 * 2 * pitch;
+#pragma unroll
+    for (int i = 0; i < N / 2; i += 4) {
+        /* Addresses are computed here, one after the other: there are no registers for more. */
+        asm volatile("" : "+l"(to), "+l"(pitch)::"memory");
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            float *at = to + j % 2 * pitch + j / 2 * second;
+            *at = adds ? *at + sums[i + j] : sums[i + j];
+        }
+        to += 8 * pitch;
+    }
+}
+
+/* Tells for the warp that it has read a stage, in all blocks whose producers write it. Blocks do not share where factors are 16
+ * bits: a loop would have ptxas wait for each product there. */
+template <bool half> __device__ __forceinline__ void signal_sharers(const parameters &p, uint32_t empty, int lane)
+{
+    if (half || p.sharers == 1)
+        signal_for_warp(empty, lane);
+    else if (arrives_for_warp(lane))
+        for (int rank = 0; rank < p.sharers; rank++)
+            mbarrier_arrive_remote(empty, rank);
+}
+
+/* Multiplies the stages: a step of K of all pairs in groups of MMAs, of which one is under way while the next one's fragments
+ * are loaded. K-tiles are boxes whose extents are powers of two, so that where the slots of a step lie is the sum of where
+ * those of its first pixel do and of what a lane's pixel adds in every step. */
+template <mode MODE, int M, int N, reading way>
+__device__ __forceinline__ void consume(const parameters &p, const block_tile &block, const tables &tables,
+                                        const stage_ring &ring, int count, float *slice, float *stages, int warp,
+                                        int lane)
+{
+    using Element = element_of<MODE>;
+    constexpr bool HALF = IS_HALF<MODE>, MN_MAJOR = SRC_IS_MN_MAJOR<MODE, way>, BY_LINES = way == LINES;
+    constexpr int STEP = HALF ? 16 : 8, STEPS = 4;                         /* pixels of a step; steps without a loop */
+    constexpr int GROUP = M < 4 ? M : 2, GROUPS = (M + GROUP - 1) / GROUP; /* MMAs; groups of a step */
+    using Product = wgmma_rs<TYPE_OF<MODE, MN_MAJOR>, N>;
+    constexpr uint32_t B_STEP = (MN_MAJOR ? STEP * SWIZZLED_BYTES : MMA_K_BYTES) / 16, B_BOX = N * SWIZZLED_BYTES / 16;
+    box_operand operand = {operand_descriptor<MN_MAJOR>(p.k_pixels), B_STEP, 2 * B_STEP};
+    if (BY_LINES && p.lines.src_box_pixels > 0)
+        operand = find_operand(p.lines.src_box_pixels * (int)sizeof(Element), N);
+    const int first_pair = warp / WARPGROUP_WARPS * M * MMA_M + warp % WARPGROUP_WARPS * WARP_M;
+    uint32_t never = count <= 0;
+    const int second_pixel = HALF && !BY_LINES ? 0 : tables.pixels[1], eight_pixels = tables.pixels[CORE_ROWS];
+    int pairs[M], line_pairs[M][2];
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+        const int first = first_pair + m * MMA_M,
+                  pixel = tables.pixels[HALF && !BY_LINES ? lane / 16 * 8 + lane % 8 : lane % 4 * 2];
+        if constexpr (BY_LINES)
+            for (int j = 0; j < 2; j++)
+                line_pairs[m][j] = line_offset<Element>(p, block, first + j * 8 + lane / 4) + pixel;
+        else
+            pairs[m] = pair_offset(p, block, first + (HALF ? lane / 8 % 2 * 8 : lane / 4 * 2), HALF ? 2 : 4) + pixel;
+    }
+    float sums[M][N / 2];
+    const auto clear = [&] {
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+            for (int i = 0; i < N / 2; i++)
+                sums[m][i] = 0;
+    };
+    /* Calls `what` with the sums of 64 pairs by N channels and the numbers of the lane's two pairs. */
+    const auto for_sums = [&](auto what) {
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            int row = first_pair + m * MMA_M + (HALF || BY_LINES ? lane / 4 : lane / 4 * 2);
+            asm volatile("" : "+r"(row)); /* or where sums go is kept in registers through the main loop */
+            int first = row, second = row + (HALF || BY_LINES ? 8 : 1);
+            if constexpr (BY_LINES)
+                first = line_pair(p, first), second = line_pair(p, second);
+            what(sums[m], first, second);
+        }
+    };
+    const auto store = [&](bool adds) {
+        for_sums([&](auto &of, int first, int second) {
+            store_pairs<N>(of, slice + first, second - first, p.tiles.block_n, adds, lane);
+        });
+    };
+    clear();
+    fragment_a a[2][GROUP];
+    const bool writes = p.weights.at != NULL;
+    const int last = writes ? -1 : count - 1; /* whose sums go to the slice */
+    bool flushed = false;
+    int until_flush = p.flush_tiles;
+    uint32_t release = 0; /* the empty barrier of the stage before */
+    stage_walk stage(ring, 0);
+#pragma unroll 1
+    for (int k = 0; k < count; k++, stage.next()) {
+        const int *pixels = tables.pixels;
+        int at = *pixels;
+        stage.wait_full();
+        if constexpr (MN_MAJOR)
+            fence_proxy_async(); /* what cp.async has written is for wgmma to read */
+        const uint32_t slots = stage.buffer() + p.src_bytes;
+        uint64_t b = operand.descriptor | descriptor_address(stage.buffer());
+#pragma unroll 1
+        for (int i = 0; i < p.k_pixels; i += STEPS * STEP, b += B_BOX) {
+#pragma unroll
+            for (int s = 0; s < STEPS; s++) {
+                const uint32_t from = slots + at;
+                pixels += STEP;
+                at = *pixels; /* behind the last the table goes on */
+#pragma unroll
+                for (int first = 0; first < M; first += GROUP) {
+                    fragment_a(&now)[GROUP] = a[(s * GROUPS + first / GROUP) % 2];
+#pragma unroll
+                    for (int m = first; m < first + GROUP && m < M; m++)
+                        if constexpr (BY_LINES)
+                            load_line_pairs<HALF>(now[m - first], from, line_pairs[m], second_pixel, eight_pixels);
+                        else
+                            load_pairs<HALF>(now[m - first], from + pairs[m], second_pixel);
+#pragma unroll
+                    for (int m = 0; m < GROUP && !HALF; m++)
+#pragma unroll
+                        for (int j = 0; j < 4; j++)
+                            round_factor<false>(now[m].at[j], nullptr);
+                    wgmma_fence();
+#pragma unroll
+                    for (int m = first; m < first + GROUP && m < M; m++)
+                        Product::add(sums[m], now[m - first].at,
+                                     b + (BY_LINES ? s % 2 * operand.step + s / 2 * operand.two_steps : s * B_STEP), 1);
+                    wgmma_commit();
+                    wgmma_wait<1>();
+                    keep_until_here(a[(s * GROUPS + first / GROUP + 1) % 2], never);
+                    if (s == 0 && first == 0 && release != 0) {
+                        signal_sharers<HALF>(p, release, lane);
+                        release = 0;
+                    }
+                }
+            }
+        }
+        release = stage.empty();
+        if (--until_flush == 0 || k == last) {
+            wgmma_wait<0>();
+            store(flushed);
+            clear();
+            flushed = true;
+            until_flush = p.flush_tiles;
+        }
+    }
+    wgmma_wait<0>();
+    keep_until_here(a[1], never);
+    if (writes)
+        write_tile<element_of<MODE>, N, CONSUMERS>(p, stages, lane, for_sums);
+}
+
+template <mode MODE, int M, int N, reading way>
+__global__ void TCONV_HOPPER_BOUNDS(WARPGROUP_BLOCK_THREADS)
+    warpgroup_kernel(const __grid_constant__ parameters p, const __grid_constant__ tensor_maps maps)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    static_assert(STAGE_BARRIERS * sizeof(uint64_t) <= BARRIER_BYTES, "they fit");
+    extern __shared__ __align__(STAGE_ALIGNMENT) char shared[]; /* the stages, the barriers and the tables */
+    char *barriers = shared + p.stages * p.stage_bytes;
+    const int warp = warp_of_block();
+    const auto [number, split] = find_work(p);
+    const block_tile block = find_block(p, number);
+    const auto [first, count] = find_k_tiles(p, split);
+    const stage_ring ring = {shared_address(barriers), shared_address(shared), (uint32_t)p.stage_bytes, p.stages};
+    if (threadIdx.x == 0) {
+        const int readers = p.bias_parts != NULL ? CONSUMERS + PRODUCERS : CONSUMERS;
+        ring.init(PRODUCERS + PRODUCERS / LANES * WARP_ARRIVALS, readers / LANES * WARP_ARRIVALS * p.sharers);
+        mbarrier_init_fence();
+    }
+    using Element = element_of<MODE>;
+    const tables tables =
+        make_tables<Element>(p, barriers + BARRIER_BYTES, way == LINES ? line_rows(p, block) : block.slots, [&](int i) {
+            return way == LINES ? find_line<Element>(p, block, i) : find_slot(p, block, i, (int)sizeof(Element));
+        });
+    __syncthreads();
+    if (p.sharers > 1)
+        cluster_sync();
+    if (warp < CONSUMERS / LANES) {
+        setmaxnreg_increase<CONSUMER_REGISTERS>();
+        float *slice = p.slices + (split * p.tiles.count + number) * p.tiles.block_m * p.tiles.block_n;
+        consume<MODE, M, N, way>(p, block, tables, ring, count, slice, reinterpret_cast<float *>(shared), warp,
+                                 (int)threadIdx.x % LANES);
+    } else {
+        setmaxnreg_decrease<PRODUCER_REGISTERS>();
+        if constexpr (way != LINES)
+            produce<MODE, N, way>(p, &maps, block, tables, ring, first, count);
+        else if (IS_HALF<MODE> ? p.src_unit > 1 : p.lines.src_vectors)
+            produce<MODE, N, way, IS_HALF<MODE> ? LINES : CHANNELS>(p, &maps, block, tables, ring, first, count);
+        else
+            produce<MODE, N, way, ELEMENTS>(p, &maps, block, tables, ring, first, count);
+        launch_dependents(); /* what adds slices: not before, or it would crowd where no block is */
+    }
+    if (p.sharers > 1) /* no block ends while another still arrives at its barriers */
+        cluster_sync();
+#endif
+}
+
+/* What is the same of all kernels of a tile, whose functions are missing. */
+template <class Element, int M, int N> kernel_choice warpgroup_tile()
+{
+    kernel_choice made = {};
+    made.channels = N;
+    made.pairs = WARPGROUPS * M * MMA_M;
+    made.resident_warps = WARPGROUP_BLOCK_THREADS / LANES;
+    made.most_pixels = MAX_PIXELS < MOST_PIXELS<Element, N> ? MAX_PIXELS : MOST_PIXELS<Element, N>;
+    made.by_warpgroups = true;
+    return made;
+}
+
+template <mode MODE, int M, int N> kernel_choice warpgroups()
+{
+    kernel_choice made = warpgroup_tile<element_of<MODE>, M, N>();
+    made.functions[ELEMENTS] = (const void *)warpgroup_kernel<MODE, M, N, ELEMENTS>;
+    made.functions[CHANNELS] = (const void *)warpgroup_kernel<MODE, M, N, CHANNELS>;
+    if constexpr (IS_HALF<MODE>) {
+        made.functions[SRC_CHANNELS] = (const void *)warpgroup_kernel<MODE, M, N, SRC_CHANNELS>;
+    }
+    made.functions[LINES] = (const void *)warpgroup_kernel<MODE, M, N, LINES>;
+    return made;
+}
+
+} // namespace tconv::wgrad
+
+#endif
