@@ -47,6 +47,9 @@ void tconv_cuda_release(int device, void *memory);
 tconv_status tconv_cuda_copy(int device, void *to, const void *from, size_t size, void *stream, tconv_issue *issue);
 tconv_status tconv_cuda_synchronize(int device, void *stream, tconv_issue *issue);
 
+/* Fails with UNAVAILABLE: what a build without CUDA answers. No other build has it. */
+tconv_status tconv_cuda_not_built(tconv_issue *issue);
+
 /* tconv_system_info shows these. */
 typedef struct tconv_cuda_device_info {
     char name[128];

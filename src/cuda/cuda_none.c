@@ -7,20 +7,20 @@
 #include "runtime/launch.h"
 #include "runtime/tensor_map.h"
 
-static tconv_status not_built(tconv_issue *issue)
+tconv_status tconv_cuda_not_built(tconv_issue *issue)
 {
     return tconv_fail(issue, TCONV_ERROR_UNAVAILABLE, "backend", "backend = cuda: not built into this library");
 }
 
 tconv_status tconv_cuda_available(tconv_issue *issue)
 {
-    return not_built(issue);
+    return tconv_cuda_not_built(issue);
 }
 
 tconv_status tconv_cuda_resolve(int device, tconv_target *target, tconv_issue *issue)
 {
     (void)device, (void)target;
-    return not_built(issue);
+    return tconv_cuda_not_built(issue);
 }
 
 tconv_location tconv_cuda_locate(const void *memory, int *device, bool *managed)
@@ -35,7 +35,7 @@ tconv_status tconv_cuda_allocate_async(int device, size_t size, void *stream, vo
 {
     (void)device, (void)size, (void)stream;
     *memory = NULL;
-    return not_built(issue);
+    return tconv_cuda_not_built(issue);
 }
 
 void tconv_cuda_release_async(int device, void *memory, void *stream)
@@ -47,7 +47,7 @@ tconv_status tconv_cuda_allocate(int device, size_t size, void **memory, tconv_i
 {
     (void)device, (void)size;
     *memory = NULL;
-    return not_built(issue);
+    return tconv_cuda_not_built(issue);
 }
 
 void tconv_cuda_release(int device, void *memory)
@@ -58,13 +58,13 @@ void tconv_cuda_release(int device, void *memory)
 tconv_status tconv_cuda_copy(int device, void *to, const void *from, size_t size, void *stream, tconv_issue *issue)
 {
     (void)device, (void)to, (void)from, (void)size, (void)stream;
-    return not_built(issue);
+    return tconv_cuda_not_built(issue);
 }
 
 tconv_status tconv_cuda_synchronize(int device, void *stream, tconv_issue *issue)
 {
     (void)device, (void)stream;
-    return not_built(issue);
+    return tconv_cuda_not_built(issue);
 }
 
 int tconv_cuda_device_count(void)
@@ -75,7 +75,7 @@ int tconv_cuda_device_count(void)
 tconv_status tconv_cuda_describe_device(int device, tconv_cuda_device_info *info, tconv_issue *issue)
 {
     (void)device, (void)info;
-    return not_built(issue);
+    return tconv_cuda_not_built(issue);
 }
 
 const char *tconv_cuda_toolkit(void)
@@ -88,7 +88,7 @@ const char *tconv_cuda_toolkit(void)
 tconv_status tconv_device_enter(tconv_device_guard *guard, int device, tconv_issue *issue)
 {
     (void)guard, (void)device;
-    return not_built(issue);
+    return tconv_cuda_not_built(issue);
 }
 
 tconv_status tconv_device_leave(tconv_device_guard *guard, tconv_status outcome, tconv_issue *issue)
@@ -100,34 +100,34 @@ tconv_status tconv_device_leave(tconv_device_guard *guard, tconv_status outcome,
 tconv_status tconv_allow_shared(const void *kernel, int64_t bytes, tconv_issue *issue)
 {
     (void)kernel, (void)bytes;
-    return not_built(issue);
+    return tconv_cuda_not_built(issue);
 }
 
 tconv_status tconv_launch_kernel(const launch_grid *grid, void **arguments, void *stream, tconv_issue *issue)
 {
     (void)grid, (void)arguments, (void)stream;
-    return not_built(issue);
+    return tconv_cuda_not_built(issue);
 }
 
 tconv_status tconv_launch_blocks(const void *function, int64_t blocks, int threads, void **arguments, void *stream,
                                  tconv_issue *issue, bool overlaps)
 {
     (void)function, (void)blocks, (void)threads, (void)arguments, (void)stream, (void)overlaps;
-    return not_built(issue);
+    return tconv_cuda_not_built(issue);
 }
 
 tconv_status tconv_launch_blocks_shared(const void *function, int64_t blocks, int threads, int64_t shared_bytes,
                                         void **arguments, void *stream, tconv_issue *issue)
 {
     (void)function, (void)blocks, (void)threads, (void)shared_bytes, (void)arguments, (void)stream;
-    return not_built(issue);
+    return tconv_cuda_not_built(issue);
 }
 
 tconv_status tconv_launch_on_device(const launch_grid *grid, void **arguments, int device, void *stream,
                                     tconv_issue *issue)
 {
     (void)grid, (void)arguments, (void)device, (void)stream;
-    return not_built(issue);
+    return tconv_cuda_not_built(issue);
 }
 
 bool tconv_encode_tensor_map(const tensor_map_recipe *tensor, tensor_map *map)
