@@ -26,6 +26,6 @@ const tconv_implementation *const tconv_cuda_backward_weights[] = {&tconv_cuda_d
 
 const tconv_implementation *const tconv_cuda_implementations[] = {NULL};
 const tconv_implementation *const tconv_cuda_backward_data[] = {NULL};
-const tconv_implementation *const tconv_cuda_backward_weights[] = {NULL};
+const tconv_implementation *const tconv_cuda_backward_weights[] = {&tconv_cuda_wgrad, NULL};
 
 #endif
