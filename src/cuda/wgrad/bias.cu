@@ -199,6 +199,11 @@ __global__ void __launch_bounds__(THREADS)
 
 } // namespace
 
+const void *tconv_wgrad_add_bias_kernel(tconv_dtype dtype)
+{
+    return with_element(dtype, [](auto element) { return (const void *)add_parts_kernel<decltype(element)>; });
+}
+
 const void *tconv_wgrad_bias_kernel(tconv_dtype dtype, tconv_layout layout, bool vectors)
 {
     return with_element(dtype, [&](auto element) {
@@ -209,11 +214,6 @@ const void *tconv_wgrad_bias_kernel(tconv_dtype dtype, tconv_layout layout, bool
         return vectors ? (const void *)sum_parts_kernel<Element, VECTOR<Element>>
                        : (const void *)sum_parts_kernel<Element, 1>;
     });
-}
-
-const void *tconv_wgrad_add_bias_kernel(tconv_dtype dtype)
-{
-    return with_element(dtype, [](auto element) { return (const void *)add_parts_kernel<decltype(element)>; });
 }
 
 } // namespace tconv::wgrad
