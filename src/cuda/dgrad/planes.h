@@ -41,19 +41,20 @@ typedef struct tconv_cuda_planes {
 /* Describes the planes of a valid axis, with the taps of a phase each or with one. */
 tconv_cuda_planes tconv_cuda_planes_of(const tconv_axis *axis, bool per_tap);
 
-/* The output at a position of a plane; there may be none. */
-TCONV_BOTH_SIDES static inline int64_t tconv_cuda_plane_output(const tconv_cuda_planes *of, int64_t plane,
+/* Returns the output at a position of a plane; there may be none. */
+TCONV_BOTH_SIDES static inline int64_t tconv_cuda_plane_output(const tconv_cuda_planes *planes, int64_t plane,
                                                                int64_t position)
 {
-    return of->stride * position + of->dilation * plane - of->pad;
+    return planes->stride * position + planes->dilation * plane - planes->pad;
 }
 
-/* The kernel element that an element of the forward layer's kernel is, of a plane; -1: none, its weights are zero. */
-TCONV_BOTH_SIDES static inline int64_t tconv_cuda_plane_weight(const tconv_cuda_planes *of, int64_t plane,
+/* Returns the kernel element of a plane that an element of the forward layer's kernel is; -1: there is none, and its
+ * weights are zero. */
+TCONV_BOTH_SIDES static inline int64_t tconv_cuda_plane_weight(const tconv_cuda_planes *planes, int64_t plane,
                                                                int64_t forward)
 {
-    const int64_t k = plane + (of->taps - 1 - forward) * of->kernel_step;
-    return k < of->kernel ? of->first_kernel + k : -1;
+    const int64_t k = plane + (planes->taps - 1 - forward) * planes->kernel_step;
+    return k < planes->kernel ? planes->first_kernel + k : -1;
 }
 
 #ifdef __cplusplus
