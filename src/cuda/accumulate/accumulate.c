@@ -8,8 +8,8 @@
  * f16 and bf16, whose kernels round what they store, are widened to f32 and multiplied in TF32, which holds them exactly.
  *
  * Images come in chunks of at most 32 MiB of sums and what is widened, which are then read from the second-level cache; an
- * image that has more is taken all the same. The last chunk has as many images as the others: it computes some once more, and adds those
- * that were not added before.
+ * image that has more is taken all the same. The last chunk has as many images as the others: it computes some once more,
+ * and adds those that were not added before.
  *
  * Numeric order: that of the implementation; then the bias, then what was held.
  */
