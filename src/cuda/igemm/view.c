@@ -1,22 +1,20 @@
-/* Finds layers whose outputs can be seen as channels, or groups as one: see init_view. */
-#include "../../core/checked.h"
-#include "../gemm/shape.h"
+/* Finds layers whose outputs can be taken for channels, or groups for one: see view.h. */
 #include "view.h"
 
-namespace tconv::igemm
-{
+#include "../../core/checked.h"
+#include "../hardware.h"
+#include "../numeric/numerics.h"
 
-namespace
-{
+enum {
+    MOST_COLUMNS = MMA_M,                /* that are channels in NCHW: no M tile begins within them */
+    FEW_CHANNELS = 2 * MMA_M,            /* fewer leave much of an M tile empty */
+    K_BLOCK_BYTES = 128,                 /* bytes of input channels of a K-block */
+    MOST_FUSED_BYTES = 4 * K_BLOCK_BYTES /* bytes of input channels of fused groups, at most */
+};
 
-constexpr int64_t MOST_COLUMNS = MMA_M;                 /* that are channels in NCHW: no M tile begins within them */
-constexpr int64_t FEW_CHANNELS = 2 * MMA_M;             /* fewer leave much of an M tile empty */
-constexpr int64_t K_BLOCK_BYTES = 128;                  /* bytes of input channels of a K-block */
-constexpr int64_t MOST_FUSED_BYTES = 4 * K_BLOCK_BYTES; /* bytes of input channels of fused groups, at most */
-
-/* Tells whether an axis of one input has a tap for each output. Its stride is as long as the kernel reaches
+/* Returns whether an axis of one input has a tap for each output. Its stride is as long as the kernel reaches
  * (tconv_axis_canonical), so that each output is a phase of its own, with one tap. */
-bool has_all_taps(const tconv_axis *axis, const tconv_phase_table *table)
+static bool has_all_taps(const tconv_axis *axis, const tconv_phase_table *table)
 {
     if (axis->in != 1 || table->count != axis->out)
         return false;
@@ -26,7 +24,7 @@ bool has_all_taps(const tconv_axis *axis, const tconv_phase_table *table)
     return true;
 }
 
-bool is_one_pixel(const tconv_layer *layer)
+static bool is_one_pixel(const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
     return !layer->phases_of_src && has_all_taps(&problem->h, &layer->rows) &&
@@ -34,18 +32,20 @@ bool is_one_pixel(const tconv_layer *layer)
            problem->dst.c == problem->h.out * problem->w.out;
 }
 
-void flatten_one_pixel(layer_view *view)
+static void flatten_one_pixel(layer_view *view)
 {
     tconv_problem *flat = &view->layer.problem;
     const int64_t outputs = flat->h.out * flat->w.out;
-    tconv_phase_table plain = {1, 1, 1, 1, 0, 1, 0, 0, view->phases};
-    view->phases[0] = {0, 1, 1, 0, 0};
+    const tconv_axis one = {.in = 1, .out = 1, .kernel = 1, .stride = 1, .dilation = 1};
+    const tconv_phase_table plain = {
+        .stride = 1, .kernel_step = 1, .shift_step = 1, .count = 1, .max_taps = 1, .phases = view->phases};
+    view->phases[0] = (tconv_phase){.outputs = 1, .taps = 1};
     view->layer.rows = view->layer.columns = plain;
     view->one_pixel = true;
     view->outputs = outputs;
     view->out_columns = flat->w.out;
     flat->layout = TCONV_NHWC;
-    flat->h = flat->w = {1, 1, 1, 1, 1, 0, 0};
+    flat->h = flat->w = one;
     flat->group_out *= outputs;
     flat->out_channels *= outputs;
     flat->dst.c = 1;
@@ -53,20 +53,20 @@ void flatten_one_pixel(layer_view *view)
     flat->dst.w = flat->dst.h = flat->dst.n;
 }
 
-/* Tells whether neighbouring columns are one run of channels in dst, and the channels few. */
-bool has_channels_inside(const tconv_problem *problem)
+/* Returns whether neighbouring columns are one run of channels in dst, and the channels few. */
+static bool has_channels_inside(const tconv_problem *problem)
 {
     return problem->groups == 1 && problem->dst.w == problem->out_channels && problem->out_channels < FEW_CHANNELS;
 }
 
-/* The columns that space-to-depth makes channels of; 1 for none. In NCHW two are worth it in strict f32 alone: where
- * warpgroups have two MMA tiles, those of neighbouring phases are stored as a pair, which is faster. */
-int64_t space_to_depth_factor(const tconv_layer *layer)
+/* Returns the columns that space-to-depth makes channels of; 1 for none. In NCHW two are worth it in strict f32 alone:
+ * where warpgroups have two MMA tiles, those of neighbouring phases are stored as a pair, which is faster. */
+static int64_t space_to_depth_factor(const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
     const tconv_axis *axis = &problem->w;
     const tconv_phase_table *table = &layer->columns;
-    const bool strict = problem->dtype == TCONV_F32 && layer->target.math != TCONV_MATH_TF32;
+    const bool strict = numerics_of(layer) == NUMERICS_STRICT;
     int64_t factor = tconv_gcd(tconv_gcd(axis->stride, axis->kernel), tconv_gcd(axis->pad, axis->out)), least = 2;
     if (axis->dilation != 1 || table->bias_only > 0)
         return 1;
@@ -79,7 +79,7 @@ int64_t space_to_depth_factor(const tconv_layer *layer)
     return factor >= least && table->count / factor <= MAX_VIEW_PHASES ? factor : 1;
 }
 
-void apply_space_to_depth(layer_view *view, int64_t factor)
+static void apply_space_to_depth(layer_view *view, int64_t factor)
 {
     tconv_problem *problem = &view->layer.problem;
     tconv_phase_table *table = &view->layer.columns;
@@ -89,7 +89,7 @@ void apply_space_to_depth(layer_view *view, int64_t factor)
     if (view->channels_inside)
         problem->dst.c = 1;
     else
-        view->runs = {(int)factor, (int)factor, 0, (int)factor};
+        view->runs = (column_runs){.rows = (int)factor, .columns = (int)factor, .end = (int)factor};
     problem->w.stride /= factor;
     problem->w.pad /= factor;
     problem->w.kernel /= factor;
@@ -110,7 +110,7 @@ void apply_space_to_depth(layer_view *view, int64_t factor)
 }
 
 /* Makes one phase of all columns. */
-void apply_filled_runs(layer_view *view)
+static void apply_filled_runs(layer_view *view)
 {
     tconv_problem *problem = &view->layer.problem;
     tconv_axis *axis = &problem->w;
@@ -123,17 +123,27 @@ void apply_filled_runs(layer_view *view)
     axis->stride = 1;
     const int64_t runs = tconv_ceil_div(axis->out + begin, columns);
     view->outputs = view->out_columns = rows;
-    view->runs = {(int)rows, (int)columns, (int)begin, (int)(axis->out + begin - (runs - 1) * columns)};
+    view->runs = (column_runs){.rows = (int)rows,
+                               .columns = (int)columns,
+                               .begin = (int)begin,
+                               .end = (int)(axis->out + begin - (runs - 1) * columns)};
     axis->out = runs;
     problem->group_out *= rows;
     problem->out_channels *= rows;
     problem->dst.w *= columns;
     problem->weight.w *= columns;
-    view->phases[0] = {0, axis->out, axis->kernel, 0, axis->pad};
-    view->layer.columns = {1, 1, 1, 1, 0, axis->kernel, axis->pad - (axis->kernel - 1), axis->pad, view->phases};
+    view->phases[0] = (tconv_phase){.outputs = axis->out, .taps = axis->kernel, .first_shift = axis->pad};
+    view->layer.columns = (tconv_phase_table){.stride = 1,
+                                              .kernel_step = 1,
+                                              .shift_step = 1,
+                                              .count = 1,
+                                              .max_taps = axis->kernel,
+                                              .min_shift = axis->pad - (axis->kernel - 1),
+                                              .max_shift = axis->pad,
+                                              .phases = view->phases};
 }
 
-void fuse_groups(layer_view *view)
+static void fuse_groups(layer_view *view)
 {
     tconv_problem *problem = &view->layer.problem;
     const int64_t bytes = problem->group_in * (int64_t)problem->element_size,
@@ -147,27 +157,28 @@ void fuse_groups(layer_view *view)
 }
 
 /* Begins a view: the layer with its groups fused. */
-void begin_view(layer_view *view, const tconv_layer *layer)
+static void begin_view(layer_view *view, const tconv_layer *layer)
 {
     view->layer = *layer;
     view->outputs = view->out_columns = 1;
-    view->runs = {1, 1, 0, 1};
+    view->runs = (column_runs){.rows = 1, .columns = 1, .end = 1};
     view->one_pixel = view->channels_inside = false;
     fuse_groups(view);
 }
 
-} // namespace
-
-void init_view(layer_view *view, const tconv_layer *layer)
+void tconv_igemm_init_view(layer_view *view, const tconv_layer *layer)
 {
     begin_view(view, layer);
-    if (layer->problem.layout == TCONV_NCHW && is_one_pixel(layer))
+    if (layer->problem.layout == TCONV_NCHW && is_one_pixel(layer)) {
         flatten_one_pixel(view);
-    else if (const int64_t factor = space_to_depth_factor(layer); factor > 1)
+        return;
+    }
+    const int64_t factor = space_to_depth_factor(layer);
+    if (factor > 1)
         apply_space_to_depth(view, factor);
 }
 
-bool init_filled_view(layer_view *view, const tconv_layer *layer)
+bool tconv_igemm_init_filled_view(layer_view *view, const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
     const tconv_axis *axis = &problem->w;
@@ -180,5 +191,3 @@ bool init_filled_view(layer_view *view, const tconv_layer *layer)
     apply_filled_runs(view);
     return true;
 }
-
-} // namespace tconv::igemm
