@@ -1,30 +1,24 @@
-/* What a tiling of cuda_mma does: see work.h. */
+/* Counts the work of a tiling of cuda_mma: see work.h. */
 #include "plan.h"
 
-#include <cmath>
-
-namespace tconv::mma
-{
-
-namespace
-{
+#include <math.h>
 
 /* The corrections. */
-constexpr double ISSUE_CYCLES = 2700;  /* of a K-block: barriers, addresses of the copies, the first operands */
-constexpr double STRICT_CYCLES = 19.3; /* of an MMA in strict f32, in place of mma_chain: three are independent */
-constexpr double TILE_CYCLES = 3830;   /* of a tile: tables of positions, and stores that wait for the last MMAs */
+static const double ISSUE_CYCLES = 2700;  /* of a K-block: barriers, addresses of the copies, the first operands */
+static const double STRICT_CYCLES = 19.3; /* of an MMA in strict f32, in place of mma_chain: three are independent */
+static const double TILE_CYCLES = 3830;   /* of a tile: tables of positions, and stores that wait for the last MMAs */
 
-constexpr double SPLIT_TIMES = 1.5;  /* as long for a load in strict f32, whose operand is then split */
-constexpr double HALVES_TIMES = 1.4; /* as long with a 16-bit patch: a word of the B operand is put together from two */
-constexpr int LOAD_BYTES = 4;        /* the least that cp.async copies */
+static const double SPLIT_TIMES = 1.5;  /* as long for a load in strict f32, whose operand is then split */
+static const double HALVES_TIMES = 1.4; /* as long with a 16-bit patch: a B operand's word is put together from two */
+enum { LOAD_BYTES = 4 };                /* the least that cp.async copies */
 
-void count_main_loop(const search *in, tconv_cuda_work *work)
+static void count_main_loop(const tiling_search *search, tconv_cuda_work *work)
 {
-    const parameters *params = &in->tried.params;
-    const kernel_config *config = in->tried.config;
-    const bool strict = in->strict, halves = in->element_size == 2 && !params->nhwc;
+    const parameters *params = &search->tried.params;
+    const kernel_config *config = &search->tried.config;
+    const bool strict = search->strict, halves = search->element_size == 2 && !params->nhwc;
     const double steps = params->block_k_words / MMA_K_WORDS;
-    const int row_taps = in->most_row_taps, most_taps = params->max_row_taps;
+    const int row_taps = search->most_row_taps, most_taps = params->max_row_taps;
     const double warps = params->m_warps * params->n_warps; /* of a row phase */
     const double all_warps = block_warps(params), uneven = ceil(all_warps / 4) * 4 / all_warps;
     const double per_row_tap =
@@ -45,37 +39,37 @@ void count_main_loop(const search *in, tconv_cuda_work *work)
     work->weight_bytes = params->k_blocks == 1 ? 0 : 4.0 * params->a_tile_words;
     work->stages = params->stages;
     /* Copies of less than 16 bytes are more instructions; those of less than 4 go through registers. */
-    const int64_t bytes = (params->nhwc ? params->src_vector : in->src_row_vector) * in->element_size;
+    const int64_t bytes = (params->nhwc ? params->src_vector : search->src_row_vector) * search->element_size;
     if (bytes < VECTOR_BYTES)
         work->loads += work->box_bytes / WARP / (double)tconv_max(bytes, LOAD_BYTES);
     if (bytes < LOAD_BYTES)
         work->gather_bytes = work->box_bytes;
 }
 
-void count_stores(const search *in, tconv_cuda_work *work)
+static void count_stores(const tiling_search *search, tconv_cuda_work *work)
 {
-    const parameters *params = &in->tried.params;
-    const int stride = in->tried.config->stride_w;
+    const parameters *params = &search->tried.params;
+    const int stride = search->tried.config.stride_w;
     const double outputs = (double)params->warp_m * params->m_warps * params->tile_images * params->tile_rows *
                            params->tile_columns * params->phase_warps * stride;
     /* A thread has the columns of two neighbouring positions in NCHW, a run of channels in NHWC. */
     const int64_t run = 2 * (int64_t)stride;
     const int64_t vector = params->staged ? params->store_vector
                            : params->nhwc ? tconv_min(params->store_vector, tconv_max(params->channel_run, 1))
-                                          : tconv_min(in->row_vector, run & -run);
+                                          : tconv_min(search->row_vector, run & -run);
     const double parts = params->nhwc || params->staged ? 1 : fmax(1, (double)run / (double)vector);
     work->stores = outputs / WARP / (double)tconv_max(vector, 1);
     work->store_warps = block_warps(params);
-    work->sectors = outputs * in->element_size / SECTOR_BYTES * parts;
+    work->sectors = outputs * search->element_size / SECTOR_BYTES * parts;
 }
 
-/* Blocks share out the tiles along N of a set, which is all else that numbers a tile: as many blocks for each set as
- * there are places for. */
-void count_rounds(const search *in, tconv_cuda_work *work)
+/* Counts the tiles that a multiprocessor works off one after another. The blocks of a set of weights share out its tiles
+ * along N: each set has as many blocks as there are places for. */
+static void count_rounds(const tiling_search *search, tconv_cuda_work *work)
 {
-    const parameters *params = &in->tried.params;
-    const tconv_target *target = &in->layer->target;
-    const int by_registers = in->tried.config->warps / block_warps(params);
+    const parameters *params = &search->tried.params;
+    const tconv_target *target = &search->layer->target;
+    const int by_registers = search->tried.config.warps / block_warps(params);
     const int by_shared = (target->shared_bytes + SHARED_RESERVED) / (params->shared_bytes + SHARED_RESERVED);
     const int64_t most = tconv_min(by_registers, by_shared); /* blocks that share a multiprocessor */
     const int64_t sets = weight_sets_of(params), places = target->multiprocessors * most;
@@ -86,15 +80,11 @@ void count_rounds(const search *in, tconv_cuda_work *work)
     work->resident = fmin((double)most, fmax(1, (double)(sets * blocks) / (double)target->multiprocessors));
 }
 
-} // namespace
-
-tconv_cuda_work work_of(const search *in)
+tconv_cuda_work tconv_mma_count_work(const tiling_search *search)
 {
-    tconv_cuda_work work = in->begun;
-    count_main_loop(in, &work);
-    count_stores(in, &work);
-    count_rounds(in, &work);
+    tconv_cuda_work work = search->begun;
+    count_main_loop(search, &work);
+    count_stores(search, &work);
+    count_rounds(search, &work);
     return work;
 }
-
-} // namespace tconv::mma
