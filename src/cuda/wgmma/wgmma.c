@@ -9,35 +9,27 @@
  * along W). In f16 and bf16, where each pixel is read at its own position alone, planes of src are an MN-major B
  * operand as they lie.
  *
- * parameters.h has the words. The plan is made by plan.cu (the choice of the tile), tile.cu (where it lies in the
- * layer) and stages.cu (shared memory and the order of weights); work.cu counts what it does; pack.cu packs the
- * weights. kernel.cuh is the kernel and has the numeric order; its roles are load.cuh (TMA), transpose.cuh (to
+ * parameters.h has the words. The plan is plan by plan.c (the choice of the tile), tile.c (where it lies in the
+ * layer) and stages.c (shared memory and the order of weights); work.c counts what it does; packing.c lays
+ * out the packed weights, and pack.cu packs them. kernel.cuh is the kernel and has the numeric order; its roles are load.cuh (TMA), transpose.cuh (to
  * K-major), realign.cuh, mainloop.cuh, and epilogue.cuh with store.cuh. configs_f32.cu and configs_half.cu have its
  * instances.
  */
+#include <stdio.h>
+#include <string.h>
+
 #include "../../core/checked.h"
 #include "../../core/status.h"
 #include "../implementations.h"
 #include "../maps/hopper.h"
 #include "../model/planned.h"
+#include "../runtime/guard.h"
 #include "../runtime/launch.h"
 #include "plan.h"
 
-#include <cstdio>
-#include <cstring>
-#include <utility>
+enum { MAX_REALIGNED = 8 }; /* bytes that a lane realigns at once */
 
-namespace tconv::wgmma
-{
-
-namespace
-{
-
-constexpr int MAX_REALIGNED = 8; /* bytes that a lane realigns at once */
-constexpr int MAX_VECTOR = 16;   /* bytes that are stored at once */
-constexpr int SECTOR = 32;       /* bytes that the second-level cache and the memory write at once */
-
-const char *why_not(const tconv_layer *layer)
+static const char *why_not(const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
     const char *why = tconv_cuda_why_not_hopper(layer);
@@ -60,56 +52,52 @@ const char *why_not(const tconv_layer *layer)
  * channels, as they follow one another. A box that begins in one of them may end in the next, but what is beyond the
  * tile's columns goes to accumulators that are not stored.
  */
-tensor_map_recipe describe_misaligned_src(const tconv_layer *layer, const parameters *params)
+static tensor_map_recipe describe_misaligned_src(const tconv_layer *layer, const parameters *params)
 {
     const tconv_problem *problem = &layer->problem;
     const int64_t element = (int64_t)problem->element_size, row = params->map_row_channels * problem->src.c;
-    return {problem->dtype,
-            CU_TENSOR_MAP_SWIZZLE_NONE,
-            NULL,
-            {(cuuint64_t)(row - problem->src.c + params->in_columns), 1,
-             (cuuint64_t)(problem->in_channels / params->map_row_channels), (cuuint64_t)problem->batch},
-            {(cuuint64_t)(row * element), (cuuint64_t)(row * element), (cuuint64_t)(problem->src.n * element)},
-            {(cuuint32_t)params->part_pitch, 1, (cuuint32_t)(params->k_block_channels / params->map_row_channels), 1}};
+    return (tensor_map_recipe){
+        .dtype = problem->dtype,
+        .swizzle = SWIZZLE_NONE,
+        .extents = {(uint64_t)(row - problem->src.c + params->in_columns), 1,
+                    (uint64_t)(problem->in_channels / params->map_row_channels), (uint64_t)problem->batch},
+        .strides = {(uint64_t)(row * element), (uint64_t)(row * element), (uint64_t)(problem->src.n * element)},
+        .box = {(uint32_t)params->part_pitch, 1, (uint32_t)(params->k_block_channels / params->map_row_channels), 1}};
 }
 
 /* Describes src with the tile's box. */
-tensor_map_recipe describe_src(const tconv_layer *layer, const plan *made)
+static tensor_map_recipe describe_src(const tconv_layer *layer, const tile_plan *plan)
 {
     const tconv_problem *problem = &layer->problem;
-    const parameters *params = &made->params;
-    const cuuint64_t element = problem->element_size;
-    if (made->realigned)
+    const parameters *params = &plan->params;
+    const uint64_t element = problem->element_size;
+    if (plan->realigned)
         return describe_misaligned_src(layer, params);
     /* From a row to the next; where there is but one, a number that TMA takes. */
-    const int64_t row = params->in_rows > 1 ? problem->src.h : problem->src.c;
-    tensor_map_recipe planes = {
-        problem->dtype,
-        made->mn_major ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
-        NULL,
-        {(cuuint64_t)params->in_columns, (cuuint64_t)params->in_rows, (cuuint64_t)problem->in_channels,
-         (cuuint64_t)problem->batch},
-        {(cuuint64_t)row * element, (cuuint64_t)problem->src.c * element, (cuuint64_t)problem->src.n * element},
-        {(cuuint32_t)(made->mn_major ? SWIZZLE_PIXELS : params->box_pitch), (cuuint32_t)made->patch_rows,
-         (cuuint32_t)params->k_block_channels, 1}};
-    if (params->in_place) { /* rows outside of channels, those of a core */
-        std::swap(planes.extents[1], planes.extents[2]);
-        std::swap(planes.strides[0], planes.strides[1]);
-        planes.box[1] = (cuuint32_t)(CORE_ROW_BYTES / element);
-        planes.box[2] = (cuuint32_t)made->patch_rows;
-        planes.rounds = made->mode == arithmetic::TF32;
-    }
-    return planes;
+    const uint64_t row_stride = (uint64_t)(params->in_rows > 1 ? problem->src.h : problem->src.c) * element;
+    const uint64_t rows = (uint64_t)params->in_rows, channels = (uint64_t)problem->in_channels;
+    const uint64_t channel_stride = (uint64_t)problem->src.c * element;
+    const bool in_place = params->in_place; /* rows are outside of channels, those of a core */
+    return (tensor_map_recipe){.dtype = problem->dtype,
+                               .swizzle = plan->mn_major ? SWIZZLE_128B : SWIZZLE_NONE,
+                               .extents = {(uint64_t)params->in_columns, in_place ? channels : rows,
+                                           in_place ? rows : channels, (uint64_t)problem->batch},
+                               .strides = {in_place ? channel_stride : row_stride,
+                                           in_place ? row_stride : channel_stride, (uint64_t)problem->src.n * element},
+                               .box = {(uint32_t)(plan->mn_major ? SWIZZLE_PIXELS : params->box_pitch),
+                                       in_place ? (uint32_t)(CORE_ROW_BYTES / element) : (uint32_t)plan->patch_rows,
+                                       (uint32_t)(in_place ? plan->patch_rows : params->k_block_channels), 1},
+                               .rounds = in_place && plan->arithmetic == NUMERICS_TF32};
 }
 
 /* Returns the widest store, in elements, that every row of every tile allows. */
-int store_vector(const tconv_problem *problem, const parameters *params)
+static int store_vector(const tconv_problem *problem, const parameters *params)
 {
     const int64_t tile = (int64_t)params->tile_columns * params->position_columns,
                   mma_tile = params->mma_tile_columns * params->position_columns;
     const int64_t staged =
         params->mma_tile_rows == 1 ? 0 : (int64_t)params->pitch * params->position_columns; /* from a row to the next */
-    int64_t vector = MAX_VECTOR / (int64_t)problem->element_size;
+    int64_t vector = VECTOR_BYTES / (int64_t)problem->element_size;
     while (vector > 1 &&
            (problem->dst.n % vector != 0 || problem->dst.c % vector != 0 || params->out_columns % vector != 0 ||
             tile % vector != 0 || mma_tile % vector != 0 || staged % vector != 0))
@@ -118,7 +106,7 @@ int store_vector(const tconv_problem *problem, const parameters *params)
 }
 
 /* Tells whether staged rows and the rows of dst that they go to lie alike modulo 16 bytes, all of them as the first. */
-bool rows_keep_alignment(const tconv_layer *layer, const parameters *params)
+static bool rows_keep_alignment(const tconv_layer *layer, const parameters *params)
 {
     const int64_t row = (int64_t)params->out_columns * params->stride_h;
     const int64_t staged = (params->flat_columns > 0 ? params->flat_columns : params->pitch) * params->position_columns;
@@ -127,7 +115,7 @@ bool rows_keep_alignment(const tconv_layer *layer, const parameters *params)
 }
 
 /* Returns the channels after which rows of dst lie alike modulo 16 bytes. */
-int alignment_period(const tconv_problem *problem)
+static int alignment_period(const tconv_problem *problem)
 {
     const int64_t beyond = problem->dst.c * (int64_t)problem->element_size % BOX_ALIGNMENT;
     return (int)(BOX_ALIGNMENT / tconv_gcd(BOX_ALIGNMENT, beyond));
@@ -138,7 +126,7 @@ int alignment_period(const tconv_problem *problem)
  * rows of an MMA tile equally far past a multiple of 16 bytes, all channels too unless there is room to stage them at
  * offsets of their own.
  */
-bool can_store_bulk(const tconv_layer *layer, const parameters *params)
+static bool can_store_bulk(const tconv_layer *layer, const parameters *params)
 {
     const tconv_problem *problem = &layer->problem;
     return (params->bulk_period == 1 || problem->element_size == 2) && problem->dst.c % 2 == 0 &&
@@ -152,98 +140,103 @@ bool can_store_bulk(const tconv_layer *layer, const parameters *params)
  * warpgroups have the rows of dst in turn, and these end within sectors, which are written at half the speed where each
  * part comes by itself. Not where a tile has less than two rows, of which the first and the last may be cut.
  */
-bool store_row_phases_together(const tconv_layer *layer, const parameters *params)
+static bool store_row_phases_together(const tconv_layer *layer, const parameters *params)
 {
     const int64_t row = params->out_columns * (int64_t)layer->problem.element_size;
     return params->flat_columns > 0 && params->stride_h == 2 && params->column_phases == 2 &&
-           params->row_residue[0] == 0 && params->row_residue[1] == 1 && row % SECTOR != 0 &&
+           params->row_residue[0] == 0 && params->row_residue[1] == 1 && row % SECTOR_BYTES != 0 &&
            params->mma_tile_columns >= 2 * params->flat_columns;
 }
 
 /* Fills in how src is read and dst is stored, as far as addresses do not matter. */
-void plan_addressing(const tconv_layer *layer, plan *made)
+static void plan_addressing(const tconv_layer *layer, tile_plan *plan)
 {
     const tconv_problem *problem = &layer->problem;
-    parameters *params = &made->params;
+    parameters *params = &plan->params;
     const int64_t element = (int64_t)problem->element_size;
     const int64_t columns =
         params->flat_columns > 0 ? tconv_min(params->flat_columns, params->mma_tile_columns) : params->tile_columns;
-    made->src = describe_src(layer, made);
-    if (made->realigned)
+    plan->src = describe_src(layer, plan);
+    if (plan->realigned)
         params->channel_alignment = (int)tconv_gcd(MAX_REALIGNED, problem->src.c * element);
     params->store_vector = store_vector(problem, params);
     params->bulk_period = alignment_period(problem);
     params->bulk_store = can_store_bulk(layer, params);
     params->row_phases_together = store_row_phases_together(layer, params);
-    made->long_rows = columns * params->position_columns * element >= LEAST_BULK;
+    plan->long_rows = columns * params->position_columns * element >= LEAST_BULK;
 }
 
-tconv_status plan_layer(const tconv_layer *layer, void *made, tconv_planned *planned, tconv_issue *issue)
+static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_planned *planned, tconv_issue *issue)
 {
-    planned_layer *to = static_cast<planned_layer *>(made);
-    const search in = begin_search(layer);
+    planned_layer *own = memory;
+    const tile_search search = tconv_wgmma_begin_search(layer);
     const char *why = why_not(layer);
-    if (why == NULL && !make_plans(&in, to))
+    if (why == NULL && !tconv_wgmma_make_plans(&search, own))
         why = "no tile fits in shared memory, or sums are too long for strict f32";
     if (why != NULL)
         return tconv_decline(issue, "%s", why);
-    const parameters *params = &to->plans[0].params;
+    const parameters *params = &own->plans[0].params;
     int64_t size;
     if (!tconv_checked_mul((int64_t)params->m_blocks * params->k_blocks,
                            (int64_t)params->max_k_block_a_stages * params->a_stage_bytes, &size))
         return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "weights", "packed weights: their size does not fit in 63 bits");
     planned->sizes.packed = (size_t)size;
-    for (int i = 0; i < to->count; i++)
-        plan_addressing(layer, &to->plans[i]);
-    to->packing = packing_of(layer, &to->plans[0]);
-    plan_packing(to);
-    const tconv_cuda_work work = work_of(&in, &to->plans[0]);
+    for (int i = 0; i < own->count; i++)
+        plan_addressing(layer, &own->plans[i]);
+    own->packing = tconv_wgmma_plan_packing(layer, &own->plans[0]);
+    const tconv_cuda_work work = tconv_wgmma_work(&search, &own->plans[0]);
     tconv_cuda_predict(layer, &work, planned);
     return TCONV_SUCCESS;
 }
 
-void describe(const tconv_layer *, const void *made, char *text, size_t capacity)
+static void describe(const tconv_layer *layer, const void *memory, char *text, size_t capacity)
 {
-    constexpr const char *ARITHMETICS[] = {"tf32", "strict", "f16", "bf16"};
-    const plan *chosen = &static_cast<const planned_layer *>(made)->plans[0];
-    const parameters *params = &chosen->params;
-    const char *src = chosen->realigned  ? "realigned"
-                      : chosen->mn_major ? "mn_major"
+    (void)layer;
+    const tile_plan *plan = ((const planned_layer *)memory)->plans;
+    const parameters *params = &plan->params;
+    const char *src = plan->realigned    ? "realigned"
+                      : plan->mn_major   ? "mn_major"
                       : params->in_place ? "in_place"
                       : params->tight    ? "tight"
                                          : "k_major";
     snprintf(text, capacity,
              "arithmetic=%s N=%d tile=%dx%dx%d k_block=%d b_stages=%d raw_stages=%d a_stages=%d staging_buffers=%d "
              "src=%s stack=%d%s%s%s",
-             ARITHMETICS[(int)chosen->mode], chosen->config.N, params->tile_channels, params->tile_rows,
-             params->tile_columns, params->k_block_channels, params->b_stages, params->raw_stages, params->a_stages,
-             params->staging_buffers, src, params->stack, params->resident ? " resident=1" : "",
-             params->flat_columns > 0 ? " flat=1" : "", params->space_to_depth_log2 > 0 ? " space_to_depth=1" : "");
+             numerics_name(plan->arithmetic), plan->N, params->tile_channels, params->tile_rows, params->tile_columns,
+             params->k_block_channels, params->b_stages, params->raw_stages, params->a_stages, params->staging_buffers,
+             src, params->stack, params->resident ? " resident=1" : "", params->flat_columns > 0 ? " flat=1" : "",
+             params->space_to_depth_log2 > 0 ? " space_to_depth=1" : "");
 }
 
 /* -----------------------------------------------------------------------------------------------------------
  * executing */
 
-tconv_status pack(const tconv_layer *layer, const void *made, const void *weights, void *packed, void *stream,
-                  tconv_issue *issue)
+static tconv_status pack(const tconv_layer *layer, const void *memory, const void *weights, void *packed, void *stream,
+                         tconv_issue *issue)
 {
-    const planned_layer *planned = static_cast<const planned_layer *>(made);
-    return on_device(layer->target.device, issue,
-                     [&] { return pack_weights(planned, weights, packed, stream, issue); });
+    const planned_layer *own = memory;
+    tconv_device_guard guard;
+    const tconv_status status = tconv_device_enter(&guard, layer->target.device, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    return tconv_device_leave(&guard,
+                              tconv_wgmma_pack_weights(&own->packing, &own->plans[0].params, own->plans[0].arithmetic,
+                                                       weights, packed, stream, issue),
+                              issue);
 }
 
 /* Returns the elements by which src begins past a multiple of 16 bytes, of planes that are realigned; else 0. */
-int misalignment_of(const tconv_problem *problem, const plan *made, const void *src)
+static int misalignment_of(const tconv_problem *problem, const tile_plan *plan, const void *src)
 {
-    return made->realigned ? (int)((uintptr_t)src % BOX_ALIGNMENT / problem->element_size) : 0;
+    return plan->realigned ? (int)((uintptr_t)src % BOX_ALIGNMENT / problem->element_size) : 0;
 }
 
 /* Makes the tensor map of src with the tile's box; false where TMA cannot read src as it lies. */
-bool make_map(const tconv_problem *problem, const plan *made, const void *src, CUtensorMap *map)
+static bool make_map(const tconv_problem *problem, const tile_plan *plan, const void *src, tensor_map *map)
 {
-    const size_t before = (size_t)misalignment_of(problem, made, src);
-    tensor_map_recipe planes = made->src;
-    planes.data = static_cast<const char *>(src) - before * problem->element_size;
+    const size_t before = (size_t)misalignment_of(problem, plan, src);
+    tensor_map_recipe planes = plan->src;
+    planes.data = (const char *)src - before * problem->element_size;
     planes.extents[0] += before;
     return tconv_encode_tensor_map(&planes, map);
 }
@@ -256,57 +249,62 @@ bool make_map(const tconv_problem *problem, const plan *made, const void *src, C
  * there is no other to store. Not where there are two buffers and rows are whole vectors: there, and in strict f32,
  * that delayed the next one by more than it won.
  */
-void decide_stores(const plan *made, size_t element, const void *dst, parameters *params)
+static void decide_stores(const tile_plan *plan, size_t element, const void *dst, parameters *params)
 {
     const uintptr_t address = (uintptr_t)dst;
     while (params->store_vector > 1 && address % ((size_t)params->store_vector * element) != 0)
         params->store_vector /= 2;
-    const bool misaligned = params->store_vector < MAX_VECTOR / (int)element;
-    params->bulk_store = params->bulk_store && address % (2 * element) == 0 && (misaligned || made->long_rows);
+    const bool misaligned = params->store_vector < VECTOR_BYTES / (int)element;
+    params->bulk_store = params->bulk_store && address % (2 * element) == 0 && (misaligned || plan->long_rows);
     params->row_phases_together = params->row_phases_together && !params->bulk_store;
     params->staged_misaligned = params->bulk_store && misaligned;
     params->release_early =
-        made->mode != arithmetic::STRICT && (params->staging_buffers == 1 || params->staged_misaligned);
+        plan->arithmetic != NUMERICS_STRICT && (params->staging_buffers == 1 || params->staged_misaligned);
 }
 
-tconv_status execute(const tconv_layer *layer, const void *made, const tconv_arguments *arguments, tconv_issue *issue)
+static const void *kernel_of(const tile_plan *plan)
+{
+    return numerics_bytes(plan->arithmetic) == 2
+               ? tconv_wgmma_half_kernel(plan->arithmetic, plan->mn_major, plan->config)
+               : tconv_wgmma_f32_kernel(plan->arithmetic, plan->config);
+}
+
+static tconv_status execute(const tconv_layer *layer, const void *memory, const tconv_arguments *arguments,
+                            tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
-    const planned_layer *planned = static_cast<const planned_layer *>(made);
-    const plan *taken = planned->plans, *last = taken + planned->count - 1;
-    CUtensorMap map;
+    const planned_layer *own = memory;
+    const tile_plan *plan = own->plans, *last = plan + own->count - 1;
+    tensor_map map;
     memset(&map, 0, sizeof map);
-    bool by_tma = make_map(problem, taken, arguments->src, &map);
-    while (!by_tma && taken < last)
-        by_tma = make_map(problem, ++taken, arguments->src, &map);
-    parameters params = taken->params;
+    bool by_tma = make_map(problem, plan, arguments->src, &map);
+    while (!by_tma && plan < last)
+        by_tma = make_map(problem, ++plan, arguments->src, &map);
+    parameters params = plan->params;
     params.src = arguments->src;
     params.weights = arguments->packed;
     params.bias = arguments->bias;
     params.dst = arguments->dst;
     params.by_tma = by_tma;
-    params.src_misalignment = misalignment_of(problem, taken, arguments->src);
-    if (taken->realigned)
+    params.src_misalignment = misalignment_of(problem, plan, arguments->src);
+    if (plan->realigned)
         params.channel_alignment =
             (int)tconv_gcd(params.channel_alignment, (int64_t)((uintptr_t)arguments->src % BOX_ALIGNMENT));
-    decide_stores(taken, problem->element_size, arguments->dst, &params);
+    decide_stores(plan, problem->element_size, arguments->dst, &params);
     void *kernel_arguments[] = {&params, &map};
-    const launch_grid grid = {(const void *)taken->config.kernel, taken->thread_blocks, threads_of(taken->mode),
-                              SHARED_MEMORY_BYTES, arguments->packs};
+    const launch_grid grid = {.kernel = kernel_of(plan),
+                              .blocks = plan->thread_blocks,
+                              .threads = threads_of(plan->arithmetic),
+                              .shared_bytes = SHARED_MEMORY_BYTES,
+                              .overlaps = arguments->packs};
     return tconv_launch_on_device(&grid, kernel_arguments, layer->target.device, arguments->stream, issue);
 }
 
-} // namespace
-
-extern "C" const tconv_implementation tconv_cuda_wgmma = {"cuda_wgmma",
-                                                          TCONV_BACKEND_CUDA,
-                                                          TCONV_DTYPES_TO_F32,
-                                                          sizeof(planned_layer),
-                                                          plan_layer,
-                                                          pack,
-                                                          execute,
-                                                          describe,
-                                                          false,
-                                                          NULL};
-
-} // namespace tconv::wgmma
+const tconv_implementation tconv_cuda_wgmma = {.name = "cuda_wgmma",
+                                               .backend = TCONV_BACKEND_CUDA,
+                                               .dtypes = TCONV_DTYPES_TO_F32,
+                                               .plan_bytes = sizeof(planned_layer),
+                                               .plan = plan_layer,
+                                               .pack = pack,
+                                               .execute = execute,
+                                               .describe = describe};

@@ -1,42 +1,37 @@
 /* The work of a plan of cuda_wgmma, see ../model/work.h. A K-block is that of parameters.h: it has all taps. */
-#include <cmath>
+#include "plan.h"
+
+#include <math.h>
 
 #include "../../core/checked.h"
 #include "../model/planned.h"
-#include "../runtime/tensor_map.h"
-#include "plan.h"
-
-namespace tconv::wgmma
-{
-
-namespace
-{
 
 /* The corrections. */
-constexpr double ISSUE_CYCLES = 317;  /* of a warpgroup, for each commit group that it waits for, and each K-block */
-constexpr double STRICT_CYCLES = 657; /* the same in strict f32, with what clears and adds partial sums */
-constexpr double TILE_CYCLES = 2720;  /* until a tile's sums are staged for those that store them */
+static const double ISSUE_CYCLES = 317;  /* of a warpgroup, for each commit group that it waits for, and each K-block */
+static const double STRICT_CYCLES = 657; /* the same in strict f32, with what clears and adds partial sums */
+static const double TILE_CYCLES = 2720;  /* until a tile's sums are staged for those that store them */
 
-constexpr double GATHERED_CORES = 4; /* whose elements are loaded together, whether a K-block has as many or not */
+static const double GATHERED_CORES = 4; /* whose elements are loaded together, whether a K-block has as many or not */
 
-constexpr double TIGHT_TIMES = 1.55; /* that transposing takes longer into a patch whose pitch is not the box's */
+static const double TIGHT_TIMES = 1.55; /* that transposing takes longer into a patch whose pitch is not the box's */
 
-void count_main_loop(const search *in, const plan *made, tconv_cuda_work *work)
+static void count_main_loop(const tile_search *search, const tile_plan *plan, tconv_cuda_work *work)
 {
-    const parameters *params = &made->params;
-    const bool strict = made->mode == arithmetic::STRICT, direct = made->mn_major && !made->realigned;
-    const double N = made->config.N;
+    const parameters *params = &plan->params;
+    const bool strict = plan->arithmetic == NUMERICS_STRICT, direct = plan->mn_major && !plan->realigned;
+    const double N = plan->N;
     const int taps =
         params->schedule[0].outer * params->schedule[0].inner + params->schedule[1].outer * params->schedule[1].inner;
     const double products = (params->k_block_a_stages[0] + params->k_block_a_stages[1]) * taps * (strict ? 3.0 : 1.0);
     const double weights = params->resident ? 0 : (double)params->a_stage_bytes * params->max_k_block_a_stages;
     const bool together = params->same_schedule && !strict; /* both MMA tiles of a warpgroup commit at once */
     const double groups =
-        (double)(commit_groups(params, 0) + (together ? 0 : commit_groups(params, 1))) / params->k_blocks;
+        (double)(tconv_wgmma_commit_groups(params, 0) + (together ? 0 : tconv_wgmma_commit_groups(params, 1))) /
+        params->k_blocks;
     const double transposed = direct ? 0
                                      : 2.0 * params->k_steps * params->box_patch * CORE_ROW_BYTES * (strict ? 2 : 1) *
                                            (params->tight ? TIGHT_TIMES : 1);
-    const bool gathers = (!made->aligned && !made->mn_major) || (params->flat_columns == 0 && !in->reads_vectors);
+    const bool gathers = (!plan->aligned && !plan->mn_major) || (params->flat_columns == 0 && !search->reads_vectors);
     work->k_blocks = params->k_blocks;
     work->wgmma = products * N / 8;
     work->wgmma_chain = products * N / 16;
@@ -53,7 +48,7 @@ void count_main_loop(const search *in, const plan *made, tconv_cuda_work *work)
     work->gather_bytes = gathers ? transposed * fmax(1, GATHERED_CORES / (2 * params->k_steps)) : 0;
     work->box_bytes = params->raw_stage_bytes;
     work->box_rows =
-        direct ? 0 : (double)params->k_block_channels * made->patch_rows * (double)tconv_max(params->box_parts, 1);
+        direct ? 0 : (double)params->k_block_channels * plan->patch_rows * (double)tconv_max(params->box_parts, 1);
     work->weight_bytes = weights;
     work->stages = direct || !params->in_place ? params->raw_stages : params->b_stages;
     work->converted_stages = direct || params->in_place ? 0 : params->b_stages;
@@ -61,31 +56,31 @@ void count_main_loop(const search *in, const plan *made, tconv_cuda_work *work)
     work->weight_waits = params->max_k_block_a_stages;
 }
 
-/* Tells whether rows are stored by bulk copies, as wgmma.cu decides it for an aligned dst. */
-bool stores_bulk(const search *in, const parameters *params)
+/* Tells whether rows are stored by bulk copies, as wgmma.c decides it for an aligned dst. */
+static bool stores_bulk(const tile_search *search, const parameters *params)
 {
-    const tconv_problem *problem = &in->layer->problem;
+    const tconv_problem *problem = &search->layer->problem;
     const int64_t element = (int64_t)problem->element_size;
     const int64_t columns =
         params->flat_columns > 0 ? tconv_min(params->flat_columns, params->mma_tile_columns) : params->tile_columns;
     return (element == 2 || problem->dst.c * element % BOX_ALIGNMENT == 0) && problem->w.out % 2 == 0 &&
            params->tile_columns * params->position_columns % 2 == 0 &&
-           (in->vector < VECTOR_BYTES / element || columns * params->position_columns * element >= LEAST_BULK);
+           (search->vector < VECTOR_BYTES / element || columns * params->position_columns * element >= LEAST_BULK);
 }
 
-void count_stores(const search *in, const plan *made, tconv_cuda_work *work)
+static void count_stores(const tile_search *search, const tile_plan *plan, tconv_cuda_work *work)
 {
-    const parameters *params = &made->params;
-    const int64_t element = (int64_t)in->layer->problem.element_size;
+    const parameters *params = &plan->params;
+    const int64_t element = (int64_t)search->layer->problem.element_size;
     const double rows =
         (double)MMA_M * WARPGROUPS * (params->position_columns == 2 ? 1 : MMA_TILES) * params->mma_tile_rows;
     const double row = (double)params->position_columns * params->mma_tile_columns; /* elements */
     const double pieces = params->flat_columns > 0 ? 1 + (double)params->mma_tile_columns / params->flat_columns : 1;
-    if (stores_bulk(in, params))
+    if (stores_bulk(search, params))
         work->bulk_stores = rows * pieces;
     else
-        work->stores = rows * fmax(1, row / WARP / (double)in->vector);
-    work->store_warps = WARPGROUPS * epilogue_warps_of(made->mode);
+        work->stores = rows * fmax(1, row / WARP / (double)search->vector);
+    work->store_warps = WARPGROUPS * epilogue_warps_of(plan->arithmetic);
     work->overlaps = true;
     work->exposed = params->staging_buffers == 1 ? 1 : 0;
     work->sectors = rows * row * (double)element / SECTOR_BYTES;
@@ -95,21 +90,17 @@ void count_stores(const search *in, const plan *made, tconv_cuda_work *work)
         params->column_tiles == 1 ? 0 : rows * tconv_cuda_part_ends(piece, params->dst_channel * element);
 }
 
-} // namespace
-
-search begin_search(const tconv_layer *layer)
+tile_search tconv_wgmma_begin_search(const tconv_layer *layer)
 {
-    return {layer, tconv_cuda_row_vector(layer), tconv_cuda_reads_vectors(layer), tconv_cuda_machine_of(layer),
-            tconv_cuda_begin_work(layer)};
+    return (tile_search){layer, tconv_cuda_row_vector(layer), tconv_cuda_reads_vectors(layer),
+                         tconv_cuda_machine_of(layer), tconv_cuda_begin_work(layer)};
 }
 
-tconv_cuda_work work_of(const search *in, const plan *made)
+tconv_cuda_work tconv_wgmma_work(const tile_search *search, const tile_plan *plan)
 {
-    tconv_cuda_work work = in->begun;
-    count_main_loop(in, made, &work);
-    count_stores(in, made, &work);
-    work.rounds = tconv_cuda_rounds(made->params.tiles, made->thread_blocks);
+    tconv_cuda_work work = search->begun;
+    count_main_loop(search, plan, &work);
+    count_stores(search, plan, &work);
+    work.rounds = tconv_cuda_rounds(plan->params.tiles, plan->thread_blocks);
     return work;
 }
-
-} // namespace tconv::wgmma
