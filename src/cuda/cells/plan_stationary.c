@@ -3,17 +3,14 @@
 #include "../maps/hopper.h"
 #include "plan.h"
 
-namespace tconv::cells
+void tconv_cells_try_stationary(search *state)
 {
-
-void try_stationary(search *in)
-{
-    constexpr int LEAST_CHANNELS = 8, MMA_STEPS = 4;
-    const tconv_layer *layer = in->layer;
+    enum { LEAST_CHANNELS = 8, MMA_STEPS = 4 };
+    const tconv_layer *layer = state->layer;
     const tconv_strides *src = &layer->problem.src;
     const int64_t alignment = COLUMN_ALIGNMENT, columns = layer->columns.stride;
     const int64_t most = STATIONARY_BLOCK_N / LEAST_CHANNELS / columns;
-    if (layer->target.math == TCONV_MATH_STRICT || !is_flat(layer) ||
+    if (numerics_split(state->numerics) || !tconv_cells_is_flat(layer) ||
         layer->problem.h.in * layer->problem.w.in % alignment != 0 || src->c % alignment != 0 ||
         src->n % alignment != 0)
         return;
@@ -25,7 +22,7 @@ void try_stationary(search *in)
     for (int rows = 1; rows <= most; rows *= 2) {
         const tile_choice choice = {true, rows, MMA_STEPS, false, 1, 1, WARPGROUP_M};
         if (rows == 1 || rows == layer->rows.stride)
-            try_choice(in, &choice);
+            tconv_cells_try_choice(state, &choice);
     }
 }
 
@@ -34,10 +31,10 @@ void try_stationary(search *in)
  * blocks, or fewer, each set of blocks has one set of N tiles, and as many others share it. Returns false where weights
  * do not fit, or where an image has no full warpgroup tile.
  */
-bool describe_stationary(const tconv_layer *layer, layer_plan *plan)
+bool tconv_cells_describe_stationary(const tconv_layer *layer, layer_plan *plan)
 {
-    constexpr int LEAST_STAGES = 3;
-    parameters *params = &plan->parameters;
+    enum { LEAST_STAGES = 3 };
+    parameters *params = &plan->params;
     const int left = params->in_columns % WARPGROUP_M;
     params->image_warpgroup_tiles = params->in_columns / WARPGROUP_M;
     params->tail_columns = left;
@@ -61,7 +58,7 @@ bool describe_stationary(const tconv_layer *layer, layer_plan *plan)
     const int block_sets = layer->target.multiprocessors / CLUSTER_BLOCKS * CLUSTER_BLOCKS / params->set_blocks;
     params->set_step = (int)tconv_max(1, tconv_min(params->n_tile_sets, block_sets));
     params->tile_step = (int)tconv_max(1, tconv_min(block_sets / params->set_step, params->m_tiles));
-    params->b_row_bytes = (uint32_t)(params->block_k * sizeof(float));
+    params->b_row_bytes = (uint32_t)params->block_k * (uint32_t)sizeof(float);
     params->weight_stage_bytes = (uint32_t)params->schedules[0].b_rows * params->b_row_bytes;
     params->pixel_stage_bytes = PAIR_WARPGROUPS * BOX_PITCH * (uint32_t)(params->block_k * (int)sizeof(float));
     params->pixel_stages = (int)tconv_min((SHARED_MEMORY - (int64_t)params->k_blocks * params->weight_stage_bytes) /
@@ -69,5 +66,3 @@ bool describe_stationary(const tconv_layer *layer, layer_plan *plan)
                                           MAX_STAGES);
     return params->pixel_stages >= LEAST_STAGES;
 }
-
-} // namespace tconv::cells

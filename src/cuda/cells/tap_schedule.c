@@ -13,26 +13,22 @@
 #include "../maps/hopper.h"
 #include "plan.h"
 
-#include <cstring>
+#include <string.h>
 
-namespace tconv::cells
-{
-
-namespace
-{
-
-constexpr int MAX_OUTPUTS = 16;       /* of a cell: 128 / 8 channels */
-constexpr int MAX_TILE_B_ROWS = 2048; /* the descriptor's field for half of MMA_K has room for eight times as many */
-
-/* A window of a shift, in outputs of the cell, and their taps in the order of N. */
-struct tap_window {
-    int first, count;
-    int row[MAX_OUTPUTS], column[MAX_OUTPUTS]; /* of the kernel */
+enum {
+    MAX_OUTPUTS = 16,      /* of a cell: 128 / 8 channels */
+    MAX_TILE_B_ROWS = 2048 /* the descriptor's field for half of MMA_K has room for eight times as many */
 };
 
+/* A window of a shift, in outputs of the cell, and their taps in the order of N. */
+typedef struct tap_window {
+    int first, count;
+    int row[MAX_OUTPUTS], column[MAX_OUTPUTS]; /* of the kernel */
+} tap_window;
+
 /* Finds the next window of a shift at or after output `from`; false where there is none. */
-bool find_window(const axis_taps *rows, const axis_taps *columns, int row_shift, int column_shift, int from,
-                 tap_window *window)
+static bool find_window(const axis_taps *rows, const axis_taps *columns, int row_shift, int column_shift, int from,
+                        tap_window *window)
 {
     const int outputs = rows->outputs * columns->outputs;
     window->count = 0;
@@ -53,13 +49,12 @@ bool find_window(const axis_taps *rows, const axis_taps *columns, int row_shift,
 
 /* Returns where the window's taps stand in the weight tile that begins with tap `first`, and appends them to *end
  * where they do not; -1 where there is no room. */
-int place_taps(const tap_window *window, int first, int *end, packing *packing)
+static int place_taps(const tap_window *window, int first, int *end, packing *order)
 {
     for (int at = first; at + window->count <= *end; at++) {
         bool same = true;
         for (int i = 0; i < window->count; i++)
-            same = same && packing->taps[at + i].row == window->row[i] &&
-                   packing->taps[at + i].column == window->column[i];
+            same = same && order->taps[at + i].row == window->row[i] && order->taps[at + i].column == window->column[i];
         if (same)
             return at - first;
     }
@@ -67,45 +62,45 @@ int place_taps(const tap_window *window, int first, int *end, packing *packing)
         return -1;
     const int at = *end - first;
     for (int i = 0; i < window->count; i++) {
-        packing->taps[*end].row = (int16_t)window->row[i];
-        packing->taps[*end].column = (int16_t)window->column[i];
+        order->taps[*end].row = (int16_t)window->row[i];
+        order->taps[*end].column = (int16_t)window->column[i];
         ++*end;
     }
     return at;
 }
 
 /* A plan and how much of its tables is full. */
-struct schedule_writer {
+typedef struct schedule_writer {
     layer_plan *plan;
     int weight_tiles, entries, taps;
-};
+} schedule_writer;
 
 /* Writes one weight tile, for the windows of these shifts; the longest windows are placed first. False where
  * something is full. */
-bool write_weight_tile(schedule_writer *to, const axis_taps *rows, const axis_taps *columns, int first_row_shift,
-                       int end_row_shift, int column_shift)
+static bool write_weight_tile(schedule_writer *writer, const axis_taps *rows, const axis_taps *columns,
+                              int first_row_shift, int end_row_shift, int column_shift)
 {
-    parameters *params = &to->plan->parameters;
-    packing *packing = &to->plan->packing;
-    const int first_entry = to->entries, first_tap = to->taps;
-    const int output_mma_tiles = params->cell_channels / to->plan->config.mma_n;
+    parameters *params = &writer->plan->params;
+    packing *order = &writer->plan->packing;
+    const int first_entry = writer->entries, first_tap = writer->taps;
+    const int output_mma_tiles = params->cell_channels / writer->plan->config.mma_n;
     unsigned counts = 0; /* a bit for each length of a window */
     for (int row_shift = first_row_shift; row_shift < end_row_shift; row_shift++) {
         tap_window window;
         for (int from = 0; find_window(rows, columns, row_shift, column_shift, from, &window);
              from = window.first + window.count) {
-            if (to->entries == MAX_ENTRIES)
+            if (writer->entries == MAX_ENTRIES)
                 return false;
-            schedule_entry *entry = &params->entries[to->entries++];
+            schedule_entry *entry = &params->entries[writer->entries++];
             entry->pixel = (uint16_t)(row_shift * params->row_pitch + column_shift);
             entry->window = (uint8_t)(window.first * output_mma_tiles * 16 + window.count * output_mma_tiles);
             entry->flags = 0;
             counts |= 1u << window.count;
         }
     }
-    if (to->entries == first_entry)
+    if (writer->entries == first_entry)
         return true;
-    if (to->weight_tiles == MAX_WEIGHT_TILES)
+    if (writer->weight_tiles == MAX_WEIGHT_TILES)
         return false;
     for (int count = rows->outputs * columns->outputs; count > 0; count--) {
         if ((counts >> count & 1) == 0)
@@ -117,33 +112,30 @@ bool write_weight_tile(schedule_writer *to, const axis_taps *rows, const axis_ta
                  from = window.first + window.count, entry++) {
                 if (window.count != count)
                     continue;
-                const int at = place_taps(&window, first_tap, &to->taps, packing);
+                const int at = place_taps(&window, first_tap, &writer->taps, order);
                 if (at < 0)
                     return false;
                 params->entries[entry].b_row = (uint16_t)(at * params->cell_channels);
             }
         }
     }
-    weight_tile *tile = &params->weight_tiles[to->weight_tiles];
-    packing->first_tap[to->weight_tiles++] = (uint16_t)first_tap;
-    tile->b_rows = (uint16_t)((to->taps - first_tap) * params->cell_channels);
-    for (int entry = first_entry; entry < to->entries; entry++)
+    weight_tile *tile = &params->weight_tiles[writer->weight_tiles];
+    order->first_tap[writer->weight_tiles++] = (uint16_t)first_tap;
+    tile->b_rows = (uint16_t)((writer->taps - first_tap) * params->cell_channels);
+    for (int entry = first_entry; entry < writer->entries; entry++)
         params->entries[entry].b_rows = tile->b_rows;
-    params->entries[to->entries - 1].flags |= WEIGHT_TILE_ENDS;
-    return (to->taps - first_tap) * params->cell_channels <= MAX_TILE_B_ROWS;
+    params->entries[writer->entries - 1].flags |= WEIGHT_TILE_ENDS;
+    return (writer->taps - first_tap) * params->cell_channels <= MAX_TILE_B_ROWS;
 }
 
 /* Finds the taps of an output that has those of all phases of src, at shifts in its columns. */
-bool find_src_taps(const tconv_phase_table *table, axis_taps *taps)
+static bool find_src_taps(const tconv_phase_table *table, axis_taps *taps)
 {
-    const auto shift_of = [&](const tconv_phase *phase, int64_t t) {
-        return table->stride * (phase->first_shift - t * table->shift_step) + phase->residue;
-    };
     int64_t first = HOPPER_MAX_EXTENT, last = -HOPPER_MAX_EXTENT;
     for (int64_t i = 0; i < table->count; i++)
         for (int64_t t = 0; t < table->phases[i].taps; t++) {
-            first = tconv_min(first, shift_of(&table->phases[i], t));
-            last = tconv_max(last, shift_of(&table->phases[i], t));
+            first = tconv_min(first, src_column(table, &table->phases[i], t));
+            last = tconv_max(last, src_column(table, &table->phases[i], t));
         }
     if (last - first >= MAX_SHIFTS)
         return false;
@@ -153,14 +145,13 @@ bool find_src_taps(const tconv_phase_table *table, axis_taps *taps)
     memset(taps->kernel, -1, sizeof taps->kernel);
     for (int64_t i = 0; i < table->count; i++)
         for (int64_t t = 0; t < table->phases[i].taps; t++)
-            taps->kernel[0][shift_of(&table->phases[i], t) - first] =
+            taps->kernel[0][src_column(table, &table->phases[i], t) - first] =
                 (int16_t)(table->phases[i].first_kernel + t * table->kernel_step);
     return true;
 }
 
-} // namespace
-
-bool find_taps(const tconv_layer *layer, const tconv_phase_table *table, int outputs, int only_phase, axis_taps *taps)
+bool tconv_cells_find_taps(const tconv_layer *layer, const tconv_phase_table *table, int outputs, int only_phase,
+                           axis_taps *taps)
 {
     const int stride = (int)period_of(layer, table);
     const bool one_phase = layer->phases_of_src || outputs < stride;
@@ -181,15 +172,16 @@ bool find_taps(const tconv_layer *layer, const tconv_phase_table *table, int out
     return true;
 }
 
-bool find_column_taps(const tconv_layer *layer, int outputs, axis_taps *taps)
+bool tconv_cells_find_column_taps(const tconv_layer *layer, int outputs, axis_taps *taps)
 {
     return layer->phases_of_src ? find_src_taps(&layer->columns, taps)
-                                : find_taps(layer, &layer->columns, outputs, 0, taps);
+                                : tconv_cells_find_taps(layer, &layer->columns, outputs, 0, taps);
 }
 
-bool write_schedules(const tconv_layer *layer, const tile_choice *choice, const axis_taps *columns, layer_plan *plan)
+bool tconv_cells_write_schedules(const tconv_layer *layer, const tile_choice *choice, const axis_taps *columns,
+                                 layer_plan *plan)
 {
-    parameters *params = &plan->parameters;
+    parameters *params = &plan->params;
     schedule_writer writer = {plan, 0, 0, 0};
     params->b_rows = 0;
     for (int p = 0; p < params->schedule_count; p++) {
@@ -198,7 +190,7 @@ bool write_schedules(const tconv_layer *layer, const tile_choice *choice, const 
         schedule->first_entry = writer.entries;
         for (int row_phase = 0; row_phase < params->row_phases; row_phase++) {
             axis_taps rows;
-            find_taps(layer, &layer->rows, params->cell_rows, layer->phases_of_src ? row_phase : p, &rows);
+            tconv_cells_find_taps(layer, &layer->rows, params->cell_rows, layer->phases_of_src ? row_phase : p, &rows);
             for (int column_shift = 0; column_shift < columns->shifts; column_shift++)
                 for (int row_shift = 0; row_shift < (choice->tile_per_shift ? rows.shifts : 1); row_shift++) {
                     const int end = choice->tile_per_shift ? row_shift + 1 : rows.shifts;
@@ -221,5 +213,3 @@ bool write_schedules(const tconv_layer *layer, const tile_choice *choice, const 
     }
     return params->b_rows <= UINT16_MAX;
 }
-
-} // namespace tconv::cells

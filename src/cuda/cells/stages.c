@@ -2,17 +2,11 @@
 #include "../../core/checked.h"
 #include "plan.h"
 
-namespace tconv::cells
-{
-
-namespace
-{
-
 /* Returns the cycles of a load from a stage, on average over the warps that have all of their positions: four
  * channels of eight positions are read at once, and addresses that share a bank one after another. */
-double find_bank_cycles(const parameters *params)
+static double find_bank_cycles(const parameters *params)
 {
-    constexpr int BANKS = 32;
+    enum { BANKS = 32 };
     const int columns = params->tile_columns, rows = params->tile_rows, images = params->tile_images;
     /* Where they lie alike in all warps, one is enough. */
     const bool alike =
@@ -38,11 +32,9 @@ double find_bank_cycles(const parameters *params)
     return (double)cycles / loads;
 }
 
-} // namespace
-
-void describe_box(int columns, int rows, layer_plan *plan)
+void tconv_cells_describe_box(int columns, int rows, layer_plan *plan)
 {
-    parameters *params = &plan->parameters;
+    parameters *params = &plan->params;
     const int least = (int)tconv_ceil_div(columns, 4) * 4;
     int best_pitch = least, best_rows = rows;
     double best_cost = 0;
@@ -67,26 +59,29 @@ void describe_box(int columns, int rows, layer_plan *plan)
     params->image_pitch = params->block_k * params->channel_pitch;
 }
 
-int64_t most_taps(const tconv_layer *layer)
+/* Returns the taps of an output along one axis. */
+static int64_t axis_most_taps(const tconv_layer *layer, const tconv_phase_table *table)
 {
-    const auto taps_of = [&](const tconv_phase_table *table) {
-        int64_t all = 0;
-        for (int64_t i = 0; i < table->count; i++)
-            all += table->phases[i].taps;
-        return layer->phases_of_src ? all : table->max_taps;
-    };
-    return taps_of(&layer->rows) * taps_of(&layer->columns);
+    int64_t all = 0;
+    for (int64_t i = 0; i < table->count; i++)
+        all += table->phases[i].taps;
+    return layer->phases_of_src ? all : table->max_taps;
 }
 
-bool find_segments(const tconv_layer *layer, layer_plan *plan)
+int64_t tconv_cells_most_taps(const tconv_layer *layer)
+{
+    return axis_most_taps(layer, &layer->rows) * axis_most_taps(layer, &layer->columns);
+}
+
+bool tconv_cells_find_segments(const tconv_layer *layer, layer_plan *plan)
 {
     /* The error of a sum of n like terms is at most n / 4 + 1 / 2 (compensated.cuh); that of a sum of segments is at
      * most both together, which is as much where they have two terms less in all. */
-    constexpr int MARGIN_TERMS = 2;
-    parameters *params = &plan->parameters;
-    const int64_t taps = most_taps(layer);
+    enum { MARGIN_TERMS = 2 };
+    parameters *params = &plan->params;
+    const int64_t taps = tconv_cells_most_taps(layer);
     params->segment_k_blocks = params->k_blocks;
-    if (!plan->strict || params->k_blocks * taps <= MAX_STRICT_TERMS)
+    if (!numerics_split(plan->numerics) || params->k_blocks * taps <= MAX_STRICT_TERMS)
         return true;
     for (int segments = 2; segments < MAX_STRICT_TERMS && segments <= params->k_blocks; segments++) {
         params->segment_k_blocks = (int)tconv_ceil_div(params->k_blocks, segments);
@@ -96,15 +91,15 @@ bool find_segments(const tconv_layer *layer, layer_plan *plan)
     return false;
 }
 
-bool describe_stages(layer_plan *plan)
+bool tconv_cells_describe_stages(layer_plan *plan)
 {
-    parameters *params = &plan->parameters;
+    parameters *params = &plan->params;
     int most_b_rows = 0;
     for (int p = 0; p < params->schedule_count; p++)
         for (int t = params->schedules[p].first_weight_tile; t < params->schedules[p].end_weight_tile; t++)
             most_b_rows = params->weight_tiles[t].b_rows > most_b_rows ? params->weight_tiles[t].b_rows : most_b_rows;
     const int64_t pixel_stage = (int64_t)params->image_pitch * params->tile_images * (int64_t)sizeof(float);
-    params->b_row_bytes = (uint32_t)((plan->strict ? 2 : 1) * params->block_k * sizeof(float));
+    params->b_row_bytes = (uint32_t)((numerics_split(plan->numerics) ? 2 : 1) * params->block_k * (int)sizeof(float));
     const int64_t weight_stage = (int64_t)most_b_rows * params->b_row_bytes;
     const int64_t memory = SHARED_MEMORY - (params->segment_k_blocks < params->k_blocks ? PARTIAL_SUM_BYTES : 0);
     if (2 * (pixel_stage + weight_stage) > memory)
@@ -127,5 +122,3 @@ bool describe_stages(layer_plan *plan)
             return true;
     }
 }
-
-} // namespace tconv::cells
