@@ -1,15 +1,16 @@
 /*
- * cuda_accumulate: forward and the gradient of src where the layer accumulates (desc.accumulate), every dtype and either
- * layout.
+ * cuda_accumulate: forward and the gradient of src where the layer accumulates (desc.accumulate), every dtype and
+ * either layout.
  *
- * The layer without that is computed into the workspace by whichever other implementation of the operation is predicted to
- * be fastest, and a pass adds these sums and the bias to what the output holds (add.cu). So the kernels need not know of it,
- * each layer has the fastest of them, and there is one rounding to the dtype: sums of f32 and f64 are stored as they are;
- * f16 and bf16, whose kernels round what they store, are widened to f32 and multiplied in TF32, which holds them exactly.
+ * The layer without that is computed into the workspace by whichever other implementation of the operation is predicted
+ * to be fastest, and a pass adds these sums and the bias to what the output holds (add.cu). So the kernels need not
+ * know of it, each layer has the fastest of them, and there is one rounding to the dtype: sums of f32 and f64 are
+ * stored as they are; f16 and bf16, whose kernels round what they store, are widened to f32 and multiplied in TF32,
+ * which holds them exactly.
  *
- * Images come in chunks of at most 32 MiB of sums and what is widened, which are then read from the second-level cache; an
- * image that has more is taken all the same. The last chunk has as many images as the others: it computes some once more,
- * and adds those that were not added before.
+ * Images come in chunks of at most 32 MiB of sums and what is widened, which are then read from the second-level cache;
+ * an image that has more is taken all the same. The last chunk has as many images as the others: it computes some once
+ * more, and adds those that were not added before.
  *
  * Numeric order: that of the implementation; then the bias, then what was held.
  */
@@ -152,10 +153,10 @@ static tconv_status count_memory(const tconv_problem *problem, accumulate_plan *
     return TCONV_SUCCESS;
 }
 
-static tconv_status plan_layer(const tconv_layer *layer, void *made, tconv_planned *planned, tconv_issue *issue)
+static tconv_status plan_layer(const tconv_layer *layer, void *bytes, tconv_planned *planned, tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
-    accumulate_plan *plan = made;
+    accumulate_plan *plan = bytes;
     tconv_cuda_work work;
     memset(&work, 0, sizeof work);
     if (!problem->desc.accumulate)
@@ -187,10 +188,10 @@ static tconv_status widen(const tconv_layer *layer, const walk *elements, void *
     return tconv_device_leave(&guard, tconv_accumulate_widen(layer->problem.dtype, elements, stream, issue), issue);
 }
 
-static tconv_status pack(const tconv_layer *layer, const void *made, const void *weights, void *packed, void *stream,
+static tconv_status pack(const tconv_layer *layer, const void *bytes, const void *weights, void *packed, void *stream,
                          tconv_issue *issue)
 {
-    const accumulate_plan *plan = made;
+    const accumulate_plan *plan = bytes;
     if (plan->widens) {
         const walk elements = {
             .from = weights, .to = packed, .images = 1, .lines = 1, .elements = layer->problem.weight_extent};
@@ -249,10 +250,10 @@ static tconv_status add_sums(const tconv_layer *layer, const accumulate_plan *pl
     return tconv_device_leave(&guard, tconv_accumulate_add(problem->dtype, &sums, arguments->stream, issue), issue);
 }
 
-static tconv_status execute(const tconv_layer *layer, const void *made, const tconv_arguments *arguments,
+static tconv_status execute(const tconv_layer *layer, const void *bytes, const tconv_arguments *arguments,
                             tconv_issue *issue)
 {
-    const accumulate_plan *plan = made;
+    const accumulate_plan *plan = bytes;
     const bool dst = writes_dst(&layer->problem);
     for (int64_t i = 0; i < plan->chunks; i++) {
         const int64_t image = tconv_cuda_chunk_begin(i, plan->images, layer->problem.batch);
@@ -274,10 +275,10 @@ static tconv_status execute(const tconv_layer *layer, const void *made, const tc
     return TCONV_SUCCESS;
 }
 
-static void describe(const tconv_layer *layer, const void *made, char *text, size_t capacity)
+static void describe(const tconv_layer *layer, const void *bytes, char *text, size_t capacity)
 {
     (void)layer;
-    const accumulate_plan *plan = made;
+    const accumulate_plan *plan = bytes;
     char inner[512];
     tconv_inner_describe(&plan->inner, inner, sizeof inner);
     snprintf(text, capacity, "chunks=%lld widens=%d by=%s %s", (long long)plan->chunks, plan->widens,

@@ -1,5 +1,5 @@
-/* Launches the kernels that widen and add: a thread takes neighbours of a line, as many as both tensors have at multiples
- * of so many. */
+/* Launches the kernels that widen and add: a thread takes neighbours of a line, as many as both tensors have at
+ * multiples of so many. */
 #include "add.h"
 
 #include "../../core/checked.h"

@@ -3,9 +3,9 @@
  *
  *     diff_src[n, c, i] = sum over o, k of diff_dst[n, o, stride * i + dilation * k - pad] * weights[c, o, k]
  *
- * as a forward layer of stride 1, the inner layer, computed by whichever of the forward's implementations is predicted to
- * be fastest. The outputs of a phase, or of a tap, are a dense plane of the gradient of dst (planes.h). There are three
- * ways to have planes (dgrad_source):
+ * as a forward layer of stride 1, the inner layer, computed by whichever of the forward's implementations is predicted
+ * to be fastest. The outputs of a phase, or of a tap, are a dense plane of the gradient of dst (planes.h). There are
+ * three ways to have planes (dgrad_source):
  *
  *   strided          planes are phases of the inner layer's src (tconv_layer), which cuda_igemm and cuda_cells sum over.
  *                    Their pixels lie a stride apart, and weights are read as they lie, with the roles of their channels
@@ -18,8 +18,8 @@
  *
  * Unless planes are strided, the inner layer's weights are derived, with their taps backwards, and packed as that
  * implementation packs; they lie behind what it packed. Strided, and in channels_last, cuda_igemm may read the weights
- * where they lie: no call packs then, but the workspace has room for packed ones, for weights at addresses that TMA does
- * not take.
+ * where they lie: no call packs then, but the workspace has room for packed ones, for weights at addresses that TMA
+ * does not take.
  *
  * Groups stay groups. Zeros stand for outputs that are not there and, in phases of fewer taps, for weights: they are
  * multiplied in every dtype, so that NaN and Inf go where the header has them for tensor cores.
@@ -28,8 +28,9 @@
  * channel groups, so that there are more tiles; partial sums are f32, and added by a launch behind. In 16 bits it is
  * cuda_igemm with a strided src alone that has such.
  *
- * Numeric order: that of the implementation, over (plane, output channel) for input channels, or strided over planes and
- * output channels as its kernel walks over phases; then parts, in double. It depends on the layer and the device alone.
+ * Numeric order: that of the implementation, over (plane, output channel) for input channels, or strided over planes
+ * and output channels as its kernel walks over phases; then parts, in double. It depends on the layer and the device
+ * alone.
  */
 #include <stdio.h>
 #include <string.h>
@@ -41,9 +42,9 @@
 
 _Static_assert(sizeof(dgrad_plan) <= TCONV_CUDA_MAX_OUTER_PLAN, "cuda_accumulate has room for the plan");
 
-static tconv_status plan_layer(const tconv_layer *layer, void *made, tconv_planned *planned, tconv_issue *issue)
+static tconv_status plan_layer(const tconv_layer *layer, void *bytes, tconv_planned *planned, tconv_issue *issue)
 {
-    dgrad_plan *plan = made;
+    dgrad_plan *plan = bytes;
     tconv_cuda_work work;
     memset(&work, 0, sizeof work);
     const char *why = tconv_dgrad_make_plan(layer, planned->limit, plan, &work);
@@ -78,10 +79,10 @@ static tconv_status pack_inner(const tconv_layer *layer, const dgrad_plan *plan,
     return status == TCONV_SUCCESS ? tconv_inner_pack(&plan->inner, shape.to, packed, stream, issue) : status;
 }
 
-static tconv_status pack(const tconv_layer *layer, const void *made, const void *weights, void *packed, void *stream,
+static tconv_status pack(const tconv_layer *layer, const void *bytes, const void *weights, void *packed, void *stream,
                          tconv_issue *issue)
 {
-    return pack_inner(layer, made, weights, packed, false, stream, issue);
+    return pack_inner(layer, bytes, weights, packed, false, stream, issue);
 }
 
 /* The first image, row and column of a chunk of the gradient of src. */
@@ -151,8 +152,8 @@ static tconv_status add_sums(const tconv_layer *layer, const dgrad_plan *plan, v
         &guard, tconv_dgrad_add_parts(&layer->problem, &shape, overlaps, arguments->stream, issue), issue);
 }
 
-/* Makes the src of the inner layer from inner->src, the gradient of dst from the chunk's first image on, unless it is that
- * one itself. weights: to be packed after the planes are made; NULL: they are packed. */
+/* Makes the src of the inner layer from inner->src, the gradient of dst from the chunk's first image on, unless it is
+ * that one itself. weights: to be packed after the planes are made; NULL: they are packed. */
 static tconv_status prepare_src(const tconv_layer *layer, const dgrad_plan *plan, const chunk_place *place,
                                 const void *weights, const tconv_arguments *arguments, tconv_arguments *inner,
                                 tconv_issue *issue)
@@ -196,10 +197,10 @@ static tconv_status execute_chunk(const tconv_layer *layer, const dgrad_plan *pl
     return status == TCONV_SUCCESS && plan->parts > 1 ? add_sums(layer, plan, dst, arguments, issue) : status;
 }
 
-static tconv_status execute(const tconv_layer *layer, const void *made, const tconv_arguments *arguments,
+static tconv_status execute(const tconv_layer *layer, const void *bytes, const tconv_arguments *arguments,
                             tconv_issue *issue)
 {
-    const dgrad_plan *plan = made;
+    const dgrad_plan *plan = bytes;
     for (int64_t i = 0; i < chunks_of(plan); i++) {
         const chunk_place place = place_of(&layer->problem, plan, i);
         const bool reads =
@@ -212,10 +213,10 @@ static tconv_status execute(const tconv_layer *layer, const void *made, const tc
     return TCONV_SUCCESS;
 }
 
-static void describe(const tconv_layer *layer, const void *made, char *text, size_t capacity)
+static void describe(const tconv_layer *layer, const void *bytes, char *text, size_t capacity)
 {
     (void)layer;
-    const dgrad_plan *plan = made;
+    const dgrad_plan *plan = bytes;
     char inner[256], planes[112] = "src=as_it_lies";
     tconv_inner_describe(&plan->inner, inner, sizeof inner);
     if (is_strided(plan))

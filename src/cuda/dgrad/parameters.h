@@ -1,9 +1,9 @@
 /*
  * The parameters of the kernels that rearrange tensors around the inner layer's (rearrange.cu), and their launches.
  *
- * An axis of the gradient of dst is planes (planes.h), and one plane of each axis together are a plane of the image. The
- * channels of the inner layer's src are those of a channel group, of which each plane of the image has the group's output
- * channels: (group, row plane, column plane, output channel).
+ * An axis of the gradient of dst is planes (planes.h), and one plane of each axis together are a plane of the image.
+ * The channels of the inner layer's src are those of a channel group, of which each plane of the image has the group's
+ * output channels: (group, row plane, column plane, output channel).
  */
 #ifndef TCONV_CUDA_DGRAD_PARAMETERS_H
 #define TCONV_CUDA_DGRAD_PARAMETERS_H
@@ -61,8 +61,8 @@ typedef struct weight_shape {
     void *to;
     tconv_weight_strides from_strides, to_strides;
     tconv_cuda_planes rows, columns;
-    /* Neighbours in the inner layer's weights are of one output channel and neighbouring input channels of the layer; else
-     * of one input channel and neighbouring output channels. */
+    /* Neighbours in the inner layer's weights are of one output channel and neighbouring input channels of the layer;
+     * else of one input channel and neighbouring output channels. */
     bool inputs_inside;
     int group_in, group_out;
     int64_t lines; /* of such neighbours */
@@ -79,16 +79,16 @@ typedef struct sum_shape {
     fast_divisor channels, rows, columns;
 } sum_shape;
 
-/* Return kernels (rearrange.cu): of words of 2, 4, 8 or 16 bytes, in coordinates of 64 bits (wide) or 32. split_rows has
- * words of one element, or of two of 16 bits; the narrow split_pixels is for few channels and many planes. */
+/* Return kernels (rearrange.cu): of words of 2, 4, 8 or 16 bytes, in coordinates of 64 bits (wide) or 32. split_rows
+ * has words of one element, or of two of 16 bits; the narrow split_pixels is for few channels and many planes. */
 const void *tconv_dgrad_split_rows_kernel(int word_bytes, int element_bytes, bool wide);
 const void *tconv_dgrad_split_pixels_kernel(int word_bytes, bool narrow, bool wide);
 const void *tconv_dgrad_derive_kernel(int element_bytes);
 const void *tconv_dgrad_add_kernel(tconv_dtype dtype, bool channels_last);
 
 /* Launch on the current device (rearrange.c): the planes of a chunk; the inner layer's weights; the sums of parts.
- * overlaps: the launch may begin before the one ahead has ended (dependent_launch.cuh). The weights may be derived beside
- * the planes that the launch ahead makes; the end of the second launch is then the end of both. */
+ * overlaps: the launch may begin before the one ahead has ended (dependent_launch.cuh). The weights may be derived
+ * beside the planes that the launch ahead makes; the end of the second launch is then the end of both. */
 tconv_status tconv_dgrad_split_planes(const tconv_problem *problem, const depth_shape *shape, void *stream,
                                       tconv_issue *issue);
 tconv_status tconv_dgrad_derive_weights(const tconv_problem *problem, const weight_shape *shape, bool overlaps,

@@ -19,9 +19,9 @@ static const int64_t MORE_CHUNKS = 4; /* than are needed are considered: tiles o
  * cuda_general's. */
 static const double MAX_TENSOR_TERMS = 16384;
 
-/* How much longer a step takes than the cost model predicts (measured): transposing chunks than a pass that moves vectors;
- * likewise transposing windows, whose rows hardly ever begin at vectors; a plan of parts; a plan that makes planes; a plan
- * by cuda_rows, whose other layers have fewer input channels. */
+/* How much longer a step takes than the cost model predicts (measured): transposing chunks than a pass that moves
+ * vectors; likewise transposing windows, whose rows hardly ever begin at vectors; a plan of parts; a plan that makes
+ * planes; a plan by cuda_rows, whose other layers have fewer input channels. */
 static const double TRANSPOSE_TIMES = 1.3;
 static const double WINDOW_TIMES = 1.8;
 static const double PARTS_TIMES = 1.12;
@@ -43,8 +43,8 @@ static const dgrad_form FORMS[] = {
 
 static const int64_t PARTS[] = {1, 2, 3, 4, 8, 16}; /* of the channels that are summed */
 
-/* Returns whether an axis may be read as it lies: it has one plane, and forward's paddings are not negative. An axis of one
- * input has another stride than 1 in the form in which implementations see it (tconv_axis_canonical). */
+/* Returns whether an axis may be read as it lies: it has one plane, and forward's paddings are not negative. An axis of
+ * one input has another stride than 1 in the form in which implementations see it (tconv_axis_canonical). */
 static bool is_native_axis(const tconv_axis *axis, const tconv_cuda_planes *planes)
 {
     return planes->stride == 1 && planes->count == 1 && planes->pad <= planes->halo &&
@@ -57,8 +57,8 @@ static bool has_one_input(const tconv_axis *axis)
     return axis->in == 1 && axis->pad == 0 && axis->out == axis->kernel && (axis->kernel == 1 || axis->dilation == 1);
 }
 
-/* Returns whether all outputs of an image are those of its only input, and lie as their weights do: they are the channels
- * of one pixel, in either layout. */
+/* Returns whether all outputs of an image are those of its only input, and lie as their weights do: they are the
+ * channels of one pixel, in either layout. */
 static bool is_one_pixel(const tconv_problem *problem)
 {
     const int64_t rows = problem->h.out, columns = problem->w.out, channels = problem->out_channels;
@@ -169,7 +169,8 @@ static bool fits_scratch(const dgrad_plan *plan)
     return scratch <= 0 || scratch_before(plan) + scratch <= MAX_SCRATCH;
 }
 
-/* Returns whether sums are too long for tensor cores, but in strict f32, where partial sums are added with compensation. */
+/* Returns whether sums are too long for tensor cores, but in strict f32, where partial sums are added with
+ * compensation. */
 static bool has_long_sums(const tconv_layer *inner)
 {
     const tconv_problem *problem = &inner->problem;
@@ -204,8 +205,8 @@ static double times_of(const dgrad_plan *plan)
            (plan->source == REARRANGED ? REARRANGED_TIMES : 1);
 }
 
-/* Returns the seconds that inner plans are compared by: the predicted ones, and those of transposing a strided src beside
- * what the implementation counts for it; 0 where the inner plan needs too much memory. */
+/* Returns the seconds that inner plans are compared by: the predicted ones, and those of transposing a strided src
+ * beside what the implementation counts for it; 0 where the inner plan needs too much memory. */
 static double compared_seconds(const void *outer, const tconv_inner_plan *inner,
                                const tconv_implementation *implementation, const tconv_planned *planned,
                                const tconv_cuda_work *work)
@@ -217,8 +218,8 @@ static double compared_seconds(const void *outer, const tconv_inner_plan *inner,
     return fits_scratch(plan) ? planned->prediction.seconds * times_by(implementation) + transposing : 0;
 }
 
-/* Finds the implementation that is predicted to be fastest with the inner layer; false where none takes less than a limit,
- * 0 for none. */
+/* Finds the implementation that is predicted to be fastest with the inner layer; false where none takes less than a
+ * limit, 0 for none. */
 static bool choose_inner(double limit, dgrad_plan *plan)
 {
     const tconv_layer *inner = &plan->inner.layer;
@@ -237,8 +238,8 @@ static double outputs_read(const tconv_cuda_planes *planes, bool all)
     return all || read > there ? there : read;
 }
 
-/* Returns the bytes of the gradient of dst that are read for the planes of a chunk, whole rows where those are brought by
- * sectors. */
+/* Returns the bytes of the gradient of dst that are read for the planes of a chunk, whole rows where those are brought
+ * by sectors. */
 static double read_bytes(const tconv_problem *problem, const dgrad_plan *plan)
 {
     const double rows = outputs_read(&plan->depth.rows, false);
@@ -246,8 +247,8 @@ static double read_bytes(const tconv_problem *problem, const dgrad_plan *plan)
     return (double)plan->images * (double)problem->out_channels * rows * columns * (double)problem->element_size;
 }
 
-/* Returns how much longer making planes takes than a pass that moves vectors (measured): in NHWC for words of the channels
- * of a pixel, or for sectors of which those are a part, in NCHW for single columns. */
+/* Returns how much longer making planes takes than a pass that moves vectors (measured): in NHWC for words of the
+ * channels of a pixel, or for sectors of which those are a part, in NCHW for single columns. */
 static double rearranging_times(const tconv_problem *problem)
 {
     const int64_t full = 8; /* bytes: such words are as good as vectors */
@@ -300,8 +301,8 @@ static double plan_chunks(const tconv_layer *layer, int64_t channels, const tcon
     return tconv_cuda_seconds_of(&machine, work);
 }
 
-/* Plans the chunks that were cut, or a few more, smaller ones, of images or of rows; false where the implementation takes
- * none. */
+/* Plans the chunks that were cut, or a few more, smaller ones, of images or of rows; false where the implementation
+ * takes none. */
 static bool plan_best_chunks(const tconv_layer *layer, int64_t channels, dgrad_plan *plan, tconv_cuda_work *work)
 {
     const tconv_problem *problem = &layer->problem;
@@ -369,8 +370,8 @@ static const char *plan_form(const tconv_layer *layer, const dgrad_form *form, i
     return NULL;
 }
 
-/* Returns the seconds of writing weights in each call beside packing them once: not even that where they are read as they
- * lie, twice where they are derived before. */
+/* Returns the seconds of writing weights in each call beside packing them once: not even that where they are read as
+ * they lie, twice where they are derived before. */
 static double seconds_of_weights(const tconv_layer *layer, const dgrad_plan *plan)
 {
     const double packing = tconv_cuda_packing_seconds(layer);

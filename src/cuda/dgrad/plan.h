@@ -82,8 +82,8 @@ static inline int64_t window_of(const tconv_cuda_planes *planes, int64_t inputs)
     return (inputs - 1) * planes->stride + (planes->kernel - 1) * planes->dilation + 1;
 }
 
-/* Returns the elements of a row of planes: where taps are neighbours each row begins at a vector; else planes are read as
- * one row, and those begin at one (derived.c). */
+/* Returns the elements of a row of planes: where taps are neighbours each row begins at a vector; else planes are read
+ * as one row, and those begin at one (derived.c). */
 int64_t tconv_dgrad_row_elements(const tconv_problem *problem, const dgrad_plan *plan);
 
 /* Describes the inner layer of a chunk of so many channels, and how its operands are made; false where that is too much

@@ -1,16 +1,19 @@
 /*
- * Space-to-depth of one axis of the gradient of dst, so that the gradient of src is a forward layer of stride 1 over it.
+ * Space-to-depth of one axis of the gradient of dst, so that the gradient of src is a forward layer of stride 1 over
+ * it.
  *
- * Kernel element k reads output stride * i + dilation * k - pad for input i. Elements a kernel_step apart (core/phases.h)
- * read the same outputs, for inputs a shift_step apart: stride * shift_step = dilation * kernel_step. So the outputs of
- * element k, one for each position i, are a plane, and elements k + t * kernel_step can be taps of it:
+ * Kernel element k reads output stride * i + dilation * k - pad for input i. Elements a kernel_step apart
+ * (core/phases.h) read the same outputs, for inputs a shift_step apart: stride * shift_step = dilation * kernel_step.
+ * So the outputs of element k, one for each position i, are a plane, and elements k + t * kernel_step can be taps of
+ * it:
  *
  *     plane k[j]  = diff_dst[stride * j + dilation * k - pad], zero outside          j < positions = in + halo
  *     diff_src[i] = sum over planes k and t < taps of plane k[i + t * shift_step] * weights[k + t * kernel_step]
  *
  * Either there is a plane for each phase, of as many taps as the longest has, and phases of fewer taps meet weights of
- * zero; or one for each kernel element, of one tap, as in im2col, and nothing is multiplied in vain. Elements that reach
- * no output at either end of the kernel are left out: first_kernel is the first of the others, from which k counts.
+ * zero; or one for each kernel element, of one tap, as in im2col, and nothing is multiplied in vain. Elements that
+ * reach no output at either end of the kernel are left out: first_kernel is the first of the others, from which k
+ * counts.
  *
  * As a forward layer, whose taps run backwards: a kernel of `taps` elements, of which e is tap taps - 1 - e, dilation
  * shift_step, and padding of halo = (taps - 1) * shift_step at either end.

@@ -64,8 +64,8 @@ static const void *find_kernel(const split_kernel *split, bool wide)
                                     : tconv_dgrad_split_pixels_kernel(split->word_bytes, split->narrow, wide);
 }
 
-/* Launches a kernel in coordinates of 32 bits, or of 64 where those do not fit. line: the kernel's parameter about lines,
- * or NULL. */
+/* Launches a kernel in coordinates of 32 bits, or of 64 where those do not fit. line: the kernel's parameter about
+ * lines, or NULL. */
 static tconv_status launch_split(const split_kernel *split, const depth_shape *depth, int64_t lines, int lanes_log2,
                                  void *line, void *stream, tconv_issue *issue)
 {

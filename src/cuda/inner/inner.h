@@ -1,6 +1,6 @@
 /*
- * A plan inside of a plan. Three implementations (cuda_gemm_col2im, cuda_dgrad, cuda_accumulate) derive another layer from
- * theirs, the inner layer, and have another implementation compute it, whichever is predicted to be fastest.
+ * A plan inside of a plan. Three implementations (cuda_gemm_col2im, cuda_dgrad, cuda_accumulate) derive another layer
+ * from theirs, the inner layer, and have another implementation compute it, whichever is predicted to be fastest.
  *
  *     tconv_inner_begin(&plan->inner, plan->inner_bytes, sizeof plan->inner_bytes);
  *     plan->inner.layer = ...;
@@ -27,7 +27,8 @@ typedef struct tconv_inner_plan {
     tconv_layer layer;                          /* the inner layer; the phases of its tables are not held here */
     const tconv_implementation *implementation; /* computes it; NULL: none does */
     tconv_memory_sizes sizes;                   /* that implementation needs them */
-    /* The implementation's own plan: memory of the outer plan, aligned to 16 bytes. Most have TCONV_CUDA_MAX_INNER_PLAN. */
+    /* The implementation's own plan: memory of the outer plan, aligned to 16 bytes. Most have
+     * TCONV_CUDA_MAX_INNER_PLAN. */
     void *bytes;
     size_t capacity;
 } tconv_inner_plan;
@@ -39,7 +40,8 @@ void tconv_inner_begin(tconv_inner_plan *inner, void *bytes, size_t capacity);
 bool tconv_inner_may_plan(const tconv_inner_plan *inner, const tconv_implementation *implementation);
 
 /* Has an implementation that may plan the inner layer plan it, to take less than limit seconds (0: any time), and sets
- * inner->sizes. Seconds of the prediction are negative where it declines. Leaves its work to *work, unless work is NULL. */
+ * inner->sizes. Seconds of the prediction are negative where it declines. Leaves its work to *work, unless work is
+ * NULL. */
 tconv_planned tconv_inner_plan_by(tconv_inner_plan *inner, const tconv_implementation *implementation, double limit,
                                   tconv_cuda_work *work);
 
@@ -63,8 +65,8 @@ typedef struct tconv_inner_search {
  * makes it. */
 bool tconv_inner_choose(tconv_inner_plan *inner, const tconv_inner_search *search);
 
-/* Returns how many of `have` things come at a time where `most` elements have room, and each thing has `each`: chunks are
- * as even as they come, and have one thing at least. */
+/* Returns how many of `have` things come at a time where `most` elements have room, and each thing has `each`: chunks
+ * are as even as they come, and have one thing at least. */
 int64_t tconv_inner_fit(int64_t have, double each, double most);
 
 /* Rounds bytes up, so that another part of the memory may follow them. */
