@@ -181,8 +181,8 @@ tconv_status pack(const tconv_layer *layer, const void *from, const void *weight
         const tconv_status status = tconv_general_pack_phases(layer, (tconv_phase *)packed, stream, issue);
         if (status != TCONV_SUCCESS)
             return status;
-        return pack_weights(&layer->problem, made->parameters.packed_out, weights, (char *)packed + made->weights_at,
-                            stream, issue);
+        return tconv_general_pack_weights(&layer->problem, made->parameters.packed_out, weights,
+                                          (char *)packed + made->weights_at, stream, issue);
     });
 }
 

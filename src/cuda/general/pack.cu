@@ -97,8 +97,8 @@ tconv_status tconv_general_pack_phases(const tconv_layer *layer, tconv_phase *ph
     return TCONV_SUCCESS;
 }
 
-tconv_status pack_weights(const tconv_problem *problem, int64_t packed_out, const void *weights, void *packed,
-                          void *stream, tconv_issue *issue)
+extern "C" tconv_status tconv_general_pack_weights(const tconv_problem *problem, int64_t packed_out,
+                                                   const void *weights, void *packed, void *stream, tconv_issue *issue)
 {
     const tconv_weight_strides *from = &problem->weight;
     const int64_t channel = problem->groups * packed_out;

@@ -66,10 +66,6 @@ const kernel_choice *gemm_kernels(tconv_dtype dtype);
 constexpr int DIRECT_SHAPES = 3;
 const kernel_choice *direct_kernels(tconv_dtype dtype);
 
-/* Launches the kernel that packs the weights as `parameters` has them, channels past group_out as zeros. */
-tconv_status pack_weights(const tconv_problem *problem, int64_t packed_out, const void *weights, void *packed,
-                          void *stream, tconv_issue *issue);
-
 } // namespace tconv::general
 
 #endif
