@@ -1,31 +1,24 @@
-/* What a plan of cuda_depthwise does: see model/work.h. Its blocks are many and small, so that a multiprocessor's share
+/* The work of a plan of forward, see model/work.h. Blocks are many and small, so that a multiprocessor's share
  * of all outputs is one tile; a K-block is what the threads of a block store at once. */
 #include "../model/planned.h"
 #include "forward_plan.h"
 
-#include <cmath>
-
-namespace tconv::depthwise::forward
-{
-
-namespace
-{
+#include <math.h>
 
 /* The correction. */
-constexpr double TILE_CYCLES = 1500; /* of the first and the last block: tables, src to shared memory */
+static const double TILE_CYCLES = 1500; /* of the first and the last block: tables, src to shared memory */
 
 /* Loads of a warp from the first-level cache take so much longer, with their indices, than those from shared memory. */
-constexpr double CACHE_LOADS = 1.6;
-constexpr int STORE_WARPS = 48; /* of the blocks that share a multiprocessor */
+static const double CACHE_LOADS = 1.6;
+enum { STORE_WARPS = 48 }; /* of the blocks that share a multiprocessor */
 
-} // namespace
-
-tconv_cuda_work work_of(const tconv_layer *layer, const plan *made)
+tconv_cuda_work tconv_depthwise_forward_work_of(const tconv_layer *layer, const layer_plan *plan)
 {
     const tconv_problem *problem = &layer->problem;
     const double element = (double)problem->element_size;
     const double taps = (double)(layer->rows.max_taps * layer->columns.max_taps);
-    const bool loops = made->by_address[0].way >= (problem->layout == TCONV_NCHW ? (int)COLUMNS_LOOP : (int)PIXEL_LOOP);
+    const bool loops =
+        plan->by_address[0].kind >= (problem->layout == TCONV_NCHW ? (int)COLUMNS_LOOP : (int)PIXEL_LOOP);
     /* Taps in a loop: a strip's outputs share values, of which it loads one for each tap and those ahead, and weights. */
     const double row_taps = layer->rows.max_taps > 1 ? (double)layer->rows.max_taps : 1;
     const double strip_loads =
@@ -44,5 +37,3 @@ tconv_cuda_work work_of(const tconv_layer *layer, const plan *made)
     work.overlaps = true;
     return work;
 }
-
-} // namespace tconv::depthwise::forward
