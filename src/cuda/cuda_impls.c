@@ -24,7 +24,7 @@ const tconv_implementation *const tconv_cuda_backward_weights[] = {&tconv_cuda_d
 
 #else /* those whose planning is C */
 
-const tconv_implementation *const tconv_cuda_implementations[] = {NULL};
+const tconv_implementation *const tconv_cuda_implementations[] = {&tconv_cuda_col2im, NULL};
 const tconv_implementation *const tconv_cuda_backward_data[] = {NULL};
 const tconv_implementation *const tconv_cuda_backward_weights[] = {NULL};
 
