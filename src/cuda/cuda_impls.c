@@ -25,6 +25,7 @@ const tconv_implementation *const tconv_cuda_backward_weights[] = {&tconv_cuda_d
 #else /* those whose planning is C */
 
 const tconv_implementation *const tconv_cuda_implementations[] = {&tconv_cuda_depthwise_forward,
+                                                                  &tconv_cuda_col2im,
                                                                   &tconv_cuda_rows,
                                                                   &tconv_cuda_cells,
                                                                   &tconv_cuda_wgmma,
