@@ -147,7 +147,8 @@ static bool cut_planes(const tconv_problem *problem, int64_t channels, double mo
 /* Sets the chunks, so that the planes of one take at most MAX_DEPTH; false where they cannot. */
 static bool cut_chunks(const tconv_problem *problem, int64_t channels, dgrad_plan *plan)
 {
-    const double most = (double)(MAX_DEPTH / (int64_t)problem->element_size);
+    const int64_t elements = MAX_DEPTH / (int64_t)problem->element_size;
+    const double most = (double)elements;
     plan->images = tconv_max(problem->batch, 1);
     plan->chunk_rows = problem->h.in;
     plan->chunk_columns = problem->w.in;
