@@ -56,7 +56,7 @@ void make_phases(int stride, int kernel, igemm::axis_phase *phases, int *count, 
 igemm_packing make_igemm(const igemm_case &of, bool any_bits)
 {
     igemm_packing made = {};
-    igemm::parameters &layer = made.planned.plan.parameters;
+    igemm::parameters &layer = made.planned.plan.params;
     igemm::weight_source &source = made.planned.weights;
     pack_boxes &boxes = source.boxes;
     made.weights = make_weights(of.weights, any_bits);
@@ -65,10 +65,10 @@ igemm_packing make_igemm(const igemm_case &of, bool any_bits)
     made.outputs = of.way == COLUMNS_IN_CHANNELS || of.way == CHANNELS_IN_COLUMNS ? 2 : of.way == FILLED_RUNS ? 4 : 1;
     made.run = of.way == FILLED_RUNS ? 3 : made.outputs;
     made.channels_inside = of.way == CHANNELS_IN_COLUMNS;
-    made.planned.plan.mode = of.weights.dtype == TCONV_F16    ? igemm::MODE_F16
-                             : of.weights.dtype == TCONV_BF16 ? igemm::MODE_BF16
-                             : of.strict                      ? igemm::MODE_STRICT
-                                                              : igemm::MODE_TF32;
+    made.planned.plan.arithmetic = of.weights.dtype == TCONV_F16    ? NUMERICS_F16
+                                   : of.weights.dtype == TCONV_BF16 ? NUMERICS_BF16
+                                   : of.strict                      ? NUMERICS_STRICT
+                                                                    : NUMERICS_TF32;
     layer.groups = of.weights.groups / made.fused;
     layer.group_in = of.weights.group_in * made.fused;
     layer.group_out = of.weights.group_out * made.fused * made.outputs;
@@ -118,7 +118,7 @@ igemm_packing make_igemm(const igemm_case &of, bool any_bits)
     layer.group_a_tiles =
         (int64_t)layer.k_blocks * layer.tiles_along_m * (layer.merged ? 1 : row_taps * layer.column_taps);
     layer.a_tile_bytes = (uint32_t)(of.m_tiles * layer.k_steps * made.planes * MMA_M * MMA_K_BYTES);
-    igemm::plan_packing(&made.planned);
+    igemm::tconv_igemm_plan_packing(&made.planned);
     made.bytes = (size_t)(layer.group_a_tiles * layer.groups) * layer.a_tile_bytes;
     return made;
 }
@@ -126,7 +126,7 @@ igemm_packing make_igemm(const igemm_case &of, bool any_bits)
 /* One M tile of an A tile: [wgmma along K][plane][core][64 rows][channels], for one kernel element. */
 void write_m_tile(packed_writer &to, const igemm_packing &of, int group, int channel, int k_block, int row, int column)
 {
-    const igemm::parameters &layer = of.planned.plan.parameters;
+    const igemm::parameters &layer = of.planned.plan.params;
     const int in_core = 16 / (int)to.from.element_size(), all_in = to.from.group_in, all_out = to.from.group_out;
     for (int step = 0; step < layer.k_steps; step++)
         for (int plane = 0; plane < of.planes; plane++)
@@ -149,7 +149,7 @@ void write_m_tile(packed_writer &to, const igemm_packing &of, int group, int cha
 /* The column phases of the weights: of a pair both. */
 void write_phases(packed_writer &to, const igemm_packing &of, int group)
 {
-    const igemm::parameters &layer = of.planned.plan.parameters;
+    const igemm::parameters &layer = of.planned.plan.params;
     const igemm::weight_source &source = of.planned.weights;
     const int alternating = layer.paired ? 2 : 1;
     for (int p = 0; p < layer.row_phases; p++)
@@ -172,7 +172,7 @@ void write_phases(packed_writer &to, const igemm_packing &of, int group)
 
 void write_merged(packed_writer &to, const igemm_packing &of, int group)
 {
-    const igemm::parameters &layer = of.planned.plan.parameters;
+    const igemm::parameters &layer = of.planned.plan.params;
     for (int tile = 0; tile < layer.tiles_along_m; tile++)
         for (int k_block = 0; k_block < layer.k_blocks; k_block++)
             for (int m = 0; m < layer.m_tiles; m++) {
@@ -187,7 +187,7 @@ pack_function launch_of(const igemm_packing &of)
 {
     return [&of](const void *weights, void *packed, tconv_issue *issue) {
         const igemm::src_transpose none = {};
-        return igemm::pack(&of.planned, &none, weights, packed, nullptr, issue);
+        return igemm::tconv_igemm_pack(&of.planned, &none, weights, packed, nullptr, issue);
     };
 }
 
@@ -219,7 +219,7 @@ void check_igemm()
         begin_case("%s %s, way %d, %d groups of %d to %d channels, %dx%d by %d, %d M tiles", name_of(of.weights.dtype),
                    of.strict ? "strict" : "", (int)of.way, of.weights.groups, of.weights.group_in, of.weights.group_out,
                    of.weights.kernel_rows, of.weights.kernel_columns, of.stride, of.m_tiles);
-        for (int group = 0; group < packing.planned.plan.parameters.groups; group++)
+        for (int group = 0; group < packing.planned.plan.params.groups; group++)
             if (of.way == MERGED)
                 write_merged(wanted, packing, group);
             else

@@ -410,7 +410,7 @@ void check_row_sums()
 pack_function launch_of_general(const tconv_layer &layer, int64_t packed_out)
 {
     return [&layer, packed_out](const void *weights, void *packed, tconv_issue *issue) {
-        return general::pack_weights(&layer.problem, packed_out, weights, packed, nullptr, issue);
+        return tconv_general_pack_weights(&layer.problem, packed_out, weights, packed, nullptr, issue);
     };
 }
 
