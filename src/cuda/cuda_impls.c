@@ -31,6 +31,7 @@ const tconv_implementation *const tconv_cuda_implementations[] = {&tconv_cuda_de
                                                                   &tconv_cuda_wgmma,
                                                                   &tconv_cuda_igemm,
                                                                   &tconv_cuda_mma,
+                                                                  &tconv_cuda_gemm_col2im,
                                                                   &tconv_cuda_general,
                                                                   &tconv_cuda_accumulate,
                                                                   NULL};
