@@ -24,8 +24,19 @@ const tconv_implementation *const tconv_cuda_backward_weights[] = {&tconv_cuda_d
 
 #else /* those whose planning is C */
 
-const tconv_implementation *const tconv_cuda_implementations[] = {&tconv_cuda_igemm, NULL};
-const tconv_implementation *const tconv_cuda_backward_data[] = {NULL};
+const tconv_implementation *const tconv_cuda_implementations[] = {&tconv_cuda_depthwise_forward,
+                                                                  &tconv_cuda_col2im,
+                                                                  &tconv_cuda_rows,
+                                                                  &tconv_cuda_cells,
+                                                                  &tconv_cuda_wgmma,
+                                                                  &tconv_cuda_igemm,
+                                                                  &tconv_cuda_mma,
+                                                                  &tconv_cuda_gemm_col2im,
+                                                                  &tconv_cuda_general,
+                                                                  &tconv_cuda_accumulate,
+                                                                  NULL};
+const tconv_implementation *const tconv_cuda_backward_data[] = {&tconv_cuda_depthwise_data, &tconv_cuda_dgrad,
+                                                                &tconv_cuda_accumulate, NULL};
 const tconv_implementation *const tconv_cuda_backward_weights[] = {NULL};
 
 #endif

@@ -1,4 +1,5 @@
-/* The instances of the streaming kernel for 16 bits, whose cells have one column. */
+/* The streaming kernel's instances for 16 bits, whose cells have one column. */
+#include "configs.cuh"
 #include "kernel.cuh"
 
 namespace tconv::cells
@@ -13,8 +14,8 @@ namespace tconv::cells
         CONFIG(element, straddle, 128, 4), CONFIG(element, straddle, 128, 2), CONFIG(element, straddle, 64, 4),        \
             CONFIG(element, straddle, 64, 2)                                                                           \
     }
-const kernel_config f16_configs[2][MAX_CONFIGS] = {CONFIGS(__half, false), CONFIGS(__half, true)};
-const kernel_config bf16_configs[2][MAX_CONFIGS] = {CONFIGS(__nv_bfloat16, false), CONFIGS(__nv_bfloat16, true)};
+const streaming_config f16_configs[2][MAX_CONFIGS] = {CONFIGS(__half, false), CONFIGS(__half, true)};
+const streaming_config bf16_configs[2][MAX_CONFIGS] = {CONFIGS(__nv_bfloat16, false), CONFIGS(__nv_bfloat16, true)};
 #undef CONFIGS
 #undef CONFIG
 

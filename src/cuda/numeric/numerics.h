@@ -25,20 +25,20 @@ static inline numerics numerics_of(const tconv_layer *layer)
 }
 
 /* Returns "tf32", "strict", "f16" or "bf16". */
-static inline const char *numerics_name(numerics arithmetic)
+static inline const char *numerics_name(numerics mode)
 {
     static const char *const names[] = {"tf32", "strict", "f16", "bf16"};
-    return names[arithmetic];
+    return names[mode];
 }
 
 /* Returns whether f32 is split in big and small parts, and the bytes of an element. */
-static inline bool numerics_split(numerics arithmetic)
+static inline bool numerics_split(numerics mode)
 {
-    return arithmetic == NUMERICS_STRICT;
+    return mode == NUMERICS_STRICT;
 }
-static inline int numerics_bytes(numerics arithmetic)
+static inline int numerics_bytes(numerics mode)
 {
-    return arithmetic == NUMERICS_F16 || arithmetic == NUMERICS_BF16 ? 2 : 4;
+    return mode == NUMERICS_F16 || mode == NUMERICS_BF16 ? 2 : 4;
 }
 
 TCONV_ROOM_END
