@@ -26,6 +26,6 @@ const tconv_implementation *const tconv_cuda_backward_weights[] = {&tconv_cuda_d
 
 const tconv_implementation *const tconv_cuda_implementations[] = {&tconv_cuda_wgmma, &tconv_cuda_general, NULL};
 const tconv_implementation *const tconv_cuda_backward_data[] = {NULL};
-const tconv_implementation *const tconv_cuda_backward_weights[] = {NULL};
+const tconv_implementation *const tconv_cuda_backward_weights[] = {&tconv_cuda_wgrad, &tconv_cuda_general_weights, NULL};
 
 #endif
