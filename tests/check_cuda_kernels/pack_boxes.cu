@@ -401,7 +401,7 @@ void check_wgmma()
 {
     for (const wgmma_case &of : wgmma_cases) {
         const wgmma_packing packing = make_wgmma(of, true);
-        const wgmma::parameters &params = packing.planned.plans[0].params;
+        const wgmma::parameters &params = packing.params;
         packed_writer wanted = {packing.weights, {}};
         begin_case("%s %s, %d groups of %d to %d channels, %dx%d, %d warpgroups, %d MMA tiles, stack %d, depth %d%s",
                    name_of(of.weights.dtype), of.strict ? "strict" : "", of.weights.groups, of.weights.group_in,
