@@ -1,11 +1,11 @@
 /*
- * The gradients of weights and bias for every layer: any dtype, layout, slice, group, stride and dilation, any number of
- * taps, on any device.
+ * The gradients of weights and bias for every layer: any dtype, layout, slice, group, stride and dilation, any number
+ * of taps, on any device.
  *
  * A block has a square of WEIGHTS_SIDE input channels of a group by as many pairs of a tap and an output channel, and a
- * part of the pixels; each thread multiplies a few of both, whose factors a K-block brings to shared memory (weights.cu).
- * The sums of a part are a split-K slice (wgrad/tiles.h), and wgrad/sums.cu adds the slices. Terms whose output does not
- * exist are products with zero, and left out where src has Inf or NaN.
+ * part of the pixels; each thread multiplies a few of both, whose factors a K-block brings to shared memory
+ * (weights.cu). The sums of a part are a split-K slice (wgrad/tiles.h), and wgrad/sums.cu adds the slices. Terms whose
+ * output does not exist are products with zero, and left out where src has Inf or NaN.
  *
  * Numeric order, by layer and number of multiprocessors alone: segments of 48 terms from zero, which join a compensated
  * sum; slices in order, in double; one rounding.

@@ -10,9 +10,9 @@
  * operand as they lie.
  *
  * parameters.h has the words. plan.c chooses the tile, tile.c lays it out in the layer, stages.c shares out shared
- * memory, and work.c counts what the plan does. packing.c lays out the packed weights, and pack.cu packs them. kernel.cuh
- * is the kernel and has the numeric order; its roles are load.cuh (TMA), transpose.cuh (to K-major), realign.cuh,
- * mainloop.cuh, and epilogue.cuh with store.cuh. configs_f32.cu and configs_half.cu have its instances.
+ * memory, and work.c counts what the plan does. packing.c lays out the packed weights, and pack.cu packs them.
+ * kernel.cuh is the kernel and has the numeric order; its roles are load.cuh (TMA), transpose.cuh (to K-major),
+ * realign.cuh, mainloop.cuh, and epilogue.cuh with store.cuh. configs_f32.cu and configs_half.cu have its instances.
  */
 #include <stdio.h>
 #include <string.h>
