@@ -1,7 +1,7 @@
 /* The packing kernels that pack by boxes (cuda_igemm, cuda_wgmma): each order is stated in plain C as its pack.cu gives
  * it. */
 #include "../../src/cuda/igemm/plan.h"
-#include "../../src/cuda/wgmma/plan.h"
+#include "../../src/cuda/wgmma/packing.h"
 #include "families.h"
 #include "packing.h"
 
@@ -256,7 +256,9 @@ struct wgmma_case {
 
 struct wgmma_packing {
     weights_tensor weights;
-    wgmma::planned_layer planned;
+    wgmma::packing_layout layout;
+    wgmma::parameters params;
+    numerics arithmetic;
     int planes;
     size_t bytes;
 };
@@ -264,14 +266,14 @@ struct wgmma_packing {
 wgmma_packing make_wgmma(const wgmma_case &of, bool any_bits)
 {
     wgmma_packing made = {};
-    wgmma::packing_layout &to = made.planned.packing;
-    wgmma::parameters &params = made.planned.plans[0].params;
+    wgmma::packing_layout &to = made.layout;
+    wgmma::parameters &params = made.params;
     made.weights = make_weights(of.weights, any_bits);
     made.planes = of.strict ? 2 : 1;
-    made.planned.plans[0].mode = of.weights.dtype == TCONV_F16    ? wgmma::arithmetic::F16
-                                 : of.weights.dtype == TCONV_BF16 ? wgmma::arithmetic::BF16
-                                 : of.strict                      ? wgmma::arithmetic::STRICT
-                                                                  : wgmma::arithmetic::TF32;
+    made.arithmetic = of.weights.dtype == TCONV_F16    ? NUMERICS_F16
+                      : of.weights.dtype == TCONV_BF16 ? NUMERICS_BF16
+                      : of.strict                      ? NUMERICS_STRICT
+                                                       : NUMERICS_TF32;
     to.boxes.from = made.weights.strides;
     to.boxes.group_in = to.boxes.diagonal_in = of.weights.group_in;
     to.boxes.group_step = to.boxes.group_in * to.boxes.from.in;
@@ -316,7 +318,7 @@ wgmma_packing make_wgmma(const wgmma_case &of, bool any_bits)
         to.a_stage_rows = 2 * to.boxes.core_step + params.mma_tile_channels;
         a_stage = (size_t)to.a_stage_rows * 16;
     }
-    wgmma::plan_packing(&made.planned);
+    wgmma::tconv_wgmma_choose_boxes(&made.layout, &made.params, made.arithmetic);
     made.bytes = (size_t)params.m_blocks * params.k_blocks * params.max_k_block_a_stages * a_stage;
     return made;
 }
@@ -325,8 +327,8 @@ wgmma_packing make_wgmma(const wgmma_case &of, bool any_bits)
 void write_product(packed_writer &to, const wgmma_packing &of, int m_block, int first_in, int warpgroup, int row_tap,
                    int mma_tile, int tap, int from_column)
 {
-    const wgmma::packing_layout &layout = of.planned.packing;
-    const wgmma::parameters &params = of.planned.plans[0].params;
+    const wgmma::packing_layout &layout = of.layout;
+    const wgmma::parameters &params = of.params;
     const int in_core = 16 / (int)to.from.element_size();
     const int first_out =
         m_block % params.group_m_blocks * params.tile_channels + warpgroup * params.warpgroup_channels;
@@ -350,8 +352,8 @@ void write_product(packed_writer &to, const wgmma_packing &of, int m_block, int 
 
 void write_a_stage(packed_writer &to, const wgmma_packing &of, int m_block, int k_block, int row_tap)
 {
-    const wgmma::packing_layout &layout = of.planned.packing;
-    const wgmma::parameters &params = of.planned.plans[0].params;
+    const wgmma::packing_layout &layout = of.layout;
+    const wgmma::parameters &params = of.params;
     for (int warpgroup = 0; warpgroup < layout.warpgroups; warpgroup++)
         for (int step = 0; step < params.k_steps; step++)
             for (int from_column = 0; from_column < layout.depth; from_column++)
@@ -365,8 +367,8 @@ void write_a_stage(packed_writer &to, const wgmma_packing &of, int m_block, int 
 /* Of a stack whose weights overlap: [core][zeros, then row taps][32 rows of M][channels], zeros; one column of taps. */
 void write_overlapping(packed_writer &to, const wgmma_packing &of, int m_block, int k_block, int tap)
 {
-    const wgmma::packing_layout &layout = of.planned.packing;
-    const wgmma::parameters &params = of.planned.plans[0].params;
+    const wgmma::packing_layout &layout = of.layout;
+    const wgmma::parameters &params = of.params;
     const int in_core = 16 / (int)to.from.element_size();
     for (int core = 0; core < 2; core++)
         for (int row_tap = -1; row_tap < layout.row_taps[0]; row_tap++)
@@ -380,7 +382,7 @@ void write_overlapping(packed_writer &to, const wgmma_packing &of, int m_block, 
 pack_function launch_of(const wgmma_packing &of)
 {
     return [&of](const void *weights, void *packed, tconv_issue *issue) {
-        return wgmma::pack_weights(&of.planned, weights, packed, nullptr, issue);
+        return wgmma::tconv_wgmma_pack_weights(&of.layout, &of.params, of.arithmetic, weights, packed, nullptr, issue);
     };
 }
 
@@ -399,7 +401,7 @@ void check_wgmma()
 {
     for (const wgmma_case &of : wgmma_cases) {
         const wgmma_packing packing = make_wgmma(of, true);
-        const wgmma::parameters &params = packing.planned.plans[0].params;
+        const wgmma::parameters &params = packing.params;
         packed_writer wanted = {packing.weights, {}};
         begin_case("%s %s, %d groups of %d to %d channels, %dx%d, %d warpgroups, %d MMA tiles, stack %d, depth %d%s",
                    name_of(of.weights.dtype), of.strict ? "strict" : "", of.weights.groups, of.weights.group_in,

@@ -2,6 +2,7 @@
 #include "outputs.h"
 #include "packing.h"
 #include "parameters.h"
+#include "weights.h"
 
 const void *tconv_general_gemm_kernel(tconv_dtype dtype, int number, bool is_narrow)
 {
@@ -29,5 +30,11 @@ const void *tconv_general_phases_kernel(void)
 const void *tconv_general_weights_kernel(size_t element_size)
 {
     (void)element_size;
+    return NULL;
+}
+
+const void *tconv_general_sum_weights_kernel(tconv_dtype dtype)
+{
+    (void)dtype;
     return NULL;
 }

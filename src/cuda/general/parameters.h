@@ -51,8 +51,8 @@ typedef struct parameters {
     bool src_in_runs; /* direct kernels: SRC_RUN input channels are neighbours in memory, aligned where src is */
 } parameters;
 
-/* The shape of a kernel. A tile is `channels` output channels of one group by `pixels` outputs of one phase; with channel
- * lanes, as many times the channels and as many times fewer pixels. */
+/* The shape of a kernel. A tile is `channels` output channels of one group by `pixels` outputs of one phase; with
+ * channel lanes, as many times the channels and as many times fewer pixels. */
 typedef struct kernel_shape {
     int channels, pixels, threads;
     int64_t shared_bytes; /* dynamic shared memory */

@@ -5,17 +5,16 @@
 
 #include "plan.h"
 
-static void choose_boxes(const tile_plan *plan, packing_layout *packing)
+void tconv_wgmma_choose_boxes(packing_layout *layout, const parameters *params, numerics arithmetic)
 {
-    const parameters *params = &plan->params;
-    const int64_t stages = params->max_k_block_a_stages, taps = packing->depth * all_column_taps(packing, params);
-    const int warpgroups = channel_warpgroups(packing, params), parts = channel_parts(packing, params);
-    pack_boxes *boxes = &packing->boxes;
-    packing->product_rows = operand_planes(plan->arithmetic) * 2 * MMA_M;
-    boxes->step_rows = (int)taps * packing->product_rows;
-    boxes->runs = packing->a_stage_columns > 0
-                      ? stages * overlapping_runs(packing)
-                      : stages * packing->warpgroups / warpgroups * params->stack * packing->depth * taps;
+    const int64_t stages = params->max_k_block_a_stages, taps = layout->depth * all_column_taps(layout, params);
+    const int warpgroups = channel_warpgroups(layout, params), parts = channel_parts(layout, params);
+    pack_boxes *boxes = &layout->boxes;
+    layout->product_rows = operand_planes(arithmetic) * 2 * MMA_M;
+    boxes->step_rows = (int)taps * layout->product_rows;
+    boxes->runs = layout->a_stage_columns > 0
+                      ? stages * overlapping_runs(layout)
+                      : stages * layout->warpgroups / warpgroups * params->stack * layout->depth * taps;
     tconv_cuda_choose_boxes(boxes, params->k_steps * 2 * CORE_ROW_BYTES / params->k_block_channels,
                             (int64_t)params->m_blocks * params->k_blocks * warpgroups * parts,
                             params->mma_tile_channels / parts, 2 * params->k_steps);
@@ -51,6 +50,6 @@ packing_layout tconv_wgmma_plan_packing(const tconv_layer *layer, const tile_pla
     packing.kernel_row_step = (int)layer->rows.kernel_step;
     packing.kernel_column_step = (int)layer->columns.kernel_step;
     packing.kernel_columns = (int)layer->problem.w.kernel;
-    choose_boxes(plan, &packing);
+    tconv_wgmma_choose_boxes(&packing, params, plan->arithmetic);
     return packing;
 }

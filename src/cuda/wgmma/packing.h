@@ -43,6 +43,10 @@ TCONV_ROOM_SHARED int overlapping_runs(const packing_layout *layout)
     return layout->a_stage_columns * (layout->row_taps[0] + 1) + 1;
 }
 
+/* Completes a layout, of which all is given but the boxes' counts and product_rows, by the boxes that the weights are
+ * cut into. */
+void tconv_wgmma_choose_boxes(packing_layout *layout, const parameters *params, numerics arithmetic);
+
 /* Launches the packing kernel on the current device. */
 tconv_status tconv_wgmma_pack_weights(const packing_layout *layout, const parameters *params, numerics arithmetic,
                                       const void *weights, void *packed, void *stream, tconv_issue *issue);

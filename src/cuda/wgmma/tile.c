@@ -112,7 +112,7 @@ static int space_to_depth_pitch(const tconv_layer *layer, int64_t columns, int64
     return (int)(element == 4 ? pitch | STAGE_PIXELS : pitch);
 }
 
-/* Lays out a tile that is not flat. It has as many columns as an MMA tile's rows of the patch allow, plan even over the
+/* Lays out a tile that is not flat. It has as many columns as an MMA tile's rows of the patch allow, made even over the
  * tiles of a row. */
 static bool lay_out_patch(const tconv_layer *layer, const tile_choice *choice, tile_plan *plan)
 {

@@ -9,11 +9,10 @@
  * along W). In f16 and bf16, where each pixel is read at its own position alone, planes of src are an MN-major B
  * operand as they lie.
  *
- * parameters.h has the words. The plan is plan by plan.c (the choice of the tile), tile.c (where it lies in the
- * layer) and stages.c (shared memory and the order of weights); work.c counts what it does; packing.c lays
- * out the packed weights, and pack.cu packs them. kernel.cuh is the kernel and has the numeric order; its roles are load.cuh (TMA), transpose.cuh (to
- * K-major), realign.cuh, mainloop.cuh, and epilogue.cuh with store.cuh. configs_f32.cu and configs_half.cu have its
- * instances.
+ * parameters.h has the words. plan.c chooses the tile, tile.c lays it out in the layer, stages.c shares out shared
+ * memory, and work.c counts what the plan does. packing.c lays out the packed weights, and pack.cu packs them.
+ * kernel.cuh is the kernel and has the numeric order; its roles are load.cuh (TMA), transpose.cuh (to K-major),
+ * realign.cuh, mainloop.cuh, and epilogue.cuh with store.cuh. configs_f32.cu and configs_half.cu have its instances.
  */
 #include <stdio.h>
 #include <string.h>
