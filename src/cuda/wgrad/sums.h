@@ -1,93 +1,83 @@
-/* The passes that every gradient of weights and bias on CUDA shares: adding the slices up, and the gradient of the bias. */
+/*
+ * The passes that every gradient of weights and bias on CUDA shares: the addition of the split-K slices that a kernel has
+ * written to the workspace, and the gradient of the bias. Other rooms include this header beside their own.
+ */
 #ifndef TCONV_CUDA_WGRAD_SUMS_H
 #define TCONV_CUDA_WGRAD_SUMS_H
 
 #include "../../core/impl.h"
-#include "../runtime/launch.h"
+#include "../hardware.h"
 #include "tiles.h"
 
-namespace tconv::wgrad
-{
+TCONV_ROOM_BEGIN(tconv::wgrad)
 
-/* Slices as sums.cu reads them: of float, or of double. */
-struct slices {
+/* The split-K slices that a kernel has written to the workspace, and what else it has computed of the gradients. */
+typedef struct wgrad_slices {
     sum_tiles tiles;
-    int64_t count; /* 0: all sums are 0 */
-    bool are_double;
-    bool are_added = false; /* already, in the gradient of weights */
-    bool overlaps = true;   /* the bias's pass may begin before what was launched last has ended */
-    int64_t bias_parts = 0; /* of the gradient of the bias, that the same kernel has written, as bias.cu does */
-    const void *bias = NULL;
-};
+    int64_t count;      /* slices; 0: all sums are 0 */
+    bool are_double;    /* the sums of the slices are double, else float */
+    bool are_added;     /* the gradient of the weights holds the sums already */
+    bool bias_waits;    /* the bias's pass must not begin before the kernel that was launched last has ended */
+    int64_t bias_parts; /* partial sums of the gradient of the bias that the kernel has written, of each channel */
+    const void *bias;   /* these partial sums, in the order in which bias.cu has its own */
+} wgrad_slices;
 
-/* Into how many parts slices are cut, which threads of their own add and whose sums are added in order: a power of two. */
-inline int parts_of_slices(int64_t slices)
+/* Launches the kernels that compute the gradient of the weights as far as slices, and describes these in *slices, which is
+ * all zeros before. plan is what the implementation's plan has decided. */
+typedef tconv_status (*wgrad_sum_weights)(const tconv_layer *layer, const void *plan, const tconv_arguments *arguments,
+                                          wgrad_slices *slices, tconv_issue *issue);
+
+/* Executes a gradient of weights and bias on the layer's device. Each gradient is computed where the caller asks for it:
+ * sum_weights writes slices to the workspace, whose sums join the gradient of the weights; then comes the bias. */
+tconv_status tconv_wgrad_execute_gradients(const tconv_layer *layer, const void *plan, const tconv_arguments *arguments,
+                                           wgrad_sum_weights sum_weights, tconv_issue *issue);
+
+/* The member `pack` of implementations that read no weights: it does nothing. */
+tconv_status tconv_wgrad_pack_nothing(const tconv_layer *layer, const void *plan, const void *weights, void *packed,
+                                      void *stream, tconv_issue *issue);
+
+/* Returns into how many parts slices are cut, each of which threads of their own add before the parts' sums are added in
+ * order: a power of two. */
+static inline int tconv_wgrad_parts_of_slices(int64_t slices)
 {
-    constexpr int MOST_PARTS = 8, PART_SLICES = 4; /* PART_SLICES: of a part, at least */
+    enum { MOST_SLICE_PARTS = 8, LEAST_PART_SLICES = 4 };
     int parts = 1;
-    while (parts < MOST_PARTS && parts * 2 * PART_SLICES <= slices)
+    while (parts < MOST_SLICE_PARTS && parts * 2 * LEAST_PART_SLICES <= slices)
         parts *= 2;
     return parts;
 }
 
-/* Whether a kernel of this layer may begin while the one before it still runs, of which it waits for what it reads or overwrites
- * (ptx/dependent_launch.cuh). The first one of a call must not. */
-inline bool may_overlap(const tconv_layer *layer)
+/* Returns whether a kernel of this layer may begin while the kernel before it still runs: then it waits by itself before it
+ * reads or overwrites what that kernel writes or reads (ptx/dependent_launch.cuh). The first kernel of a call must not. */
+static inline bool tconv_wgrad_may_overlap(const tconv_layer *layer)
 {
     return layer->target.compute_capability >= DEPENDENT_LAUNCH_CAPABILITY;
 }
 
-/* Launches the kernel that adds the slices in order, in double, and rounds to the layer's dtype once. */
-tconv_status add_slices(const tconv_layer *layer, const slices *of, const void *memory, void *weights, void *stream,
-                        tconv_issue *issue);
+/* Launches the kernel that adds the slices in memory in order, in double, and rounds the sums to the layer's dtype once. */
+tconv_status tconv_wgrad_add_slices(const tconv_layer *layer, const wgrad_slices *slices, const void *memory,
+                                    void *weights, void *stream, tconv_issue *issue);
 
-/* The same for many weights, row after row of a tile: sums are read as they lie, and transposed in shared memory. */
-bool adds_rows(const tconv_layer *layer, const slices *of);
-tconv_status add_rows(const tconv_layer *layer, const slices *of, const void *memory, void *weights, void *stream,
-                      tconv_issue *issue);
+/* The same for many weights, row after row of a tile: a block reads sums in the order of the slice, and transposes them in
+ * shared memory to the order of the weights. tconv_wgrad_add_slices does so where tconv_wgrad_adds_rows is true. */
+bool tconv_wgrad_adds_rows(const tconv_layer *layer, const wgrad_slices *slices);
+tconv_status tconv_wgrad_add_rows(const tconv_layer *layer, const wgrad_slices *slices, const void *memory,
+                                  void *weights, void *stream, tconv_issue *issue);
 
-/* Bytes of scratch that the gradient of the bias takes. */
-size_t bias_scratch(const tconv_layer *layer);
+/* Returns the bytes of workspace that the gradient of the bias takes. */
+size_t tconv_wgrad_bias_scratch(const tconv_layer *layer);
 
-/* Launches the kernels that sum the gradient of dst over all images and outputs of a channel: parts of an order that the
- * layer fixes, in double, compensated. overlaps: they may begin while the kernel of this call before them still runs. */
-tconv_status sum_bias(const tconv_layer *layer, const void *diff_dst, void *scratch, void *bias, bool overlaps,
-                      void *stream, tconv_issue *issue);
+/* Launches the kernels that sum the gradient of dst over all images and outputs of a channel, in double, compensated, in an
+ * order that the layer fixes. overlaps: they may begin while the kernel of this call before them still runs. */
+tconv_status tconv_wgrad_sum_bias(const tconv_layer *layer, const void *diff_dst, void *scratch, void *bias,
+                                  bool overlaps, void *stream, tconv_issue *issue);
 
-/* Launches the kernel that adds parts of all channels, in order; bytes of so many. */
-tconv_status add_bias_parts(const tconv_layer *layer, const void *parts, int64_t count, void *bias, void *stream,
-                            tconv_issue *issue);
-size_t bias_parts_bytes(const tconv_layer *layer, int64_t parts);
+/* Launches the kernel that adds `count` partial sums of each channel, in order, to the gradient of the bias. The second
+ * function returns the bytes of so many partial sums of all channels. */
+tconv_status tconv_wgrad_add_bias_parts(const tconv_layer *layer, const void *parts, int64_t count, void *bias,
+                                        void *stream, tconv_issue *issue);
+size_t tconv_wgrad_bias_parts_bytes(const tconv_layer *layer, int64_t parts);
 
-/* Executes a gradient of weights and bias, of which each is computed where it is wanted: sum_weights launches what writes
- * slices, which it returns in *of, to the scratch. */
-template <class SumWeights>
-tconv_status execute_gradients(const tconv_layer *layer, const tconv_arguments *arguments, SumWeights sum_weights,
-                               tconv_issue *issue)
-{
-    return on_device(layer->target.device, issue, [&] {
-        tconv_status status = TCONV_SUCCESS;
-        slices of = {};
-        if (arguments->weights != NULL) {
-            status = sum_weights(&of);
-            if (status == TCONV_SUCCESS && !of.are_added)
-                status = add_slices(layer, &of, arguments->scratch, arguments->weights, arguments->stream, issue);
-        }
-        if (status == TCONV_SUCCESS && arguments->bias != NULL && of.bias_parts > 0)
-            status = add_bias_parts(layer, of.bias, of.bias_parts, arguments->bias, arguments->stream, issue);
-        else if (status == TCONV_SUCCESS && arguments->bias != NULL)
-            status = sum_bias(layer, arguments->dst, arguments->scratch, arguments->bias,
-                              arguments->weights != NULL && of.overlaps, arguments->stream, issue);
-        return status;
-    });
-}
-
-/* The operation reads no weights. */
-inline tconv_status pack_nothing(const tconv_layer *, const void *, const void *, void *, void *, tconv_issue *)
-{
-    return TCONV_SUCCESS;
-}
-
-} // namespace tconv::wgrad
+TCONV_ROOM_END
 
 #endif
