@@ -24,8 +24,10 @@ const tconv_implementation *const tconv_cuda_backward_weights[] = {&tconv_cuda_d
 
 #else /* those whose planning is C */
 
-const tconv_implementation *const tconv_cuda_implementations[] = {&tconv_cuda_depthwise_forward, &tconv_cuda_cells, NULL};
+const tconv_implementation *const tconv_cuda_implementations[] = {&tconv_cuda_depthwise_forward, &tconv_cuda_cells,
+                                                                  NULL};
 const tconv_implementation *const tconv_cuda_backward_data[] = {&tconv_cuda_depthwise_data, NULL};
-const tconv_implementation *const tconv_cuda_backward_weights[] = {&tconv_cuda_depthwise_weights, NULL};
+const tconv_implementation *const tconv_cuda_backward_weights[] = {&tconv_cuda_depthwise_weights, &tconv_cuda_wgrad,
+                                                                   NULL};
 
 #endif

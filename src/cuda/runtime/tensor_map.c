@@ -44,6 +44,7 @@ static CUtensorMapSwizzle swizzle_of(const tensor_map_recipe *tensor)
 {
     return tensor->swizzle == SWIZZLE_128B  ? CU_TENSOR_MAP_SWIZZLE_128B
            : tensor->swizzle == SWIZZLE_64B ? CU_TENSOR_MAP_SWIZZLE_64B
+           : tensor->swizzle == SWIZZLE_32B ? CU_TENSOR_MAP_SWIZZLE_32B
                                             : CU_TENSOR_MAP_SWIZZLE_NONE;
 }
 

@@ -18,7 +18,7 @@ typedef struct tensor_map {
     TCONV_ALIGNAS(64) uint64_t opaque[16];
 } tensor_map;
 
-typedef enum tensor_map_swizzle { SWIZZLE_NONE, SWIZZLE_64B, SWIZZLE_128B } tensor_map_swizzle;
+typedef enum tensor_map_swizzle { SWIZZLE_NONE, SWIZZLE_32B, SWIZZLE_64B, SWIZZLE_128B } tensor_map_swizzle;
 
 /* A tensor of four axes, innermost first, and the box that one copy brings, of every step-th element. Outside of the
  * tensor a box is zeros. */

@@ -8,13 +8,13 @@
  * exact but for one rounding for any number of outputs that memory holds; 16-bit outputs are added four at a time in f32
  * before, since each conversion to double takes longer than all else.
  */
-#include "../../core/checked.h"
+#include "bias.h"
+
+#include "../hardware.h"
 #include "../numeric/compensated.cuh"
 #include "../numeric/divisor.h"
 #include "../numeric/element.cuh"
 #include "../ptx/dependent_launch.cuh"
-#include "../runtime/launch.h"
-#include "sums.h"
 
 namespace tconv::wgrad
 {
@@ -22,30 +22,12 @@ namespace tconv::wgrad
 namespace
 {
 
-constexpr int THREADS = 256;
-constexpr int WARP = 32;
-constexpr int AT_ONCE = 4;                      /* loads of a thread */
-constexpr int64_t MOST_PARTS = 1024;            /* of a channel */
-constexpr int64_t MOST_SUMS = (int64_t)1 << 18; /* of all parts, where these are more than LEAST_PARTS */
-constexpr int64_t LEAST_PARTS = 64;             /* that are always taken */
-constexpr int RESIDENT = 4;                     /* blocks of a multiprocessor */
-constexpr int64_t THREAD_VECTORS = 2 * AT_ONCE; /* that a thread sums, at least */
-constexpr int64_t MOST_CHANNELS = THREADS;      /* of a block, or as many vectors */
+constexpr int THREADS = BIAS_THREADS, AT_ONCE = BIAS_LOADS, RESIDENT = BIAS_RESIDENT_BLOCKS;
 
 template <class Element> constexpr int VECTOR = 16 / (int)sizeof(Element);
 
-struct parameters {
-    tconv_strides strides;
-    int64_t channels;
-    int64_t block_channels, channel_blocks; /* NCHW: a block has one channel for each warp, and block_channels is 1 */
-    int64_t image_pixels, piece_pixels, image_pieces; /* of an image */
-    int64_t pieces, parts, part_pieces;               /* of all images */
-    bool vectors;                                     /* vectors of pixels or channels are neighbours in memory */
-    bool aligned;                                     /* and their addresses are aligned */
-    bool accumulates;                                 /* to what the gradient holds */
-};
-
 using lossless = lossless_sum<double>;
+static_assert(sizeof(lossless) == BIAS_PART_BYTES, "the host's size");
 
 /* A sum in double, of which rounding loses too little to keep where terms are shorter. */
 struct plain {
@@ -110,7 +92,7 @@ __device__ __forceinline__ int threads_of(int channels, int vector)
 
 template <class Element, int V>
 __global__ void __launch_bounds__(THREADS, RESIDENT)
-    sum_parts_kernel(const __grid_constant__ parameters p, const Element *from, lossless *parts)
+    sum_parts_kernel(const __grid_constant__ bias_parameters p, const Element *from, lossless *parts)
 {
     using Sum = std::conditional_t<sizeof(Element) == sizeof(double), lossless, plain>;
     __shared__ lossless shared[THREADS * V];
@@ -158,7 +140,7 @@ __device__ __forceinline__ void add_lanes(lossless &sum)
 
 template <class Element, int V>
 __global__ void __launch_bounds__(THREADS, RESIDENT)
-    sum_planes_kernel(const __grid_constant__ parameters p, const Element *from, lossless *parts)
+    sum_planes_kernel(const __grid_constant__ bias_parameters p, const Element *from, lossless *parts)
 {
     using Sum = std::conditional_t<sizeof(Element) == sizeof(double), lossless, plain>;
     const int at = (int)threadIdx.x % WARP * V, warps = THREADS / WARP;
@@ -190,7 +172,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
 
 template <class Element>
 __global__ void __launch_bounds__(THREADS)
-    add_parts_kernel(const __grid_constant__ parameters p, const lossless *parts, Element *bias)
+    add_parts_kernel(const __grid_constant__ bias_parameters p, const lossless *parts, Element *bias)
 {
     const int lane = (int)threadIdx.x % WARP;
     wait_for_kernel_ahead();
@@ -215,91 +197,23 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-parameters parameters_of(const tconv_layer *layer)
-{
-    const tconv_problem *problem = &layer->problem;
-    const bool channels_last = problem->layout == TCONV_NHWC;
-    const int64_t vector = 16 / (int64_t)problem->element_size;
-    parameters p = {};
-    p.strides = problem->dst;
-    p.channels = problem->out_channels;
-    p.accumulates = problem->desc.accumulate != 0;
-    const bool by_channels = channels_last && p.channels % vector == 0 && p.strides.w % vector == 0;
-    p.block_channels = channels_last ? tconv_min(p.channels, MOST_CHANNELS * (by_channels ? vector : 1)) : 1;
-    p.channel_blocks = tconv_ceil_div(p.channels, channels_last ? p.block_channels : THREADS / WARP);
-    p.vectors = by_channels || p.strides.w == p.block_channels;
-    /* Rows are dense. */
-    p.image_pixels = problem->h.out * problem->w.out;
-    const int64_t sums = (channels_last ? THREADS : WARP) * (p.vectors ? vector : 1);
-    const int64_t most = tconv_min(tconv_min(MOST_PARTS, tconv_max(LEAST_PARTS, MOST_SUMS / p.channels)),
-                                   tconv_ceil_div(RESIDENT * (int64_t)layer->target.multiprocessors, p.channel_blocks));
-    const int64_t least = tconv_max(1, THREAD_VECTORS * sums / p.block_channels);
-    const int64_t part_pixels = tconv_max(least, tconv_ceil_div(problem->batch * p.image_pixels, most));
-    p.piece_pixels = tconv_round_up(tconv_min(part_pixels, p.image_pixels), vector);
-    p.image_pieces = tconv_ceil_div(p.image_pixels, p.piece_pixels);
-    p.pieces = problem->batch * p.image_pieces;
-    p.part_pieces = tconv_max(1, part_pixels / p.piece_pixels);
-    p.parts = tconv_ceil_div(p.pieces, p.part_pieces);
-    return p;
-}
-
-/* Whether all vectors begin at multiples of their size. */
-bool is_aligned(const tconv_problem *problem, const parameters *p, const void *diff_dst)
-{
-    const int64_t vector = 16 / (int64_t)problem->element_size;
-    return (uintptr_t)diff_dst % 16 == 0 && p->strides.n % vector == 0 &&
-           (problem->layout == TCONV_NHWC || p->strides.c % vector == 0);
-}
-
 } // namespace
 
-size_t bias_scratch(const tconv_layer *layer)
+const void *tconv_wgrad_bias_kernel(tconv_dtype dtype, tconv_layout layout, bool vectors)
 {
-    const parameters p = parameters_of(layer);
-    return bias_parts_bytes(layer, p.parts);
-}
-
-size_t bias_parts_bytes(const tconv_layer *layer, int64_t parts)
-{
-    return (size_t)(parts * layer->problem.out_channels) * sizeof(lossless);
-}
-
-tconv_status add_bias_parts(const tconv_layer *layer, const void *parts, int64_t count, void *bias, void *stream,
-                            tconv_issue *issue)
-{
-    parameters p = {};
-    p.channels = layer->problem.out_channels;
-    p.parts = count;
-    p.accumulates = layer->problem.desc.accumulate != 0;
-    const void *kernel = with_element(layer->problem.dtype,
-                                      [](auto element) { return (const void *)add_parts_kernel<decltype(element)>; });
-    void *arguments[] = {&p, &parts, &bias};
-    return tconv_launch_blocks(kernel, tconv_ceil_div(p.channels, THREADS / WARP), THREADS, arguments, stream, issue,
-                               count > 0 && may_overlap(layer));
-}
-
-tconv_status sum_bias(const tconv_layer *layer, const void *diff_dst, void *scratch, void *bias, bool overlaps,
-                      void *stream, tconv_issue *issue)
-{
-    parameters p = parameters_of(layer);
-    p.aligned = is_aligned(&layer->problem, &p, diff_dst);
-    const void *sum_parts;
-    with_element(layer->problem.dtype, [&](auto element) {
+    return with_element(dtype, [&](auto element) {
         using Element = decltype(element);
-        if (layer->problem.layout == TCONV_NCHW)
-            sum_parts = p.vectors ? (const void *)sum_planes_kernel<Element, VECTOR<Element>>
-                                  : (const void *)sum_planes_kernel<Element, 1>;
-        else
-            sum_parts = p.vectors ? (const void *)sum_parts_kernel<Element, VECTOR<Element>>
-                                  : (const void *)sum_parts_kernel<Element, 1>;
-        return 0;
+        if (layout == TCONV_NCHW)
+            return vectors ? (const void *)sum_planes_kernel<Element, VECTOR<Element>>
+                           : (const void *)sum_planes_kernel<Element, 1>;
+        return vectors ? (const void *)sum_parts_kernel<Element, VECTOR<Element>>
+                       : (const void *)sum_parts_kernel<Element, 1>;
     });
-    void *arguments[] = {&p, &diff_dst, &scratch};
-    tconv_status status = TCONV_SUCCESS;
-    if (p.parts > 0)
-        status = tconv_launch_blocks(sum_parts, p.channel_blocks * p.parts, THREADS, arguments, stream, issue,
-                                     overlaps && may_overlap(layer));
-    return status == TCONV_SUCCESS ? add_bias_parts(layer, scratch, p.parts, bias, stream, issue) : status;
+}
+
+const void *tconv_wgrad_add_bias_kernel(tconv_dtype dtype)
+{
+    return with_element(dtype, [](auto element) { return (const void *)add_parts_kernel<decltype(element)>; });
 }
 
 } // namespace tconv::wgrad

@@ -14,11 +14,12 @@
 namespace tconv::wgrad
 {
 
-constexpr int BOX_PRODUCERS = BOX_BLOCK_THREADS - CONSUMERS, BOX_SUMMERS = BOX_PRODUCERS - LANES;
+constexpr int BOX_PRODUCERS = BOX_BLOCK_THREADS - CONSUMERS;
+static_assert(BOX_SUMMERS == BOX_PRODUCERS - WARP, "all producer warps but one");
 constexpr int BOX_CONSUMER_REGISTERS = 232, BOX_PRODUCER_REGISTERS = 40; /* of a thread: 168 on average */
 constexpr int BOX_STEP = 16, BOX_STEPS = BOX_PIXELS / BOX_STEP;          /* pixels of an MMA; MMAs of a K-tile */
 
-template <mode MODE> constexpr wgmma_type BOTH_MN_MAJOR = MODE == MODE_F16 ? WGMMA_F16_BOTH : WGMMA_BF16_BOTH;
+template <numerics MODE> constexpr wgmma_type BOTH_MN_MAJOR = MODE == NUMERICS_F16 ? WGMMA_F16_BOTH : WGMMA_BF16_BOTH;
 
 /* Copies a K-tile's channels to boxes without TMA, element by element; zeros where they do not exist. */
 template <class Element>
@@ -64,7 +65,7 @@ __device__ __forceinline__ void produce_boxes(const parameters &p, const tensor_
                                               const stage_ring &ring, int first, int count, int lane)
 {
     constexpr int OF_SRC = N / BOX_CHANNELS;
-    static_assert(WARPGROUPS * M * MMA_M / BOX_CHANNELS + OF_SRC <= LANES, "a lane has one box");
+    static_assert(WARPGROUPS * M * MMA_M / BOX_CHANNELS + OF_SRC <= WARP, "a lane has one box");
     const int of_dst = (int)p.tiles.chunk / BOX_CHANNELS * block.row_residues * block.column_residues;
     const uint32_t bytes = OF_SRC * BOX_PIXELS * SWIZZLED_BYTES + of_dst * p.box_bytes;
     const bool has_box = lane < OF_SRC + of_dst;
@@ -92,7 +93,7 @@ template <class Element>
 __device__ __forceinline__ void sum_bias_of_boxes(const parameters &p, const block_tile &block, const stage_ring &ring,
                                                   int count, const block_work &work)
 {
-    const crew by = {(int)threadIdx.x - CONSUMERS - LANES, BOX_SUMMERS};
+    const crew by = {(int)threadIdx.x - CONSUMERS - WARP, BOX_SUMMERS};
     slot_sums<Element, true> sums;
     bias_turns turns = {(int)block.at.m_tile};
     stage_walk stage(ring, 0);
@@ -102,7 +103,7 @@ __device__ __forceinline__ void sum_bias_of_boxes(const parameters &p, const blo
         if (turns.next(p))
             sums.add(p, block, by, stage.buffer() + p.src_bytes);
         __syncwarp();
-        signal_for_warp(stage.empty(), by.thread % LANES);
+        signal_for_warp(stage.empty(), by.thread % WARP);
     }
     mbarrier_wait(stage.empty(), stage.state.parity ^ 1); /* its last K-tile has been read */
     sums.template finish<BOX_SUMMERS>(p, work, by, stage.buffer());
@@ -123,14 +124,14 @@ __device__ __forceinline__ void produce_elements(const parameters &p, const bloc
         copy_elements<Element>(by, stage.buffer(), tables.inputs, BOX_PIXELS, N, src_origin<Element>(p, block, walk));
         copy_elements<Element>(by, stage.buffer() + p.src_bytes, tables.slots, block.slots, (int)p.tiles.chunk,
                                dst_origin<Element>(p, block, walk));
-        stage.signal_written(by.thread % LANES);
+        stage.signal_written(by.thread % WARP);
     }
     launch_dependents();
 }
 
 /* Multiplies the stages: the MMAs of a K-tile are a commit group, and its stage is released when those of the next are on
  * their way. */
-template <mode MODE, int M, int N>
+template <numerics MODE, int M, int N>
 __device__ __forceinline__ void consume_boxes(const parameters &p, const block_tile &block, const tables &tables,
                                               const stage_ring &ring, int count, float *slice, float *stages, int warp,
                                               int lane)
@@ -207,7 +208,7 @@ __device__ __forceinline__ void consume_boxes(const parameters &p, const block_t
         write_tile<element_of<MODE>, N, CONSUMERS>(p, stages, lane, for_sums);
 }
 
-template <mode MODE, int M, int N, reading way>
+template <numerics MODE, int M, int N, load_mode LOAD>
 __global__ void TCONV_HOPPER_BOUNDS(BOX_BLOCK_THREADS)
     box_kernel(const __grid_constant__ parameters p, const __grid_constant__ tensor_maps maps)
 {
@@ -221,41 +222,36 @@ __global__ void TCONV_HOPPER_BOUNDS(BOX_BLOCK_THREADS)
     const stage_ring ring = {shared_address(barriers), shared_address(shared), (uint32_t)p.stage_bytes, p.stages};
     if (threadIdx.x == 0) {
         const int readers = p.bias_parts != NULL ? CONSUMERS + BOX_SUMMERS : CONSUMERS;
-        ring.init(way == BOXES ? 1 : BOX_PRODUCERS / LANES * WARP_ARRIVALS, readers / LANES * WARP_ARRIVALS);
+        ring.init(LOAD == BOXES ? 1 : BOX_PRODUCERS / WARP * WARP_ARRIVALS, readers / WARP * WARP_ARRIVALS);
         mbarrier_init_fence();
     }
     using Element = element_of<MODE>;
-    const tables tables = make_tables<Element>(p, barriers + BARRIER_BYTES, way == ELEMENTS ? block.slots : 0,
+    const tables tables = make_tables<Element>(p, barriers + BARRIER_BYTES, LOAD == ELEMENTS ? block.slots : 0,
                                                [&](int i) { return find_slot(p, block, i, (int)sizeof(Element)); });
     __syncthreads();
-    if (warp < CONSUMERS / LANES) {
+    if (warp < CONSUMERS / WARP) {
         setmaxnreg_increase<BOX_CONSUMER_REGISTERS>();
         float *slice = p.slices + (split * p.tiles.count + number) * p.tiles.block_m * p.tiles.block_n;
         consume_boxes<MODE, M, N>(p, block, tables, ring, count, slice, reinterpret_cast<float *>(shared), warp,
-                                  (int)threadIdx.x % LANES);
+                                  (int)threadIdx.x % WARP);
     } else {
         setmaxnreg_decrease<BOX_PRODUCER_REGISTERS>();
-        if constexpr (way == ELEMENTS)
+        if constexpr (LOAD == ELEMENTS)
             produce_elements<Element, N>(p, block, tables, ring, first, count);
-        else if (warp == CONSUMERS / LANES)
-            produce_boxes<M, N>(p, maps, block, ring, first, count, (int)threadIdx.x % LANES);
+        else if (warp == CONSUMERS / WARP)
+            produce_boxes<M, N>(p, maps, block, ring, first, count, (int)threadIdx.x % WARP);
         else if (p.bias_parts != NULL)
             sum_bias_of_boxes<Element>(p, block, ring, count, {number, split});
     }
 #endif
 }
 
-template <mode MODE, int M, int N> kernel_choice boxes()
+template <numerics MODE, int M, int N> kernel_functions box_kernels()
 {
-    kernel_choice made = {};
-    made.functions[ELEMENTS] = (const void *)box_kernel<MODE, M, N, ELEMENTS>;
-    made.functions[BOXES] = (const void *)box_kernel<MODE, M, N, BOXES>;
-    made.channels = N;
-    made.pairs = WARPGROUPS * M * MMA_M;
-    made.resident_warps = BOX_BLOCK_THREADS / LANES;
-    made.most_pixels = BOX_PIXELS;
-    made.by_warpgroups = made.by_boxes = true;
-    return made;
+    kernel_functions functions = {};
+    functions.at[ELEMENTS] = (const void *)box_kernel<MODE, M, N, ELEMENTS>;
+    functions.at[BOXES] = (const void *)box_kernel<MODE, M, N, BOXES>;
+    return functions;
 }
 
 } // namespace tconv::wgrad

@@ -4,8 +4,17 @@
 namespace tconv::wgrad
 {
 
-const kernel_choice box_kernels_f16[BOX_KERNELS] = {
-    boxes<MODE_F16, 1, 64>(),  boxes<MODE_F16, 2, 64>(),  boxes<MODE_F16, 3, 64>(),  boxes<MODE_F16, 1, 128>(),
-    boxes<MODE_F16, 2, 128>(), boxes<MODE_F16, 3, 128>(), boxes<MODE_F16, 2, 192>(), boxes<MODE_F16, 1, 256>()};
+namespace
+{
+
+#define TILE(m, n) box_kernels<NUMERICS_F16, m, n>(),
+const kernel_functions kernels[] = {WGRAD_BOX_TILES(TILE)};
+
+} // namespace
+
+kernel_functions tconv_wgrad_boxes_f16(int number)
+{
+    return kernels[number];
+}
 
 } // namespace tconv::wgrad

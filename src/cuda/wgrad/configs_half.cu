@@ -1,12 +1,22 @@
-/* The kernels for f16 and bf16. */
+/* The kernels by mma.sync for f16 and bf16. */
 #include "kernel.cuh"
 
 namespace tconv::wgrad
 {
 
-const kernel_choice kernels_f16[KERNELS_HALF] = {choice<MODE_F16, 1, 8>(), choice<MODE_F16, 2, 8>(),
-                                                 choice<MODE_F16, 4, 8>(), choice<MODE_F16, 4, 6>()};
-const kernel_choice kernels_bf16[KERNELS_HALF] = {choice<MODE_BF16, 1, 8>(), choice<MODE_BF16, 2, 8>(),
-                                                  choice<MODE_BF16, 4, 8>(), choice<MODE_BF16, 4, 6>()};
+namespace
+{
+
+#define F16(height, width)  mma_kernels<NUMERICS_F16, height, width>(),
+#define BF16(height, width) mma_kernels<NUMERICS_BF16, height, width>(),
+const kernel_functions f16[] = {WGRAD_MMA_TILES(F16)};
+const kernel_functions bf16[] = {WGRAD_MMA_TILES(BF16)};
+
+} // namespace
+
+kernel_functions tconv_wgrad_mma_half(numerics math, int number)
+{
+    return math == NUMERICS_F16 ? f16[number] : bf16[number];
+}
 
 } // namespace tconv::wgrad

@@ -4,8 +4,17 @@
 namespace tconv::wgrad
 {
 
-const kernel_choice warpgroup_kernels_bf16[WARPGROUP_KERNELS] = {
-    warpgroups<MODE_BF16, 1, 128>(), warpgroups<MODE_BF16, 2, 128>(), warpgroups<MODE_BF16, 2, 64>(),
-    warpgroups<MODE_BF16, 3, 64>(), warpgroups<MODE_BF16, 4, 64>()};
+namespace
+{
+
+#define TILE(m, n) wgmma_kernels<NUMERICS_BF16, m, n>(),
+const kernel_functions kernels[] = {WGRAD_WGMMA_TILES(TILE)};
+
+} // namespace
+
+kernel_functions tconv_wgrad_wgmma_bf16(int number)
+{
+    return kernels[number];
+}
 
 } // namespace tconv::wgrad

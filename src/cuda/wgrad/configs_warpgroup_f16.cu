@@ -4,8 +4,17 @@
 namespace tconv::wgrad
 {
 
-const kernel_choice warpgroup_kernels_f16[WARPGROUP_KERNELS] = {
-    warpgroups<MODE_F16, 1, 128>(), warpgroups<MODE_F16, 2, 128>(), warpgroups<MODE_F16, 2, 64>(),
-    warpgroups<MODE_F16, 3, 64>(), warpgroups<MODE_F16, 4, 64>()};
+namespace
+{
+
+#define TILE(m, n) wgmma_kernels<NUMERICS_F16, m, n>(),
+const kernel_functions kernels[] = {WGRAD_WGMMA_TILES(TILE)};
+
+} // namespace
+
+kernel_functions tconv_wgrad_wgmma_f16(int number)
+{
+    return kernels[number];
+}
 
 } // namespace tconv::wgrad

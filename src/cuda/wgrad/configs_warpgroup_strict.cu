@@ -4,7 +4,17 @@
 namespace tconv::wgrad
 {
 
-const kernel_choice warpgroup_kernels_strict[STRICT_WARPGROUP_KERNELS] = {
-    strict_warpgroups<1, 64>(), strict_warpgroups<2, 64>(), strict_warpgroups<1, 128>()};
+namespace
+{
+
+#define TILE(m, n) strict_wgmma_kernels<m, n>(),
+const kernel_functions kernels[] = {WGRAD_WGMMA_STRICT_TILES(TILE)};
+
+} // namespace
+
+kernel_functions tconv_wgrad_wgmma_strict(int number)
+{
+    return kernels[number];
+}
 
 } // namespace tconv::wgrad

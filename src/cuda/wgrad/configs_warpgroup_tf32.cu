@@ -4,8 +4,17 @@
 namespace tconv::wgrad
 {
 
-const kernel_choice warpgroup_kernels_tf32[WARPGROUP_KERNELS] = {
-    warpgroups<MODE_TF32, 1, 128>(), warpgroups<MODE_TF32, 2, 128>(), warpgroups<MODE_TF32, 2, 64>(),
-    warpgroups<MODE_TF32, 3, 64>(), warpgroups<MODE_TF32, 4, 64>()};
+namespace
+{
+
+#define TILE(m, n) wgmma_kernels<NUMERICS_TF32, m, n>(),
+const kernel_functions kernels[] = {WGRAD_WGMMA_TILES(TILE)};
+
+} // namespace
+
+kernel_functions tconv_wgrad_wgmma_tf32(int number)
+{
+    return kernels[number];
+}
 
 } // namespace tconv::wgrad

@@ -1,52 +1,51 @@
 /*
- * Copies of src and of the gradient of dst by channels (NHWC) in the workspace, part after part, of vectors of channels, where
- * tensors of 16 bits lie by planes (NCHW), and where channels are neighbours but no vectors. A part is rows of inputs of some images, and the rows of outputs that their
- * taps reach; rows that do not exist are zeros.
+ * Copies of src and of the gradient of dst in the workspace, in NHWC, whose pixels are vectors of channels. They are made where
+ * tensors of 16 bits lie in NCHW, and where channels are neighbours in memory but do not fill vectors. The layer is cut into
+ * chunks that are copied and multiplied one after another: some rows of the inputs of some images, and the rows of outputs
+ * that their taps reach. Rows that do not exist are zeros.
  */
 #ifndef TCONV_CUDA_WGRAD_COPIES_H
 #define TCONV_CUDA_WGRAD_COPIES_H
 
 #include "../../core/impl.h"
+#include "../room.h"
 
-namespace tconv::wgrad
-{
+enum { COPY_ALIGNMENT = 256 }; /* bytes */
 
-constexpr int64_t COPY_ALIGNMENT = 256; /* bytes */
-
-struct copies {
-    int64_t images, rows; /* of a part, of inputs; 0: there are none */
-    int64_t out_rows;     /* of outputs */
+/* The chunks of a layer. */
+typedef struct copy_cut {
+    int64_t images;   /* of a chunk; 0: there are no copies */
+    int64_t rows;     /* of inputs, of a chunk */
+    int64_t out_rows; /* of outputs, of a chunk */
     int64_t image_parts, row_parts;
-    int64_t src_pixel, dst_pixel; /* elements from a pixel to the next */
-    int64_t src_bytes, dst_bytes; /* multiples of COPY_ALIGNMENT */
-};
+    int64_t src_pixel, dst_pixel; /* elements from a pixel of a copy to the next */
+    int64_t src_bytes, dst_bytes; /* of the copies of a chunk: multiples of COPY_ALIGNMENT */
+} copy_cut;
 
-inline int64_t parts_of(const copies &of)
+static inline int64_t chunks_of(const copy_cut *cut)
 {
-    return of.image_parts * of.row_parts;
+    return cut->image_parts * cut->row_parts;
 }
 
-inline int64_t copied_bytes(const copies &of)
+static inline int64_t copied_bytes(const copy_cut *cut)
 {
-    return of.src_bytes + of.dst_bytes;
+    return cut->src_bytes + cut->dst_bytes;
 }
 
-/* Images of a part that exist. */
-int64_t images_of_part(const tconv_problem *problem, const copies &of, int64_t part);
+/* Returns how many images of a chunk exist. */
+int64_t tconv_wgrad_images_of_chunk(const tconv_problem *problem, const copy_cut *cut, int64_t chunk);
 
-/* Whether there are copies of a layer. */
-bool can_copy(const tconv_problem *problem);
+/* Returns whether the tensors of a layer can be copied. */
+bool tconv_wgrad_can_copy(const tconv_problem *problem);
 
-/* Cuts a layer into parts whose copies take at most so many bytes; no images where it cannot be. */
-copies cut_copies(const tconv_problem *problem, int64_t most_bytes);
+/* Cuts a layer into chunks whose copies take at most so many bytes; no images where it cannot. */
+copy_cut tconv_wgrad_cut_copies(const tconv_problem *problem, int64_t most_bytes);
 
-/* The layer of a part as its copies lie, with channels that fill vectors where there is one group. */
-tconv_problem problem_of_part(const tconv_problem *problem, const copies &of);
+/* Returns the layer of a chunk as its copies lie, with channels that fill vectors where there is one channel group. */
+tconv_problem tconv_wgrad_problem_of_chunk(const tconv_problem *problem, const copy_cut *cut);
 
-/* Launches the kernels that make the copies of a part, one behind the other. */
-tconv_status make_copies(const tconv_layer *layer, const copies &of, int64_t part, const void *src,
-                         const void *diff_dst, void *to, void *stream, tconv_issue *issue);
-
-} // namespace tconv::wgrad
+/* Launches the kernels that make the copies of a chunk at `copy`: of src, and behind it of the gradient of dst. */
+tconv_status tconv_wgrad_make_copies(const tconv_layer *layer, const copy_cut *cut, int64_t chunk, const void *src,
+                                     const void *diff_dst, void *copy, void *stream, tconv_issue *issue);
 
 #endif

@@ -15,6 +15,7 @@
 
 #include "../numeric/compensated.cuh"
 #include "../ptx/mma.cuh"
+#include "kernels.h"
 #include "load.cuh"
 #include "rounding.cuh"
 
@@ -105,10 +106,10 @@ __device__ __forceinline__ void load_halves(factors<HEIGHT, WIDTH> &to, uint32_t
     }
 }
 
-template <mode MODE, int HEIGHT, int WIDTH>
+template <numerics MODE, int HEIGHT, int WIDTH>
 __device__ __forceinline__ void multiply(warp_sums<HEIGHT, WIDTH> &sums, factors<HEIGHT, WIDTH> &of)
 {
-    constexpr bool STRICT = MODE == MODE_STRICT;
+    constexpr bool STRICT = MODE == NUMERICS_STRICT;
     fragment_a small_a[HEIGHT];
     if constexpr (!IS_HALF<MODE>) {
 #pragma unroll
@@ -169,20 +170,17 @@ __device__ __forceinline__ void store_sums(const warp_sums<HEIGHT, WIDTH> &sums,
             }
 }
 
-/* Registers are for so many warps on a multiprocessor: 255, 168 or 128 each. */
-template <mode MODE, int HEIGHT>
-constexpr int RESIDENT_WARPS = HEIGHT == 4 || MODE == MODE_STRICT ? 8
-                               : HEIGHT == 2                      ? 12
-                                                                  : 16;
+/* Registers are for so many warps on a multiprocessor. */
+template <numerics MODE, int HEIGHT>
+constexpr int RESIDENT_WARPS = WGRAD_MMA_RESIDENT_WARPS(MODE == NUMERICS_STRICT, HEIGHT);
 
-template <mode MODE, int HEIGHT, int WIDTH, bool vectors>
-__global__ void __launch_bounds__(RESIDENT_WARPS<MODE, HEIGHT> *LANES)
-    outer_kernel(const __grid_constant__ parameters p)
+template <numerics MODE, int HEIGHT, int WIDTH, bool vectors>
+__global__ void __launch_bounds__(RESIDENT_WARPS<MODE, HEIGHT> *WARP) outer_kernel(const __grid_constant__ parameters p)
 {
     using Element = element_of<MODE>;
-    constexpr bool HALF = IS_HALF<MODE>, STRICT = MODE == MODE_STRICT;
+    constexpr bool HALF = IS_HALF<MODE>, STRICT = MODE == NUMERICS_STRICT;
     extern __shared__ __align__(128) char shared[]; /* the tables, and the stages */
-    const int lane = (int)threadIdx.x % LANES, warp = (int)threadIdx.x / LANES;
+    const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP;
     const auto [number, split] = find_work(p);
     const block_tile block = find_block(p, number);
     const int warp_m = warp % p.warps_m, warp_n = warp / p.warps_m;
@@ -272,16 +270,12 @@ __global__ void __launch_bounds__(RESIDENT_WARPS<MODE, HEIGHT> *LANES)
     cp_async_wait_all();
 }
 
-template <mode MODE, int HEIGHT, int WIDTH> kernel_choice choice()
+template <numerics MODE, int HEIGHT, int WIDTH> kernel_functions mma_kernels()
 {
-    kernel_choice made = {};
-    made.functions[ELEMENTS] = (const void *)outer_kernel<MODE, HEIGHT, WIDTH, false>;
-    made.functions[CHANNELS] = (const void *)outer_kernel<MODE, HEIGHT, WIDTH, true>;
-    made.channels = 16 * HEIGHT;
-    made.pairs = 8 * WIDTH;
-    made.resident_warps = RESIDENT_WARPS<MODE, HEIGHT>;
-    made.most_pixels = MAX_PIXELS;
-    return made;
+    kernel_functions functions = {};
+    functions.at[ELEMENTS] = (const void *)outer_kernel<MODE, HEIGHT, WIDTH, false>;
+    functions.at[CHANNELS] = (const void *)outer_kernel<MODE, HEIGHT, WIDTH, true>;
+    return functions;
 }
 
 } // namespace tconv::wgrad

@@ -10,12 +10,13 @@
 #include "../ptx/dependent_launch.cuh"
 #include "../ptx/memory.cuh"
 #include "parameters.h"
+#include "tiles.cuh"
 
 namespace tconv::wgrad
 {
 
 constexpr int GATHER_PIXELS = 8; /* neighbouring pixels of a warp, where channels are no neighbours: a sector of f32 */
-constexpr int GATHER_CHANNELS = LANES / GATHER_PIXELS;
+constexpr int GATHER_CHANNELS = WARP / GATHER_PIXELS;
 constexpr int COPIES = 4; /* of vectors, whose offsets are loaded together */
 
 /* A pixel of a K-tile, or a slot of its outputs: where it lies from the K-tile's first, in bytes of memory and in
@@ -67,8 +68,8 @@ __device__ __forceinline__ void gather_vectors(crew by, uint32_t to, int pitch, 
                                                int channels, const origin &from)
 {
     const int vectors = (channels + 7) / 8, groups_log2 = vectors > 2 ? 2 : vectors - 1;
-    const int pixels = LANES >> groups_log2, lane = by.thread % LANES, warps = by.threads / LANES;
-    const int first = by.thread / LANES * pixels + lane % pixels, step = warps * pixels;
+    const int pixels = WARP >> groups_log2, lane = by.thread % WARP, warps = by.threads / WARP;
+    const int first = by.thread / WARP * pixels + lane % pixels, step = warps * pixels;
 #pragma unroll 1
     for (int i = first; i < count; i += 2 * step) {
         const int next = min(i + step, count - 1);
@@ -126,9 +127,9 @@ __device__ __forceinline__ void copy_pixels(crew by, uint32_t to, int pitch, con
         gather_vectors(by, to, pitch, table, count, channels, from);
         return;
     }
-    const int lane = by.thread % LANES, warps = by.threads / LANES;
+    const int lane = by.thread % WARP, warps = by.threads / WARP;
 #pragma unroll 1
-    for (int i = by.thread / LANES * GATHER_PIXELS + lane % GATHER_PIXELS; i < count; i += warps * GATHER_PIXELS) {
+    for (int i = by.thread / WARP * GATHER_PIXELS + lane % GATHER_PIXELS; i < count; i += warps * GATHER_PIXELS) {
         const place at = table[i];
         const int existing = from.all || from.has(at) ? from.channels : 0;
         const int first = lane / GATHER_PIXELS;

@@ -1,148 +1,124 @@
-/* What the kernel of cuda_wgrad is told, and which kernels there are. */
+/* The parameters of cuda_wgrad's kernels. */
 #ifndef TCONV_CUDA_WGRAD_PARAMETERS_H
 #define TCONV_CUDA_WGRAD_PARAMETERS_H
 
-#include <cuda.h>
-
 #include "../../core/impl.h"
+#include "../hardware.h"
 #include "tiles.h"
 
-namespace tconv::wgrad
-{
+TCONV_ROOM_BEGIN(tconv::wgrad)
 
-constexpr int MAX_TAPS = 32;   /* of an axis */
-constexpr int MAX_SLOTS = 256; /* of an axis, of a group of taps */
-constexpr int SLOT_BLOCK = 8;  /* slots of two residues begin at multiples of it: of 128 bytes, where TMA writes */
-constexpr int MAX_WARPS = 8;   /* of a block */
-constexpr int LANES = 32;
-constexpr int LINE_BYTES = 16;                             /* at whose multiples lines begin */
-constexpr int MAX_LINE_CHANNELS = 256;                     /* of whose lines a block sums the bias: one a thread */
-constexpr int BOX_TABLE_BYTES = 16;                        /* of what a block knows of a box of every K-tile */
-constexpr int MOST_SRC_BOXES = 2;                          /* LINES: of 128 bytes of columns */
-constexpr int STRICT_STEPS = 4;                            /* of K, whose sums in 3xTF32 are the tensor cores' */
-constexpr int MAX_PIXELS = 64;                             /* of a K-tile */
-constexpr int PIXELS_BEHIND = 4;                           /* the last in their table, which is read a step ahead */
-constexpr int STAGE_ALIGNMENT = 1024, BARRIER_BYTES = 128; /* of a kernel by wgmma, as this: */
-constexpr int WARPGROUP_BLOCK_THREADS =
-    512; /* of a kernel by wgmma: two warpgroups that multiply, eight warps that copy */
-
-constexpr int BOX_BLOCK_THREADS = 384; /* of a kernel by boxes: two warpgroups that multiply, one that copies */
-constexpr int BOX_CHANNELS = 64;       /* of a box, in rows of 128 bytes */
-constexpr int BOX_PIXELS = 64;         /* of a K-tile of boxes */
-
-/* Factors of f32: rounded to TF32, or split in two (3xTF32); of 16 bits as they are. */
-enum mode { MODE_TF32, MODE_STRICT, MODE_F16, MODE_BF16, MODES };
+enum {
+    MAX_TAPS = 32,                 /* taps of an axis */
+    MAX_SLOTS = 256,               /* slots of an axis, for one group of taps */
+    SLOT_BLOCK = 8,                /* the slots of each two residues begin at a multiple: 128 bytes, where TMA writes */
+    MAX_WARPS = 8,                 /* warps of a block by mma.sync */
+    LINE_BYTES = 16,               /* lines begin at multiples of these bytes of a row */
+    MAX_LINE_CHANNELS = 256,       /* channels of whose lines a block sums the bias: one for each thread */
+    BOX_TABLE_BYTES = 16,          /* bytes of a block's table entry for a box of every K-tile (tile_box.cuh) */
+    MOST_SRC_BOXES = 2,            /* boxes of src of a K-tile by LINES: each has 128 bytes of columns */
+    STRICT_STEPS = 4,              /* steps of K that the tensor cores add in 3xTF32 before f32 instructions add */
+    MAX_PIXELS = 64,               /* pixels of a K-tile */
+    PIXELS_BEHIND = 4,             /* entries behind the last pixel's in its table, which is read a step ahead */
+    STAGE_ALIGNMENT = 1024,        /* bytes, of the stages of a kernel by wgmma */
+    BARRIER_BYTES = 128,           /* bytes of the barriers of a kernel by wgmma */
+    WARPGROUP_BLOCK_THREADS = 512, /* threads of a kernel by wgmma: two consumer warpgroups and eight producer warps */
+    WARPGROUP_PRODUCERS = 256,     /* the producers among them */
+    BOX_BLOCK_THREADS = 384,       /* threads of a kernel by boxes: two consumer warpgroups and one of producers */
+    BOX_CHANNELS = 64,             /* channels of a box: rows of 128 bytes */
+    BOX_PIXELS = 64,               /* pixels of a K-tile of boxes */
+    BOX_SUMMERS = 3 * WARP         /* producers of a kernel by boxes that sum the bias; one warp issues TMA */
+};
 
 /*
- * An axis of a K-tile, which is a box of inputs. The outputs that a tap reaches from neighbouring inputs are `stride` apart;
- * taps whose outputs are of the same residue share them. In shared memory those of a residue follow one another, in slots,
- * so that the slot of a tap is that of the first input, and one more for each next input.
+ * One axis of a K-tile, which is a box of inputs. The outputs that a tap reaches from neighbouring inputs are `stride` apart.
+ * Taps whose outputs have the same residue share these outputs: in shared memory the outputs of a residue follow one another,
+ * in rows that are called slots. The slot of a tap is the slot that it has at the first input, and one more for each next
+ * input.
  */
-struct tile_axis {
+typedef struct tile_axis {
     int in, out, stride;
-    int tile_log2; /* inputs of a K-tile, a power of two */
-    int tiles;     /* K-tiles along it */
-    int extent;    /* slots of a residue: one for each input, and as many as the taps of any reach further */
-    int16_t first[MAX_TAPS + 1]; /* of a group of taps: its first residue among all; behind the last their number */
-    int16_t least[MAX_TAPS];     /* of a residue: its first slot's output, less stride times the K-tile's first input */
-    int16_t tap_residue[MAX_TAPS]; /* by place in the order: the tap's, in its group */
-    int16_t tap_slot[MAX_TAPS];    /* the slot of the tap at input 0, of its residue's */
-};
+    int tile_log2; /* a K-tile has 2^tile_log2 inputs */
+    int tiles;     /* K-tiles along the axis */
+    int extent;    /* slots of a residue: one for each input, and one for each input that a tap reaches further */
+    int16_t first[MAX_TAPS + 1]; /* by group of taps: the number of its first residue; the last entry counts residues */
+    int16_t least[MAX_TAPS]; /* by residue: the output of its first slot, less stride times the K-tile's first input */
+    int16_t tap_residue[MAX_TAPS]; /* by place of a tap in the order: its residue, counted in its group */
+    int16_t tap_slot[MAX_TAPS];    /* by place of a tap in the order: its slot at input 0, counted in its residue */
+} tile_axis;
 
-/* Slots as lines of outputs: a line has all columns of a row, for all taps of a group of columns. Where K-tiles lie in shared
- * memory line by line, for each channel one, residues are those of rows alone. */
-struct line_slots {
-    int channels;                 /* of a line: 1, or all of the layer, whose outputs lie beside each other */
-    int length;                   /* elements of a line, what pads it included */
-    int unit;                     /* elements of lines that are copied at once, where TMA brings none */
-    int residue_bytes;            /* from a residue to the next */
-    int twins;                    /* rows of M that follow one another and are taps of neighbouring columns */
-    int src_box_pixels;           /* TMA brings src so many columns at a time; 0: it brings none */
-    int src_boxes, src_box_bytes; /* of a K-tile; of each */
-    int src_row_columns;          /* of src's rows, of which TMA takes several as one; 0: it does not */
-    bool src_vectors;             /* 16 bytes of channels of src are read at once */
-};
+/* How a K-tile of the gradient of dst lies in shared memory in load mode LINES. A line is a shared-memory row that holds all
+ * columns of an output row, for all taps of a group of kernel columns. There is one line for each channel, or one for all
+ * channels; residues are those of the rows alone. The last members are about src in this load mode. */
+typedef struct line_layout {
+    int channels;        /* of a line: 1, or all channels of the layer where they are neighbours in memory */
+    int length;          /* elements of a line, with its padding */
+    int unit;            /* elements that one copy brings where TMA brings no lines */
+    int residue_bytes;   /* bytes from a residue to the next */
+    int twins;           /* neighbouring rows of M that are taps of neighbouring kernel columns */
+    int src_box_pixels;  /* columns of a box of src; 0: TMA brings no src */
+    int src_boxes;       /* boxes of src of a K-tile */
+    int src_box_bytes;   /* bytes of a box of src */
+    int src_row_columns; /* columns of a row of src where a box takes several rows as one; 0: it does not */
+    bool src_vectors;    /* src is read by vectors of channels */
+} line_layout;
 
-/* The gradient of weights, where a block writes its sums to it. */
-/* Of the tables beside a block's sums (store_weights.cuh), of so many pairs. */
-constexpr int64_t weight_table_bytes(int64_t pairs)
-{
-    return pairs * (int64_t)(sizeof(int) + sizeof(int64_t)) + (int64_t)sizeof(int);
-}
-
-struct weights_of_block {
-    void *at; /* NULL: blocks write slices */
+/* How a block that has all terms of its sums writes them to the gradient of the weights. */
+typedef struct weight_store {
+    void *at; /* the gradient of the weights; NULL: blocks write slices */
     tconv_weight_strides strides;
-    bool outputs_inner; /* output channels are neighbours among them, not taps */
-    bool accumulates;   /* to what it holds */
+    bool outputs_inner; /* output channels are neighbours among the weights, not taps */
+    bool accumulates;   /* the block adds to what the gradient holds */
     int pitch;          /* sums from an input channel's to the next's in shared memory */
-};
+} weight_store;
 
-struct parameters {
+typedef struct parameters {
     const void *src, *diff_dst;
     float *slices;
-    /* A block's sums of the gradient of the bias and what is lost of them; NULL: they have none. */
-    double2 *bias_parts;
+    void *bias_parts; /* partial sums of the gradient of the bias (double2), that blocks write; NULL: they do not */
     tconv_strides src_strides, dst_strides;
     sum_tiles tiles;
     tile_axis rows, columns;
-    int images, images_log2, image_tiles; /* images_log2: images of a K-tile */
+    int images;
+    int images_log2; /* a K-tile has 2^images_log2 images */
+    int image_tiles;
     int k_tiles, splits;
-    int sharers; /* blocks of a cluster, which are neighbours along the input channels: TMA brings them the gradient of dst
-                    at once; 1: there is no cluster */
-    int warps_m;
-    int k_pixels;             /* of a K-tile */
-    int src_pitch, dst_pitch; /* bytes from a pixel (slot; LINES: channel) to the next in shared memory */
-    int row_pitch;            /* bytes from a row of slots to the next */
-    int column_pitch;         /* from the slot of an input to that of its neighbour */
-    int src_unit;             /* LINES: neighbouring pixels of src that are read at once, 1, 2, 4 or 8 */
-    int src_bytes;            /* of a stage, in front of the slots */
-    int residue_slots;        /* slots of a residue of rows and one of columns, what fills them up included */
-    int box_bytes;            /* of these without that: what TMA brings; 0: it brings none */
-    line_slots lines;         /* LINES: */
-    weights_of_block weights;
-    int table_bytes; /* of shared memory, before the stages: the block's tables */
+    int sharers; /* blocks of a multicast cluster, whose tiles are neighbours along the input channels; 1: no cluster */
+    int warps_m; /* mma.sync: warps along the input channels */
+    int k_pixels;      /* pixels of a K-tile */
+    int src_pitch;     /* bytes in shared memory from a pixel of src to the next */
+    int dst_pitch;     /* bytes in shared memory from a slot to the next; LINES: from a channel to the next */
+    int row_pitch;     /* bytes in shared memory from a row of slots to the next */
+    int column_pitch;  /* bytes in shared memory from the slot of an input to that of its neighbour along the columns */
+    int src_unit;      /* LINES: neighbouring pixels of src that one load reads, 1, 2, 4 or 8 */
+    int src_bytes;     /* bytes of src in a stage; the slots lie behind */
+    int residue_slots; /* slots of a residue of rows and a residue of columns, with padding */
+    int box_bytes;     /* bytes of a box of the gradient of dst, without padding; 0: TMA brings no such box */
+    line_layout lines; /* in load mode LINES */
+    weight_store weights;
+    int table_bytes; /* bytes of a block's tables, which lie before the stages in shared memory */
     int stage_bytes, stages;
-    bool adds;       /* to what the slice holds */
-    int flush_tiles; /* K-tiles after which sums are added to the slice */
-};
+    bool adds;       /* blocks add to what the slices hold */
+    int flush_tiles; /* K-tiles after which a block adds its accumulators to the slice */
+} parameters;
 
-/* How src and the gradient of dst are read: by elements, or by several at once that are neighbours in memory: lines of outputs,
- * 16 bytes of channels of both, or of src alone in 16 bits, or boxes of 64 channels of both. */
-enum reading { ELEMENTS, LINES, CHANNELS, SRC_CHANNELS, BOXES, READINGS };
+/* How a kernel loads src and the gradient of dst from memory. */
+typedef enum load_mode {
+    ELEMENTS,     /* element by element */
+    LINES,        /* the gradient of dst by lines of output columns */
+    CHANNELS,     /* both by vectors of channels */
+    SRC_CHANNELS, /* src by vectors of channels, in 16 bits; the gradient of dst by elements */
+    BOXES,        /* both by boxes of 64 channels */
+    LOAD_MODES
+} load_mode;
 
-/* Whether blocks of a kernel sum the gradient of the bias of what they read so, of 16 bits or not: those of 16 bits that read
- * channels read them by boxes where there are many. */
-TCONV_BOTH constexpr bool sums_bias(reading way, bool half)
+/* Returns whether the blocks of a kernel can sum the gradient of the bias from what they load, of 16 bits (half) or not.
+ * Kernels of 16 bits that read channels do not: where there are many channels they read boxes. */
+TCONV_ROOM_CONSTANT bool sums_bias(load_mode load, bool half)
 {
-    return way == LINES || way == BOXES || (way == CHANNELS && !half);
+    return load == LINES || load == BOXES || (load == CHANNELS && !half);
 }
 
-/* The tensor maps of the gradient of dst, and of src for LINES and BOXES. */
-struct tensor_maps {
-    CUtensorMap dst, src;
-};
-
-/* A kernel by mma.sync, whose warp tiles may be any number, or by wgmma, with one tile of the block; one by boxes has both
- * operands in shared memory. */
-struct kernel_choice {
-    const void *functions[READINGS];
-    int channels, pairs; /* of the tile */
-    int resident_warps;  /* that a multiprocessor has registers for */
-    int most_pixels;     /* of a K-tile */
-    bool by_warpgroups, by_boxes;
-};
-
-constexpr int KERNELS_F32 = 4, KERNELS_STRICT = 3, KERNELS_HALF = 4;
-extern const kernel_choice kernels_tf32[KERNELS_F32], kernels_strict[KERNELS_STRICT];
-extern const kernel_choice kernels_f16[KERNELS_HALF], kernels_bf16[KERNELS_HALF];
-constexpr int WARPGROUP_KERNELS = 5;
-extern const kernel_choice warpgroup_kernels_tf32[WARPGROUP_KERNELS];
-extern const kernel_choice warpgroup_kernels_f16[WARPGROUP_KERNELS], warpgroup_kernels_bf16[WARPGROUP_KERNELS];
-
-constexpr int BOX_KERNELS = 8;
-extern const kernel_choice box_kernels_f16[BOX_KERNELS], box_kernels_bf16[BOX_KERNELS];
-
-} // namespace tconv::wgrad
+TCONV_ROOM_END
 
 #endif

@@ -1,62 +1,43 @@
-/* How cuda_wgrad cuts a gradient of weights into tiles, K-tiles and parts. */
+/* How cuda_wgrad cuts a gradient of weights into block tiles, K-tiles and split-K slices. */
 #ifndef TCONV_CUDA_WGRAD_PLAN_H
 #define TCONV_CUDA_WGRAD_PLAN_H
 
 #include "../runtime/tensor_map.h"
 #include "copies.h"
+#include "kernels.h"
 #include "parameters.h"
-#include "sums.h"
 
-namespace tconv::wgrad
-{
-
-struct planned_layer {
-    wgrad::mode mode;
-    wgrad::reading reading; /* where addresses are aligned */
-    kernel_choice kernel;
-    int threads;
+typedef struct planned_layer {
+    numerics math;
+    load_mode load; /* where addresses are aligned */
+    const kernel_choice *kernel;
+    int threads;  /* of a block */
     int resident; /* blocks of a multiprocessor */
     int64_t blocks;
-    bool writes_weights;          /* blocks write no slices */
-    int64_t bias_parts;           /* of the gradient of the bias, that they sum where it is wanted; 0: they do not */
-    double cycles;                /* predicted; 0: there is no plan yet */
-    tensor_map_recipe src, dst;   /* of src and of the gradient of dst, without addresses; where TMA brings them */
-    wgrad::copies copies;         /* that are read instead of src and of the gradient of dst; or none */
-    wgrad::parameters parameters; /* without addresses, and as if all were aligned */
-};
+    bool writes_weights; /* blocks write the gradient of the weights, and no slices */
+    int64_t bias_parts;  /* partial sums of the gradient of the bias that blocks write for a channel; 0: they do not */
+    double cycles;       /* predicted; 0: there is no plan yet */
+    tensor_map_recipe src, dst; /* of src and of the gradient of dst, without addresses; where TMA brings them */
+    copy_cut copies;            /* that are read instead of src and of the gradient of dst; or none */
+    parameters params;          /* without addresses, and as if all addresses were aligned */
+} planned_layer;
 
-/* Bytes of dynamic shared memory of a block. */
-inline int shared_bytes_of(const parameters *of)
+/* Returns the bytes of dynamic shared memory of a block. */
+static inline int shared_bytes_of(const parameters *params)
 {
-    return of->table_bytes + of->stages * of->stage_bytes;
+    return params->table_bytes + params->stages * params->stage_bytes;
 }
 
-/* Whether the blocks of so many parts keep what additions to their slices lose, in as many floats behind them. */
-inline bool keeps_lost(const planned_layer *of, int64_t splits)
+/* Returns whether the blocks of so many slices keep what the additions to their slices lose: as many floats, which lie behind
+ * the slices. */
+static inline bool keeps_lost(const planned_layer *plan, int64_t splits)
 {
-    const parameters *p = &of->parameters;
-    return of->mode == MODE_STRICT && of->kernel.by_warpgroups && (p->k_tiles - 1) / splits >= p->flush_tiles;
+    const parameters *params = &plan->params;
+    return plan->math == NUMERICS_STRICT && plan->kernel->family != BY_MMA &&
+           (params->k_tiles - 1) / splits >= params->flush_tiles;
 }
 
-/* The first and the last output of the slots of a group of taps, of a K-tile whose first input is 0. */
-struct axis_ends {
-    int first, last;
-};
-
-inline axis_ends ends_of_group(const tile_axis *axis, int group)
-{
-    axis_ends ends = {axis->least[axis->first[group]], axis->least[axis->first[group]]};
-    for (int i = axis->first[group]; i < axis->first[group + 1]; i++) {
-        ends.first = axis->least[i] < ends.first ? axis->least[i] : ends.first;
-        ends.last = axis->least[i] > ends.last ? axis->least[i] : ends.last;
-    }
-    ends.last += (axis->extent - 1) * axis->stride;
-    return ends;
-}
-
-/* Finds the cut with the least predicted time; false where there is none. */
-bool choose(const tconv_layer *layer, planned_layer *best);
-
-} // namespace tconv::wgrad
+/* Finds the plan with the least predicted time; false where there is none. *best is all zeros before. */
+bool tconv_wgrad_choose(const tconv_layer *layer, planned_layer *best);
 
 #endif

@@ -1,18 +1,14 @@
-/* What TMA brings of K-tiles that lie by channels (NHWC). */
+/* The boxes of K-tiles that TMA brings in NHWC. */
 #ifndef TCONV_CUDA_WGRAD_PLAN_BOXES_H
 #define TCONV_CUDA_WGRAD_PLAN_BOXES_H
 
 #include "plan.h"
 
-namespace tconv::wgrad
-{
+/* Returns whether no side of a map's box is longer than TMA takes. */
+bool tconv_wgrad_has_box(const tensor_map_recipe *map);
 
-/* Whether the boxes of a map are none too long. */
-bool has_box(const tensor_map_recipe *map);
-
-/* Describes what TMA brings of a K-tile; false where the kernel cannot do without. */
-bool describe_boxes(const tconv_layer *layer, planned_layer *plan);
-
-} // namespace tconv::wgrad
+/* Describes the boxes of a K-tile to TMA where the plan's load mode has boxes; false where the kernel needs boxes and TMA cannot
+ * bring them. */
+bool tconv_wgrad_describe_boxes(const tconv_layer *layer, planned_layer *plan);
 
 #endif

@@ -1,18 +1,13 @@
-/* How cuda_wgrad's K-tiles lie in shared memory as lines. */
+/* The layout of cuda_wgrad's K-tiles in shared memory as lines of outputs. */
 #ifndef TCONV_CUDA_WGRAD_PLAN_LINES_H
 #define TCONV_CUDA_WGRAD_PLAN_LINES_H
 
 #include "plan.h"
 
-namespace tconv::wgrad
-{
+/* Returns whether a layer's gradient of dst can be loaded by lines. */
+bool tconv_wgrad_can_be_lines(const tconv_problem *problem);
 
-/* Whether a layer's tensors have lines. */
-bool can_be_lines(const tconv_problem *problem);
-
-/* Lays the slots of a K-tile out as lines, where its axes and channels are known, and describes to TMA what it brings. */
-void lay_out_lines(const tconv_layer *layer, planned_layer *plan);
-
-} // namespace tconv::wgrad
+/* Lays the outputs of a K-tile out as lines, once the plan has its axes and channels, and describes to TMA what TMA brings. */
+void tconv_wgrad_lay_out_lines(const tconv_layer *layer, planned_layer *plan);
 
 #endif

@@ -1,21 +1,16 @@
-/* Into how many parts cuda_wgrad cuts K-tiles. */
+/* The number of split-K slices of a plan of cuda_wgrad. */
 #ifndef TCONV_CUDA_WGRAD_PLAN_SPLITS_H
 #define TCONV_CUDA_WGRAD_PLAN_SPLITS_H
 
 #include "plan.h"
 
-namespace tconv::wgrad
-{
+enum { COPIED_SLICES_BYTES = 20 << 20 }; /* of all slices, beside copies, at most */
 
-constexpr int64_t COPIED_SLICES_BYTES = (int64_t)20 << 20; /* of all slices, beside copies */
+/* Chooses the number of slices, and predicts the time of the plan; cycles: what a K-tile takes. */
+void tconv_wgrad_choose_splits(const tconv_layer *layer, planned_layer *plan, double cycles);
 
-/* Chooses the number of parts, and predicts the whole; cycles: of a K-tile. */
-void choose_splits(const tconv_layer *layer, planned_layer *plan, double cycles);
-
-/* How many parts of the gradient of the bias the blocks of a plan write for a channel, who sum it of the slots that they read:
- * where each output is in those of one tap, and all outputs are. 0: they do not. */
-int64_t bias_parts_of(const tconv_layer *layer, const planned_layer *plan);
-
-} // namespace tconv::wgrad
+/* Returns how many partial sums of the gradient of the bias the blocks of a plan write for a channel. They sum it from the
+ * outputs that they read, which is right where each output has exactly one tap. 0: they do not sum it. */
+int64_t tconv_wgrad_bias_parts(const tconv_layer *layer, const planned_layer *plan);
 
 #endif

@@ -12,11 +12,11 @@
 namespace tconv::wgrad
 {
 
-template <mode MODE>
+template <numerics MODE>
 using element_of =
-    std::conditional_t<MODE == MODE_F16, __half, std::conditional_t<MODE == MODE_BF16, __nv_bfloat16, float>>;
+    std::conditional_t<MODE == NUMERICS_F16, __half, std::conditional_t<MODE == NUMERICS_BF16, __nv_bfloat16, float>>;
 
-template <mode MODE> constexpr bool IS_HALF = MODE == MODE_F16 || MODE == MODE_BF16;
+template <numerics MODE> constexpr bool IS_HALF = MODE == NUMERICS_F16 || MODE == NUMERICS_BF16;
 
 /* Rounds a factor to TF32, to nearest; in 3xTF32 small gets the exact rest. */
 template <bool strict> __device__ __forceinline__ void round_factor(uint32_t &bits, uint32_t *small)

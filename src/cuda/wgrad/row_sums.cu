@@ -2,12 +2,12 @@
  * output channel with an input channel, which lie side by side in a slice. Those of an input channel are neighbours among the
  * weights as well, if in another order: the sums change places in shared memory. Where slices are many, threads of their own
  * add parts of them, which are added in order. */
-#include "../../core/checked.h"
+#include "row_sums.h"
+
 #include "../numeric/divisor.h"
 #include "../numeric/element.cuh"
 #include "../ptx/dependent_launch.cuh"
-#include "../runtime/launch.h"
-#include "sums.h"
+#include "tiles.cuh"
 
 namespace tconv::wgrad
 {
@@ -15,25 +15,12 @@ namespace tconv::wgrad
 namespace
 {
 
-constexpr int THREADS = 256;
-constexpr int MOST_PAIRS = 2048, MOST_TAPS = 256; /* of a tile */
-constexpr int64_t LEAST_WEIGHTS = 1 << 17;        /* fewer do not keep all multiprocessors busy so */
-constexpr int LOADS = 4;                          /* sums of a thread at once */
-
-struct parameters {
-    sum_tiles tiles;
-    tconv_weight_strides strides;
-    int64_t slices, slice_sums, runs; /* of rows */
-    int rows;                         /* of a run, all of a tile */
-    int parts, part_slices;           /* the last part may have fewer */
-    fast_divisor by_sums, by_pairs, by_chunk, by_taps;
-    bool outputs_inner; /* output channels are neighbours among the weights, not taps */
-    bool accumulates;   /* to what the gradient holds */
-};
+constexpr int THREADS = ROW_SUMS_THREADS, MOST_PAIRS = ROW_SUMS_COLUMNS, MOST_TAPS = ROW_SUMS_TAPS;
+constexpr int LOADS = 4; /* sums of a thread at once */
 
 template <class Element, class Sum>
 __global__ void __launch_bounds__(THREADS)
-    add_rows_kernel(const __grid_constant__ parameters p, const Sum *slices, Element *weights)
+    add_rows_kernel(const __grid_constant__ row_sums_parameters p, const Sum *slices, Element *weights)
 {
     __shared__ double sums[MOST_PAIRS + MOST_PAIRS / 2];
     __shared__ int64_t taps[MOST_TAPS]; /* where a tap's weights lie; -1: there is none */
@@ -100,47 +87,13 @@ __global__ void __launch_bounds__(THREADS)
 
 } // namespace
 
-bool adds_rows(const tconv_layer *layer, const slices *of)
+const void *tconv_wgrad_row_sums_kernel(tconv_dtype dtype, bool are_double)
 {
-    const tconv_problem *problem = &layer->problem;
-    const sum_tiles &tiles = of->tiles;
-    const int64_t taps = (int64_t)tiles.rows.group_taps * tiles.columns.group_taps;
-    return of->count > 0 && problem->weight.in != 1 && taps <= MOST_TAPS && tiles.chunk * taps <= MOST_PAIRS &&
-           problem->in_channels * problem->group_out * problem->h.kernel * problem->w.kernel >= LEAST_WEIGHTS;
-}
-
-tconv_status add_rows(const tconv_layer *layer, const slices *of, const void *memory, void *weights, void *stream,
-                      tconv_issue *issue)
-{
-    const sum_tiles &tiles = of->tiles;
-    const tconv_weight_strides *strides = &layer->problem.weight;
-    const int64_t taps = (int64_t)tiles.rows.group_taps * tiles.columns.group_taps, pairs = tiles.chunk * taps;
-    int parts = parts_of_slices(of->count), rows = 1;
-    while (parts * pairs > MOST_PAIRS)
-        parts /= 2;
-    while (2 * rows * parts * pairs <= MOST_PAIRS && tiles.block_m % (2 * rows) == 0)
-        rows *= 2;
-    parameters p = {tiles,
-                    *strides,
-                    of->count,
-                    slice_sums(tiles),
-                    tiles.count * tiles.block_m / rows,
-                    rows,
-                    parts,
-                    (int)tconv_ceil_div(of->count, parts),
-                    divisor_of(rows * (int)pairs),
-                    divisor_of((int)pairs),
-                    divisor_of((int)tiles.chunk),
-                    divisor_of((int)taps),
-                    strides->out == 1,
-                    layer->problem.desc.accumulate != 0};
-    const void *kernel = with_element(layer->problem.dtype, [&](auto element) {
+    return with_element(dtype, [&](auto element) {
         using Element = decltype(element);
-        return of->are_double ? (const void *)add_rows_kernel<Element, double>
-                              : (const void *)add_rows_kernel<Element, float>;
+        return are_double ? (const void *)add_rows_kernel<Element, double>
+                          : (const void *)add_rows_kernel<Element, float>;
     });
-    void *arguments[] = {&p, &memory, &weights};
-    return tconv_launch_blocks(kernel, p.runs, THREADS, arguments, stream, issue, may_overlap(layer));
 }
 
 } // namespace tconv::wgrad

@@ -1,6 +1,6 @@
 /*
  * The gradient of the bias from the slots of K-tiles, where each output is of one tap and so in the slots of one K-tile
- * (plan_splits.h, bias_parts_of). Warps that copy wait for a stage and release it as those that multiply do. Blocks
+ * (plan_splits.h, tconv_wgrad_bias_parts). Warps that copy wait for a stage and release it as those that multiply do. Blocks
  * whose tiles differ in input channels have the same slots: they take turns.
  *
  * Numeric order: outputs by two, four or eight in f32, these sums in f32 with what is lost of them, those of a block in double.
@@ -58,7 +58,7 @@ static __device__ __forceinline__ bias_part find_bias_part(const parameters &p, 
         ((work.split * p.tiles.m_tiles + tile.m_tile) * p.tiles.rows.groups + tile.row_group) * p.tiles.columns.groups +
         tile.column_group;
     const int64_t first = tile.chunk * p.tiles.chunk;
-    return {p.bias_parts + (part * p.tiles.groups + tile.group) * p.tiles.group_out + first,
+    return {static_cast<double2 *>(p.bias_parts) + (part * p.tiles.groups + tile.group) * p.tiles.group_out + first,
             (int)min(p.tiles.group_out - first, p.tiles.chunk)};
 }
 

@@ -2,8 +2,6 @@
  * it has there, in that order, but straight from global memory. */
 #include "slot_pass.h"
 
-#include "../../core/checked.h"
-#include "../runtime/launch.h"
 #include "box_kernel.cuh"
 
 namespace tconv::wgrad
@@ -87,66 +85,43 @@ __device__ __forceinline__ void add_outputs(line_sums<Element> &sums, const para
     }
 }
 
-template <class Element, reading way>
-using sums_of = std::conditional_t<way == LINES, line_sums<Element>, slot_sums<Element, way == BOXES>>;
-template <reading way> constexpr int THREADS = way == BOXES ? BOX_SUMMERS : PRODUCERS;
+template <class Element, load_mode LOAD>
+using sums_of = std::conditional_t<LOAD == LINES, line_sums<Element>, slot_sums<Element, LOAD == BOXES>>;
+template <load_mode LOAD> constexpr int THREADS = LOAD == BOXES ? BOX_SUMMERS : PRODUCERS;
 
-template <class Element, reading way>
-__global__ void __launch_bounds__(THREADS<way>) sum_slots_kernel(const __grid_constant__ parameters p)
+template <class Element, load_mode LOAD>
+__global__ void __launch_bounds__(THREADS<LOAD>) sum_slots_kernel(const __grid_constant__ parameters p)
 {
-    __shared__ __align__(16) char shared[THREADS<way> * SLOT_CHANNELS * sizeof(lossless_sum<float>)];
-    const crew by = {(int)threadIdx.x, THREADS<way>};
+    __shared__ __align__(16) char shared[THREADS<LOAD> * SLOT_CHANNELS * sizeof(lossless_sum<float>)];
+    const crew by = {(int)threadIdx.x, THREADS<LOAD>};
     const block_work work = find_work(p);
     launch_dependents(); /* what adds the parts */
     const block_tile block = find_block(p, work.number);
     const auto [first, count] = find_k_tiles(p, work.split);
-    sums_of<Element, way> sums;
+    sums_of<Element, LOAD> sums;
     bias_turns turns = {(int)block.at.m_tile};
     k_walk walk;
     walk.begin(p, first);
     for (int k = 0; k < count; k++, walk.advance(p))
         if (turns.next(p))
             add_outputs(sums, p, block, by, outputs<Element>(p, block, walk));
-    sums.template finish<THREADS<way>>(p, work, by, shared_address(shared));
+    sums.template finish<THREADS<LOAD>>(p, work, by, shared_address(shared));
 }
 
-template <class Element> const void *kernel_of(reading way)
+template <class Element> const void *kernel_of(load_mode load)
 {
-    constexpr reading BESIDE = sizeof(Element) == 2 ? BOXES : CHANNELS;
-    return way == LINES ? (const void *)sum_slots_kernel<Element, LINES>
-                        : (const void *)sum_slots_kernel<Element, BESIDE>;
+    constexpr load_mode BESIDE = sizeof(Element) == 2 ? BOXES : CHANNELS;
+    return load == LINES ? (const void *)sum_slots_kernel<Element, LINES>
+                         : (const void *)sum_slots_kernel<Element, BESIDE>;
 }
 
 } // namespace
 
-tconv_status sum_slots(const tconv_layer *layer, const planned_layer *made, const void *diff_dst, void *bias_parts,
-                       void *stream, tconv_issue *issue)
+const void *tconv_wgrad_slot_kernel(tconv_dtype dtype, load_mode load)
 {
-    const tconv_problem *problem = &layer->problem;
-    const copies &of = made->copies;
-    const void *kernel = problem->dtype == TCONV_F32   ? kernel_of<float>(made->reading)
-                         : problem->dtype == TCONV_F16 ? kernel_of<__half>(made->reading)
-                                                       : kernel_of<__nv_bfloat16>(made->reading);
-    const int threads = made->reading == BOXES ? THREADS<BOXES> : THREADS<LINES>;
-    const int64_t launches = of.images > 0 ? parts_of(of) : 1;
-    parameters p = made->parameters;
-    p.dst_strides = problem->dst;
-    p.bias_parts = static_cast<double2 *>(bias_parts);
-    tconv_status status = TCONV_SUCCESS;
-    for (int64_t part = 0; part < launches && status == TCONV_SUCCESS; part++) {
-        int64_t offset = 0;
-        if (of.images > 0) { /* the rows and images of a copy */
-            const int64_t row = part % of.row_parts * of.rows * problem->h.stride;
-            offset = part / of.row_parts * of.images * problem->dst.n + row * problem->dst.h;
-            p.images = (int)images_of_part(problem, of, part);
-            p.rows.out = (int)tconv_max(0, tconv_min(of.out_rows, problem->h.out - row));
-        }
-        p.diff_dst = static_cast<const char *>(diff_dst) + offset * (int64_t)problem->element_size;
-        void *arguments[] = {&p};
-        status = tconv_launch_blocks(kernel, made->blocks, threads, arguments, stream, issue, false);
-        p.bias_parts += made->bias_parts * problem->out_channels;
-    }
-    return status;
+    return dtype == TCONV_F32   ? kernel_of<float>(load)
+           : dtype == TCONV_F16 ? kernel_of<__half>(load)
+                                : kernel_of<__nv_bfloat16>(load);
 }
 
 } // namespace tconv::wgrad

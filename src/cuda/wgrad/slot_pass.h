@@ -1,17 +1,16 @@
-/* The gradient of the bias as the products sum it (slot_bias.cuh), where they do not: in the same order, so that a plan
- * gives the same bits whether that of the weights is asked for as well, and at any address. */
+/* The gradient of the bias in the order in which the blocks of a plan sum it (slot_bias.cuh), by a kernel of its own. A plan whose
+ * blocks sum the bias so gives the same bits at any address, and whether its caller asks for the weights' gradient or not. */
 #ifndef TCONV_CUDA_WGRAD_SLOT_PASS_H
 #define TCONV_CUDA_WGRAD_SLOT_PASS_H
 
-#include "plan.h"
+#include "parameters.h"
 
-namespace tconv::wgrad
-{
+TCONV_ROOM_BEGIN(tconv::wgrad)
 
-/* Launches the kernel that writes the parts of a plan that has bias_parts, those of all of its launches. */
-tconv_status sum_slots(const tconv_layer *layer, const planned_layer *made, const void *diff_dst, void *bias_parts,
-                       void *stream, tconv_issue *issue);
+/* Returns the kernel for a plan of load mode LINES, or another that sums the bias, for f32, f16 or bf16. It takes the
+ * parameters of the plan, and has BOX_SUMMERS threads for BOXES, else WARPGROUP_PRODUCERS. */
+const void *tconv_wgrad_slot_kernel(tconv_dtype dtype, load_mode load);
 
-} // namespace tconv::wgrad
+TCONV_ROOM_END
 
 #endif

@@ -24,18 +24,18 @@ struct src_block {
 /* Which block a thread has: the same of every K-tile. Lanes have neighbours in memory: all pixels, then channels; where
  * these are vectors, 4 vectors of pixels, so that no two of eight lanes store to the same banks, and 128 bytes of
  * channels. */
-template <class Element, reading way> struct block_place {
+template <class Element, load_mode LOAD> struct block_place {
     static constexpr int PIXELS = ACCESS_BYTES / (int)sizeof(Element);
-    static constexpr int OFFSETS = way == CHANNELS ? PIXELS : 1; /* single elements are too many to keep theirs */
-    int vector, channel;                                         /* number of 16 bytes of pixels; first channel */
-    const place *inputs;                                         /* the pixels */
-    int offsets[OFFSETS];                                        /* theirs, or that of the first */
+    static constexpr int OFFSETS = LOAD == CHANNELS ? PIXELS : 1; /* single elements are too many to keep theirs */
+    int vector, channel;                                          /* number of 16 bytes of pixels; first channel */
+    const place *inputs;                                          /* the pixels */
+    int offsets[OFFSETS];                                         /* theirs, or that of the first */
     __device__ __forceinline__ block_place(int number, int vectors_log2, const place *all)
     {
         vector = number & ((1 << vectors_log2) - 1);
         channel = number >> vectors_log2 << 2;
-        if constexpr (way == CHANNELS) {
-            const int warp = number / LANES, warps_log2 = vectors_log2 - 2;
+        if constexpr (LOAD == CHANNELS) {
+            const int warp = number / WARP, warps_log2 = vectors_log2 - 2;
             vector = (warp & ((1 << warps_log2) - 1)) << 2 | number % 4;
             channel = (warp >> warps_log2) * SWIZZLED_BYTES / (int)sizeof(Element) + number / 4 % 8 * BLOCK_CHANNELS;
         }
@@ -92,8 +92,8 @@ template <class Do> __device__ __forceinline__ void with_unit(int unit, Do what)
 }
 
 /* Loads a block; zeros where there is no input. unit: pixels at once, of LINES, and where it is 2 of elements of f32. */
-template <class Element, reading way>
-__device__ __forceinline__ void load_block(src_block &to, const block_place<Element, way> &at, const origin &from,
+template <class Element, load_mode LOAD>
+__device__ __forceinline__ void load_block(src_block &to, const block_place<Element, LOAD> &at, const origin &from,
                                            int unit)
 {
     const auto load = [](const char *data, bool exists) {
@@ -102,12 +102,12 @@ __device__ __forceinline__ void load_block(src_block &to, const block_place<Elem
     const auto put = [&](int row, const uint4 &vector) {
         to.at[row][0] = vector.x, to.at[row][1] = vector.y, to.at[row][2] = vector.z, to.at[row][3] = vector.w;
     };
-    if constexpr (way == CHANNELS) { /* of f32: a row is a pixel */
+    if constexpr (LOAD == CHANNELS) { /* of f32: a row is a pixel */
         const char *data = from.data + at.channel * (int)sizeof(Element);
 #pragma unroll
         for (int i = 0; i < 4; i++)
             put(i, load(data + at.offsets[i], at.channel < from.channels && at.exists(from, i)));
-    } else if constexpr (way == LINES) {
+    } else if constexpr (LOAD == LINES) {
         with_unit(unit, [&](auto of) { load_units<of>(to, at.channel, at.inputs, from); });
     } else if (sizeof(Element) == 4 && unit == 2) {
 #pragma unroll
@@ -141,8 +141,8 @@ __device__ __forceinline__ void load_block(src_block &to, const block_place<Elem
 }
 
 /* Stores a block to the operand, of so many channels. */
-template <class Element, reading way>
-__device__ __forceinline__ void store_block(const src_block &of, const block_place<Element, way> &at, uint32_t to,
+template <class Element, load_mode LOAD>
+__device__ __forceinline__ void store_block(const src_block &of, const block_place<Element, LOAD> &at, uint32_t to,
                                             int channels)
 {
     to += (at.vector / VECTORS * channels + at.channel) * SWIZZLED_BYTES;
@@ -151,7 +151,7 @@ __device__ __forceinline__ void store_block(const src_block &of, const block_pla
         uint32_t row[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            row[i] = way == CHANNELS ? of.at[i][c] : of.at[c][i];
+            row[i] = LOAD == CHANNELS ? of.at[i][c] : of.at[c][i];
             if constexpr (sizeof(Element) == 4)
                 round_factor<false>(row[i], nullptr);
         }
@@ -165,9 +165,9 @@ __device__ __forceinline__ void store_block(const src_block &of, const block_pla
 __device__ __forceinline__ void copy_boxes(crew by, uint32_t to, const place *inputs, int pixels_log2, int channels,
                                            const origin &from)
 {
-    const int warp = by.thread / LANES, lane = by.thread % LANES, warps_log2 = pixels_log2 - 3;
+    const int warp = by.thread / WARP, lane = by.thread % WARP, warps_log2 = pixels_log2 - 3;
     const int pixel = (warp & ((1 << warps_log2) - 1)) << 3 | lane % 8;
-    const int step = by.threads / LANES >> warps_log2 << 2;
+    const int step = by.threads / WARP >> warps_log2 << 2;
     const place at = inputs[pixel];
     const int existing = from.all || from.has(at) ? from.channels : 0;
     const char *data = from.data + at.offset;

@@ -27,7 +27,7 @@ static __device__ __forceinline__ int weight_number(const parameters &p, int pai
 /* Where a sum lies among those of an input channel: runs of banks are skewed, since lanes have neighbours a run apart. */
 __device__ __forceinline__ int skewed(int number)
 {
-    return number + number / LANES;
+    return number + number / WARP;
 }
 
 /* Where the weight with a number lies, from that of the chunk's first channel; -1: there is none. */

@@ -3,20 +3,18 @@
 #define TCONV_CUDA_WGRAD_STRICT_H
 
 #include "../gemm/shape.h"
-#include "parameters.h"
 
-namespace tconv::wgrad
-{
+TCONV_ROOM_BEGIN(tconv::wgrad)
 
-constexpr int RAW_BARRIER_BYTES = 8 * MAX_STAGES; /* behind the others: of the boxes of src that are to be split */
-constexpr int STRICT_PLANES = 2;                  /* of src in a stage: big parts, and small ones behind them */
+enum {
+    RAW_BARRIER_BYTES = 8 * MAX_STAGES, /* behind the other barriers: for the boxes of src that are to be split */
+    STRICT_PLANES = 2,                  /* of src in a stage: big parts, and small parts behind them */
 
-/* Sums of STRICT_STEPS steps that are added plainly; then their total joins a compensated one in the slice. */
-constexpr int STRICT_SEGMENT = 48;
+    /* The sums of STRICT_STEPS steps of K that f32 instructions add plainly; then their total joins a compensated sum in the
+     * slice. */
+    STRICT_SEGMENT = 48
+};
 
-constexpr int STRICT_WARPGROUP_KERNELS = 3;
-extern const kernel_choice warpgroup_kernels_strict[STRICT_WARPGROUP_KERNELS];
-
-} // namespace tconv::wgrad
+TCONV_ROOM_END
 
 #endif

@@ -34,14 +34,14 @@ __device__ __forceinline__ void store_split(uint32_t to, uint32_t plane, uint4 b
 }
 
 /* Stores a block to both planes of the operand. */
-template <reading way>
-__device__ __forceinline__ void store_split_block(const src_block &of, const block_place<float, way> &at, uint32_t to,
+template <load_mode LOAD>
+__device__ __forceinline__ void store_split_block(const src_block &of, const block_place<float, LOAD> &at, uint32_t to,
                                                   uint32_t plane, int channels)
 {
     to += (at.vector / VECTORS * channels + at.channel) * SWIZZLED_BYTES;
 #pragma unroll
     for (int c = 0; c < BLOCK_CHANNELS; c++) {
-        const auto word = [&](int i) { return way == CHANNELS ? of.at[i][c] : of.at[c][i]; };
+        const auto word = [&](int i) { return LOAD == CHANNELS ? of.at[i][c] : of.at[c][i]; };
         store_split(to + c * SWIZZLED_BYTES + (at.vector ^ (at.channel + c)) % VECTORS * ACCESS_BYTES, plane,
                     make_uint4(word(0), word(1), word(2), word(3)));
     }
@@ -60,9 +60,9 @@ static __device__ __forceinline__ void produce_split_boxes(const parameters &p, 
                                                            const block_tile &block, const tables &tables,
                                                            const stage_ring &ring, uint32_t raw, int first, int count)
 {
-    const crew by = {(int)threadIdx.x - CONSUMERS - LANES, PRODUCERS - LANES};
+    const crew by = {(int)threadIdx.x - CONSUMERS - WARP, PRODUCERS - WARP};
     const bool issues = by.thread < 0;
-    const int lane = (int)threadIdx.x % LANES;
+    const int lane = (int)threadIdx.x % WARP;
     const int of_dst = p.box_bytes > 0 ? block.row_residues : 0;
     const own_box dst_box = {issues && lane < of_dst ? make_own_box<float, LINES>(p, block, tables, lane).place : 0},
                   src_box = {issues ? make_own_box<float, LINES>(p, block, tables, of_dst + lane).place : 0};
@@ -93,19 +93,19 @@ static __device__ __forceinline__ void produce_split_boxes(const parameters &p, 
 }
 
 /* Fills them where src goes through registers. */
-template <int N, reading way, reading SRC_WAY>
+template <int N, load_mode LOAD, load_mode SRC_LOAD>
 __device__ __forceinline__ void produce_split(const parameters &p, const tensor_maps *maps, const block_tile &block,
                                               const tables &tables, const stage_ring &ring, int first, int count)
 {
     const crew by = {(int)threadIdx.x - CONSUMERS, PRODUCERS};
-    const own_box box = make_own_box<float, way>(p, block, tables, box_of(by));
+    const own_box box = make_own_box<float, LOAD>(p, block, tables, box_of(by));
     const int vectors_log2 = p.images_log2 + p.rows.tile_log2 + p.columns.tile_log2 - 2;
     const bool has_block = by.thread < N / BLOCK_CHANNELS << vectors_log2;
     src_block held;
-    const block_place<float, SRC_WAY> place(by.thread, vectors_log2, tables.inputs);
+    const block_place<float, SRC_LOAD> place(by.thread, vectors_log2, tables.inputs);
     const auto load_ahead = [&](const k_walk &at) {
         if (has_block)
-            load_block<float, SRC_WAY>(held, place, src_origin<float>(p, block, at), p.src_unit);
+            load_block<float, SRC_LOAD>(held, place, src_origin<float>(p, block, at), p.src_unit);
     };
     stage_walk stage(ring, 1);
     k_walk walk;
@@ -115,13 +115,13 @@ __device__ __forceinline__ void produce_split(const parameters &p, const tensor_
     for (int k = 0; k < count; k++, stage.next()) {
         stage.wait_empty();
         const uint32_t slots = stage.buffer() + p.src_bytes;
-        box.load<way>(p, maps, walk, stage.buffer(), stage.full());
-        if ((way != LINES && way != CHANNELS) || p.box_bytes == 0)
-            copy_dst<float, way>(p, block, tables, walk, by, slots);
+        box.load<LOAD>(p, maps, walk, stage.buffer(), stage.full());
+        if ((LOAD != LINES && LOAD != CHANNELS) || p.box_bytes == 0)
+            copy_dst<float, LOAD>(p, block, tables, walk, by, slots);
         if (has_block)
-            store_split_block<SRC_WAY>(held, place, stage.buffer(), (uint32_t)p.src_bytes / STRICT_PLANES, N);
+            store_split_block<SRC_LOAD>(held, place, stage.buffer(), (uint32_t)p.src_bytes / STRICT_PLANES, N);
         cp_async_arrive(stage.full());
-        stage.signal_written(by.thread % LANES);
+        stage.signal_written(by.thread % WARP);
         walk.advance(p);
         if (k + 1 < count)
             load_ahead(walk);
@@ -163,12 +163,12 @@ struct step_fragments {
 };
 
 /* Multiplies the stages. A warpgroup waits for each partial sum; meanwhile the other's products are under way. */
-template <int M, int N, reading way>
+template <int M, int N, load_mode LOAD>
 __device__ __forceinline__ void consume_split(const parameters &p, const block_tile &block, const tables &tables,
                                               const stage_ring &ring, int count, float *slice, float *stages, int warp,
                                               int lane)
 {
-    constexpr bool BY_LINES = way == LINES;
+    constexpr bool BY_LINES = LOAD == LINES;
     constexpr int STEP = MMA_K_BYTES / (int)sizeof(float), PARTS = N / PARTIAL_CHANNELS;
     using Product = wgmma_rs<WGMMA_TF32, PARTIAL_CHANNELS>;
     constexpr uint32_t B_STEP = MMA_K_BYTES / 16, B_BOX = N * SWIZZLED_BYTES / 16;
@@ -322,7 +322,7 @@ __device__ __forceinline__ void consume_split(const parameters &p, const block_t
     write_tile<float, PARTIAL_CHANNELS, CONSUMERS>(p, stages, lane, for_sums);
 }
 
-template <int M, int N, reading way>
+template <int M, int N, load_mode LOAD>
 __global__ void TCONV_HOPPER_BOUNDS(WARPGROUP_BLOCK_THREADS)
     strict_warpgroup_kernel(const __grid_constant__ parameters p, const __grid_constant__ tensor_maps maps)
 {
@@ -336,43 +336,43 @@ __global__ void TCONV_HOPPER_BOUNDS(WARPGROUP_BLOCK_THREADS)
     const stage_ring ring = {shared_address(barriers), shared_address(shared), (uint32_t)p.stage_bytes, p.stages};
     const uint32_t raw = ring.barriers + BARRIER_BYTES;
     if (threadIdx.x == 0) {
-        ring.init(PRODUCERS + PRODUCERS / LANES * WARP_ARRIVALS, CONSUMERS / LANES * WARP_ARRIVALS);
+        ring.init(PRODUCERS + PRODUCERS / WARP * WARP_ARRIVALS, CONSUMERS / WARP * WARP_ARRIVALS);
         for (int i = 0; i < MAX_STAGES; i++)
             mbarrier_init(raw + 8 * i, 1);
         mbarrier_init_fence();
     }
     const tables tables = make_tables<float>(
-        p, barriers + BARRIER_BYTES + RAW_BARRIER_BYTES, way == LINES ? line_rows(p, block) : block.slots, [&](int i) {
-            return way == LINES ? find_line<float>(p, block, i) : find_slot(p, block, i, (int)sizeof(float));
+        p, barriers + BARRIER_BYTES + RAW_BARRIER_BYTES, LOAD == LINES ? line_rows(p, block) : block.slots, [&](int i) {
+            return LOAD == LINES ? find_line<float>(p, block, i) : find_slot(p, block, i, (int)sizeof(float));
         });
     __syncthreads();
-    if (warp < CONSUMERS / LANES) {
+    if (warp < CONSUMERS / WARP) {
         setmaxnreg_increase<STRICT_CONSUMER_REGISTERS>();
         float *slice = p.slices + (split * p.tiles.count + number) * p.tiles.block_m * p.tiles.block_n;
-        consume_split<M, N, way>(p, block, tables, ring, count, slice, reinterpret_cast<float *>(shared), warp,
-                                 (int)threadIdx.x % LANES);
+        consume_split<M, N, LOAD>(p, block, tables, ring, count, slice, reinterpret_cast<float *>(shared), warp,
+                                  (int)threadIdx.x % WARP);
     } else {
         setmaxnreg_decrease<STRICT_PRODUCER_REGISTERS>();
-        if constexpr (way != LINES)
-            produce_split<N, way, way>(p, &maps, block, tables, ring, first, count);
+        if constexpr (LOAD != LINES)
+            produce_split<N, LOAD, LOAD>(p, &maps, block, tables, ring, first, count);
         else if (p.lines.src_box_pixels > 0)
             produce_split_boxes(p, &maps, block, tables, ring, raw, first, count);
         else if (p.lines.src_vectors)
-            produce_split<N, way, CHANNELS>(p, &maps, block, tables, ring, first, count);
+            produce_split<N, LOAD, CHANNELS>(p, &maps, block, tables, ring, first, count);
         else
-            produce_split<N, way, ELEMENTS>(p, &maps, block, tables, ring, first, count);
+            produce_split<N, LOAD, ELEMENTS>(p, &maps, block, tables, ring, first, count);
         launch_dependents(); /* what adds slices: not before, or it would crowd where no block is */
     }
 #endif
 }
 
-template <int M, int N> kernel_choice strict_warpgroups()
+template <int M, int N> kernel_functions strict_wgmma_kernels()
 {
-    kernel_choice made = warpgroup_tile<float, M, N>();
-    made.functions[ELEMENTS] = (const void *)strict_warpgroup_kernel<M, N, ELEMENTS>;
-    made.functions[LINES] = (const void *)strict_warpgroup_kernel<M, N, LINES>;
-    made.functions[CHANNELS] = (const void *)strict_warpgroup_kernel<M, N, CHANNELS>;
-    return made;
+    kernel_functions functions = {};
+    functions.at[ELEMENTS] = (const void *)strict_warpgroup_kernel<M, N, ELEMENTS>;
+    functions.at[LINES] = (const void *)strict_warpgroup_kernel<M, N, LINES>;
+    functions.at[CHANNELS] = (const void *)strict_warpgroup_kernel<M, N, CHANNELS>;
+    return functions;
 }
 
 } // namespace tconv::wgrad

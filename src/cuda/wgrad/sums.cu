@@ -45,7 +45,7 @@ template <class Index> __device__ __forceinline__ quotient_of<Index> split(Index
     }
 }
 
-/* The taps of an axis, as tap_order has them, and what a group of taps and a tap of it add to the number of a sum. */
+/* The taps of an axis, as wgrad_tap_order has them, and what a group of taps and a tap of it add to the number of a sum. */
 template <class Index> struct order {
     divisor<Index> kernel_step, group_taps;
     Index floor, longer; /* taps of a residue, and residues with one more */
@@ -65,20 +65,20 @@ template <class Index> struct parameters {
     bool accumulates; /* to what the gradient holds */
 };
 
-template <class Index> order<Index> order_for(const tap_order &of, int64_t group, int64_t tap)
+template <class Index> order<Index> order_for(const wgrad_tap_order &taps, int64_t group, int64_t tap)
 {
-    return {make<Index>(of.kernel_step),
-            make<Index>(of.group_taps),
-            of.kernel / of.kernel_step,
-            of.kernel % of.kernel_step,
+    return {make<Index>(taps.kernel_step),
+            make<Index>(taps.group_taps),
+            taps.kernel / taps.kernel_step,
+            taps.kernel % taps.kernel_step,
             (Index)group,
             (Index)tap};
 }
 
-template <class Index> parameters<Index> parameters_for(const tconv_layer *layer, const slices *of)
+template <class Index> parameters<Index> parameters_for(const tconv_layer *layer, const wgrad_slices *slices)
 {
     const tconv_problem *problem = &layer->problem;
-    const sum_tiles &tiles = of->tiles;
+    const sum_tiles &tiles = slices->tiles;
     const int64_t extents[3] = {problem->in_channels, problem->group_out, problem->h.kernel * problem->w.kernel};
     const int64_t tile = tiles.block_m * tiles.block_n, chunk = tile * tiles.rows.groups * tiles.columns.groups;
     const tconv_weight_strides *strides = &problem->weight;
@@ -99,10 +99,10 @@ template <class Index> parameters<Index> parameters_for(const tconv_layer *layer
     p.group = (Index)(p.m_tile * tiles.m_tiles);
     p.m = (Index)tiles.block_n;
     p.strides = *strides;
-    p.slices = of->count;
-    p.slice_sums = slice_sums(tiles);
+    p.slices = slices->count;
+    p.slice_sums = tconv_wgrad_slice_sums(&tiles);
     p.weights = extents[0] * extents[1] * extents[2];
-    p.parts = parts_of_slices(p.slices);
+    p.parts = tconv_wgrad_parts_of_slices(p.slices);
     p.accumulates = problem->desc.accumulate != 0;
     return p;
 }
@@ -161,34 +161,34 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 template <class Index>
-tconv_status launch(const tconv_layer *layer, const slices *of, const void *memory, void *weights, void *stream,
-                    tconv_issue *issue)
+tconv_status launch(const tconv_layer *layer, const wgrad_slices *slices, const void *memory, void *weights,
+                    void *stream, tconv_issue *issue)
 {
-    parameters<Index> p = parameters_for<Index>(layer, of);
+    parameters<Index> p = parameters_for<Index>(layer, slices);
     const void *kernel = with_element(layer->problem.dtype, [&](auto element) {
         using Element = decltype(element);
-        return of->are_double ? (const void *)add_slices_kernel<Element, double, Index>
-                              : (const void *)add_slices_kernel<Element, float, Index>;
+        return slices->are_double ? (const void *)add_slices_kernel<Element, double, Index>
+                                  : (const void *)add_slices_kernel<Element, float, Index>;
     });
     void *arguments[] = {&p, &memory, &weights};
     return tconv_launch_blocks(kernel, tconv_ceil_div(p.weights, THREADS / p.parts), THREADS, arguments, stream, issue,
-                               of->count > 0 && may_overlap(layer));
+                               slices->count > 0 && tconv_wgrad_may_overlap(layer));
 }
 
 } // namespace
 
-tconv_status add_slices(const tconv_layer *layer, const slices *of, const void *memory, void *weights, void *stream,
-                        tconv_issue *issue)
+tconv_status tconv_wgrad_add_slices(const tconv_layer *layer, const wgrad_slices *slices, const void *memory,
+                                    void *weights, void *stream, tconv_issue *issue)
 {
-    if (adds_rows(layer, of))
-        return add_rows(layer, of, memory, weights, stream, issue);
+    if (tconv_wgrad_adds_rows(layer, slices))
+        return tconv_wgrad_add_rows(layer, slices, memory, weights, stream, issue);
     const tconv_problem *problem = &layer->problem;
     const tconv_weight_strides *strides = &problem->weight;
     const int64_t reach = (problem->in_channels - 1) * strides->in + (problem->group_out - 1) * strides->out +
                           (problem->h.kernel - 1) * strides->h + (problem->w.kernel - 1) * strides->w;
-    return tconv_max(slice_sums(of->tiles), reach) < NARROW
-               ? launch<int>(layer, of, memory, weights, stream, issue)
-               : launch<int64_t>(layer, of, memory, weights, stream, issue);
+    return tconv_max(tconv_wgrad_slice_sums(&slices->tiles), reach) < NARROW
+               ? launch<int>(layer, slices, memory, weights, stream, issue)
+               : launch<int64_t>(layer, slices, memory, weights, stream, issue);
 }
 
 } // namespace tconv::wgrad

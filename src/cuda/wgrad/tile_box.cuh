@@ -12,6 +12,11 @@
 namespace tconv::wgrad
 {
 
+/* The tensor maps of the gradient of dst, and of src for LINES and BOXES. */
+struct tensor_maps {
+    CUtensorMap dst, src;
+};
+
 /* A box: where it begins in a stage, and in the tensor for the K-tile of the first input. */
 struct alignas(16) tile_box {
     uint32_t to;
@@ -47,7 +52,7 @@ static __device__ __forceinline__ tile_box find_slot_box(const parameters &p, co
  * channel at most, and four channels of a tap at least where residues of rows and of columns are boxes. */
 __device__ __forceinline__ int box_of(crew by)
 {
-    return by.thread / LANES + by.thread % LANES * (by.threads / LANES);
+    return by.thread / WARP + by.thread % WARP * (by.threads / WARP);
 }
 
 /* A box that a thread asks for, which has it in shared memory and no registers but one: there are none. */
@@ -56,7 +61,7 @@ struct own_box {
     uint32_t place; /* and its kind; 0: there is none */
 
     /* Has TMA bring it to the stage that begins there, and the barrier wait for it. */
-    template <reading way>
+    template <load_mode LOAD>
     __device__ __forceinline__ void load(const parameters &p, const tensor_maps *maps, const k_walk &at, uint32_t stage,
                                          uint32_t full) const
     {
@@ -70,7 +75,7 @@ struct own_box {
             tma_load(stage + box.to, &maps->src, box.x, box.y, box.z, at.image, full);
             return;
         }
-        const tile_box box = way == LINES ? lines_at(p, first, at) : slots_at(p, first, at);
+        const tile_box box = LOAD == LINES ? lines_at(p, first, at) : slots_at(p, first, at);
         mbarrier_expect_tx(full, p.box_bytes);
         if (p.sharers == 1)
             tma_load(stage + box.to, &maps->dst, box.x, box.y, box.z, at.image, full);

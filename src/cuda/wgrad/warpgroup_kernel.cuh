@@ -12,6 +12,7 @@
 #include "../gemm/kernel.cuh"
 #include "../gemm/pipeline.cuh"
 #include "../ptx/mma.cuh"
+#include "kernels.h"
 #include "lines.cuh"
 #include "slot_bias.cuh"
 #include "src_operand.cuh"
@@ -20,77 +21,76 @@
 namespace tconv::wgrad
 {
 
-constexpr int CONSUMERS = WARPGROUPS * WARPGROUP_WARPS * LANES, PRODUCERS = WARPGROUP_BLOCK_THREADS - CONSUMERS;
+constexpr int CONSUMERS = WARPGROUPS * WARPGROUP_WARPS * WARP, PRODUCERS = WARPGROUP_BLOCK_THREADS - CONSUMERS;
 constexpr int CONSUMER_REGISTERS = 176, PRODUCER_REGISTERS = 80; /* of a thread: 128 on average */
 
-/* The most pixels of a K-tile: each producer's registers hold one block of src. */
-constexpr int HELD_BYTES = PRODUCERS * BLOCK_CHANNELS * ACCESS_BYTES;
-template <class Element, int N> constexpr int MOST_PIXELS = HELD_BYTES / (N * (int)sizeof(Element));
+static_assert(PRODUCERS == WARPGROUP_PRODUCERS && PRODUCERS * BLOCK_CHANNELS * ACCESS_BYTES == HELD_SRC_BYTES,
+              "as planned: each producer's registers hold one block of src");
 
 /* Whether src is the MN-major operand, copied as channels lie. */
-template <mode MODE, reading way>
-constexpr bool SRC_IS_MN_MAJOR = way == SRC_CHANNELS || (way == CHANNELS && IS_HALF<MODE>);
+template <numerics MODE, load_mode LOAD>
+constexpr bool SRC_IS_MN_MAJOR = LOAD == SRC_CHANNELS || (LOAD == CHANNELS && IS_HALF<MODE>);
 
-template <mode MODE, bool mn_major>
-constexpr wgmma_type TYPE_OF = MODE == MODE_F16    ? mn_major ? WGMMA_F16_MN_MAJOR : WGMMA_F16
-                               : MODE == MODE_BF16 ? mn_major ? WGMMA_BF16_MN_MAJOR : WGMMA_BF16
-                                                   : WGMMA_TF32;
+template <numerics MODE, bool mn_major>
+constexpr wgmma_type TYPE_OF = MODE == NUMERICS_F16    ? mn_major ? WGMMA_F16_MN_MAJOR : WGMMA_F16
+                               : MODE == NUMERICS_BF16 ? mn_major ? WGMMA_BF16_MN_MAJOR : WGMMA_BF16
+                                                       : WGMMA_TF32;
 
 /* Box i of what TMA brings, the boxes of the gradient of dst before those of src; it lies behind the block's tables. Blocks that
  * share the gradient of dst take turns. */
-template <class Element, reading way>
+template <class Element, load_mode LOAD>
 __device__ __forceinline__ own_box make_own_box(const parameters &p, block_tile block, const tables &tables, int i)
 {
-    if (way != LINES && way != CHANNELS)
+    if (LOAD != LINES && LOAD != CHANNELS)
         return {0};
     /* Or what others find of it as well is kept in registers. */
     asm volatile(""
                  : "+r"(block.row_first), "+r"(block.row_residues), "+l"(block.at.group), "+l"(block.at.chunk),
                    "+l"(block.at.m_tile));
     const int of_dst = p.box_bytes == 0 ? 0
-                       : way == LINES   ? block.row_residues
+                       : LOAD == LINES  ? block.row_residues
                                         : block.row_residues * block.column_residues;
-    if (i >= of_dst + (way == LINES ? p.lines.src_boxes : 0))
+    if (i >= of_dst + (LOAD == LINES ? p.lines.src_boxes : 0))
         return {0};
     tile_box *place = reinterpret_cast<tile_box *>(tables.pixels + p.k_pixels + PIXELS_BEHIND) + i;
-    *place = i >= of_dst    ? find_src_box(p, block, i - of_dst)
-             : way == LINES ? find_line_box<Element>(p, block, i)
-                            : find_slot_box(p, block, i, 0, p.src_bytes + i * p.residue_slots * p.dst_pitch);
+    *place = i >= of_dst     ? find_src_box(p, block, i - of_dst)
+             : LOAD == LINES ? find_line_box<Element>(p, block, i)
+                             : find_slot_box(p, block, i, 0, p.src_bytes + i * p.residue_slots * p.dst_pitch);
     const bool asks = p.sharers == 1 || i % p.sharers == (int)blockIdx.x % p.sharers;
     return {shared_address(place) + (i >= of_dst ? OF_SRC : asks ? OF_DST : EXPECTED)};
 }
 
 /* Copies the slots or lines of a K-tile otherwise. */
-template <class Element, reading way>
+template <class Element, load_mode LOAD>
 __device__ __forceinline__ void copy_dst(const parameters &p, const block_tile &block, const tables &tables,
                                          const k_walk &k_tile, crew by, uint32_t slots)
 {
-    if constexpr (way == LINES)
+    if constexpr (LOAD == LINES)
         copy_lines_by_units<Element>(p, block, by, slots, tables.slots, k_tile);
     else
-        copy_pixels<Element, way == CHANNELS>(by, slots, p.dst_pitch, tables.slots, block.slots, (int)p.tiles.chunk,
-                                              dst_origin<Element>(p, block, k_tile));
+        copy_pixels<Element, LOAD == CHANNELS>(by, slots, p.dst_pitch, tables.slots, block.slots, (int)p.tiles.chunk,
+                                               dst_origin<Element>(p, block, k_tile));
 }
 
 /* Fills the stages. What goes through registers is loaded while the K-tile before is waited for. The bias's sums are of a
  * K-tile that so many stages after it have been filled. */
-template <mode MODE, int N, reading way, reading SRC_WAY = way>
+template <numerics MODE, int N, load_mode LOAD, load_mode SRC_LOAD = LOAD>
 __device__ __forceinline__ void produce(const parameters &p, const tensor_maps *maps, const block_tile &block,
                                         const tables &tables, const stage_ring &ring, int first, int count)
 {
     using Element = element_of<MODE>;
     const crew by = {(int)threadIdx.x - CONSUMERS, PRODUCERS};
-    const own_box box = make_own_box<Element, way>(p, block, tables, box_of(by));
+    const own_box box = make_own_box<Element, LOAD>(p, block, tables, box_of(by));
     const int pixels_log2 = p.images_log2 + p.rows.tile_log2 + p.columns.tile_log2;
     const int vectors_log2 = pixels_log2 - (sizeof(Element) == 4 ? 2 : 3);
     const bool has_block =
-        by.thread < N / BLOCK_CHANNELS << vectors_log2 && (way != LINES || p.lines.src_box_pixels == 0);
+        by.thread < N / BLOCK_CHANNELS << vectors_log2 && (LOAD != LINES || p.lines.src_box_pixels == 0);
     src_block held;
-    const block_place<Element, SRC_WAY> place(by.thread, vectors_log2, tables.inputs);
+    const block_place<Element, SRC_LOAD> place(by.thread, vectors_log2, tables.inputs);
     const auto load_ahead = [&](const k_walk &at) {
-        if constexpr (!SRC_IS_MN_MAJOR<MODE, way>)
+        if constexpr (!SRC_IS_MN_MAJOR<MODE, LOAD>)
             if (has_block)
-                load_block<Element, SRC_WAY>(held, place, src_origin<Element>(p, block, at), p.src_unit);
+                load_block<Element, SRC_LOAD>(held, place, src_origin<Element>(p, block, at), p.src_unit);
     };
     stage_walk stage(ring, 1);
     k_walk walk;
@@ -99,25 +99,25 @@ __device__ __forceinline__ void produce(const parameters &p, const tensor_maps *
     const auto fill = [&] {
         stage.wait_empty();
         const uint32_t slots = stage.buffer() + p.src_bytes;
-        box.load<way>(p, maps, walk, stage.buffer(), stage.full());
-        if ((way != LINES && way != CHANNELS) || p.box_bytes == 0)
-            copy_dst<Element, way>(p, block, tables, walk, by, slots);
-        if constexpr (SRC_IS_MN_MAJOR<MODE, way>)
+        box.load<LOAD>(p, maps, walk, stage.buffer(), stage.full());
+        if ((LOAD != LINES && LOAD != CHANNELS) || p.box_bytes == 0)
+            copy_dst<Element, LOAD>(p, block, tables, walk, by, slots);
+        if constexpr (SRC_IS_MN_MAJOR<MODE, LOAD>)
             copy_boxes(by, stage.buffer(), tables.inputs, pixels_log2, N, src_origin<Element>(p, block, walk));
         else if (has_block)
-            store_block<Element, SRC_WAY>(held, place, stage.buffer(), N);
+            store_block<Element, SRC_LOAD>(held, place, stage.buffer(), N);
         cp_async_arrive(stage.full());
-        if (way == LINES && p.lines.src_box_pixels > 0) { /* all that wgmma reads is TMA's */
+        if (LOAD == LINES && p.lines.src_box_pixels > 0) { /* all that wgmma reads is TMA's */
             __syncwarp();
-            signal_for_warp(stage.full(), by.thread % LANES);
+            signal_for_warp(stage.full(), by.thread % WARP);
         } else {
-            stage.signal_written(by.thread % LANES);
+            stage.signal_written(by.thread % WARP);
         }
         walk.advance(p);
     };
-    if constexpr (sums_bias(way, IS_HALF<MODE>))
+    if constexpr (sums_bias(LOAD, IS_HALF<MODE>))
         if (p.bias_parts != NULL) {
-            std::conditional_t<way == LINES, line_sums<Element>, slot_sums<Element, false>> sums;
+            std::conditional_t<LOAD == LINES, line_sums<Element>, slot_sums<Element, false>> sums;
             bias_turns turns = {(int)block.at.m_tile};
             const int lag = p.stages - 1;
 #pragma unroll 1
@@ -132,7 +132,7 @@ __device__ __forceinline__ void produce(const parameters &p, const tensor_maps *
                     if (turns.next(p))
                         sums.add(p, block, by, stage.buffer() + p.src_bytes);
                     __syncwarp();
-                    signal_for_warp(stage.empty(), by.thread % LANES);
+                    signal_for_warp(stage.empty(), by.thread % WARP);
                 }
             }
             cp_async_wait_all();
@@ -263,13 +263,13 @@ template <bool half> __device__ __forceinline__ void signal_sharers(const parame
 /* Multiplies the stages: a step of K of all pairs in groups of MMAs, of which one is under way while the next one's fragments
  * are loaded. K-tiles are boxes whose extents are powers of two, so that where the slots of a step lie is the sum of where
  * those of its first pixel do and of what a lane's pixel adds in every step. */
-template <mode MODE, int M, int N, reading way>
+template <numerics MODE, int M, int N, load_mode LOAD>
 __device__ __forceinline__ void consume(const parameters &p, const block_tile &block, const tables &tables,
                                         const stage_ring &ring, int count, float *slice, float *stages, int warp,
                                         int lane)
 {
     using Element = element_of<MODE>;
-    constexpr bool HALF = IS_HALF<MODE>, MN_MAJOR = SRC_IS_MN_MAJOR<MODE, way>, BY_LINES = way == LINES;
+    constexpr bool HALF = IS_HALF<MODE>, MN_MAJOR = SRC_IS_MN_MAJOR<MODE, LOAD>, BY_LINES = LOAD == LINES;
     constexpr int STEP = HALF ? 16 : 8, STEPS = 4;                         /* pixels of a step; steps without a loop */
     constexpr int GROUP = M < 4 ? M : 2, GROUPS = (M + GROUP - 1) / GROUP; /* MMAs; groups of a step */
     using Product = wgmma_rs<TYPE_OF<MODE, MN_MAJOR>, N>;
@@ -384,7 +384,7 @@ __device__ __forceinline__ void consume(const parameters &p, const block_tile &b
         write_tile<element_of<MODE>, N, CONSUMERS>(p, stages, lane, for_sums);
 }
 
-template <mode MODE, int M, int N, reading way>
+template <numerics MODE, int M, int N, load_mode LOAD>
 __global__ void TCONV_HOPPER_BOUNDS(WARPGROUP_BLOCK_THREADS)
     warpgroup_kernel(const __grid_constant__ parameters p, const __grid_constant__ tensor_maps maps)
 {
@@ -399,30 +399,30 @@ __global__ void TCONV_HOPPER_BOUNDS(WARPGROUP_BLOCK_THREADS)
     const stage_ring ring = {shared_address(barriers), shared_address(shared), (uint32_t)p.stage_bytes, p.stages};
     if (threadIdx.x == 0) {
         const int readers = p.bias_parts != NULL ? CONSUMERS + PRODUCERS : CONSUMERS;
-        ring.init(PRODUCERS + PRODUCERS / LANES * WARP_ARRIVALS, readers / LANES * WARP_ARRIVALS * p.sharers);
+        ring.init(PRODUCERS + PRODUCERS / WARP * WARP_ARRIVALS, readers / WARP * WARP_ARRIVALS * p.sharers);
         mbarrier_init_fence();
     }
     using Element = element_of<MODE>;
-    const tables tables =
-        make_tables<Element>(p, barriers + BARRIER_BYTES, way == LINES ? line_rows(p, block) : block.slots, [&](int i) {
-            return way == LINES ? find_line<Element>(p, block, i) : find_slot(p, block, i, (int)sizeof(Element));
+    const tables tables = make_tables<Element>(
+        p, barriers + BARRIER_BYTES, LOAD == LINES ? line_rows(p, block) : block.slots, [&](int i) {
+            return LOAD == LINES ? find_line<Element>(p, block, i) : find_slot(p, block, i, (int)sizeof(Element));
         });
     __syncthreads();
     if (p.sharers > 1)
         cluster_sync();
-    if (warp < CONSUMERS / LANES) {
+    if (warp < CONSUMERS / WARP) {
         setmaxnreg_increase<CONSUMER_REGISTERS>();
         float *slice = p.slices + (split * p.tiles.count + number) * p.tiles.block_m * p.tiles.block_n;
-        consume<MODE, M, N, way>(p, block, tables, ring, count, slice, reinterpret_cast<float *>(shared), warp,
-                                 (int)threadIdx.x % LANES);
+        consume<MODE, M, N, LOAD>(p, block, tables, ring, count, slice, reinterpret_cast<float *>(shared), warp,
+                                  (int)threadIdx.x % WARP);
     } else {
         setmaxnreg_decrease<PRODUCER_REGISTERS>();
-        if constexpr (way != LINES)
-            produce<MODE, N, way>(p, &maps, block, tables, ring, first, count);
+        if constexpr (LOAD != LINES)
+            produce<MODE, N, LOAD>(p, &maps, block, tables, ring, first, count);
         else if (IS_HALF<MODE> ? p.src_unit > 1 : p.lines.src_vectors)
-            produce<MODE, N, way, IS_HALF<MODE> ? LINES : CHANNELS>(p, &maps, block, tables, ring, first, count);
+            produce<MODE, N, LOAD, IS_HALF<MODE> ? LINES : CHANNELS>(p, &maps, block, tables, ring, first, count);
         else
-            produce<MODE, N, way, ELEMENTS>(p, &maps, block, tables, ring, first, count);
+            produce<MODE, N, LOAD, ELEMENTS>(p, &maps, block, tables, ring, first, count);
         launch_dependents(); /* what adds slices: not before, or it would crowd where no block is */
     }
     if (p.sharers > 1) /* no block ends while another still arrives at its barriers */
@@ -430,28 +430,15 @@ __global__ void TCONV_HOPPER_BOUNDS(WARPGROUP_BLOCK_THREADS)
 #endif
 }
 
-/* What is the same of all kernels of a tile, whose functions are missing. */
-template <class Element, int M, int N> kernel_choice warpgroup_tile()
+template <numerics MODE, int M, int N> kernel_functions wgmma_kernels()
 {
-    kernel_choice made = {};
-    made.channels = N;
-    made.pairs = WARPGROUPS * M * MMA_M;
-    made.resident_warps = WARPGROUP_BLOCK_THREADS / LANES;
-    made.most_pixels = MAX_PIXELS < MOST_PIXELS<Element, N> ? MAX_PIXELS : MOST_PIXELS<Element, N>;
-    made.by_warpgroups = true;
-    return made;
-}
-
-template <mode MODE, int M, int N> kernel_choice warpgroups()
-{
-    kernel_choice made = warpgroup_tile<element_of<MODE>, M, N>();
-    made.functions[ELEMENTS] = (const void *)warpgroup_kernel<MODE, M, N, ELEMENTS>;
-    made.functions[CHANNELS] = (const void *)warpgroup_kernel<MODE, M, N, CHANNELS>;
-    if constexpr (IS_HALF<MODE>) {
-        made.functions[SRC_CHANNELS] = (const void *)warpgroup_kernel<MODE, M, N, SRC_CHANNELS>;
-    }
-    made.functions[LINES] = (const void *)warpgroup_kernel<MODE, M, N, LINES>;
-    return made;
+    kernel_functions functions = {};
+    functions.at[ELEMENTS] = (const void *)warpgroup_kernel<MODE, M, N, ELEMENTS>;
+    functions.at[CHANNELS] = (const void *)warpgroup_kernel<MODE, M, N, CHANNELS>;
+    if constexpr (IS_HALF<MODE>)
+        functions.at[SRC_CHANNELS] = (const void *)warpgroup_kernel<MODE, M, N, SRC_CHANNELS>;
+    functions.at[LINES] = (const void *)warpgroup_kernel<MODE, M, N, LINES>;
+    return functions;
 }
 
 } // namespace tconv::wgrad

@@ -1,0 +1,38 @@
+/* The gradient of the bias (bias.cu): how its partial sums are cut, and its kernels. */
+#ifndef TCONV_CUDA_WGRAD_BIAS_H
+#define TCONV_CUDA_WGRAD_BIAS_H
+
+#include "../../core/problem.h"
+#include "../room.h"
+
+TCONV_ROOM_BEGIN(tconv::wgrad)
+
+enum {
+    BIAS_THREADS = 256,       /* threads of a block */
+    BIAS_LOADS = 4,           /* loads of a thread at once */
+    BIAS_RESIDENT_BLOCKS = 4, /* blocks of a multiprocessor */
+    BIAS_PART_BYTES = 16      /* bytes of a partial sum: a double and what rounding has lost of it */
+};
+
+/* The images are cut into pieces, and one or more pieces are a part, of which a block (NHWC) or a warp (NCHW) sums the outputs
+ * of its channels. */
+typedef struct bias_parameters {
+    tconv_strides strides; /* of the gradient of dst */
+    int64_t channels;
+    int64_t block_channels, channel_blocks; /* NCHW: a block has one channel for each warp, and block_channels is 1 */
+    int64_t image_pixels, piece_pixels, image_pieces; /* of an image */
+    int64_t pieces, parts, part_pieces;               /* of all images */
+    bool vectors;                                     /* vectors of pixels or channels are neighbours in memory */
+    bool aligned;                                     /* and their addresses are aligned */
+    bool accumulates;                                 /* to what the gradient holds */
+} bias_parameters;
+
+/* Returns the kernel that writes partial sums, of tensors in NCHW or NHWC, whose loads are vectors or single elements. */
+const void *tconv_wgrad_bias_kernel(tconv_dtype dtype, tconv_layout layout, bool vectors);
+
+/* Returns the kernel that adds partial sums. */
+const void *tconv_wgrad_add_bias_kernel(tconv_dtype dtype);
+
+TCONV_ROOM_END
+
+#endif

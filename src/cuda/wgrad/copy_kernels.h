@@ -1,0 +1,55 @@
+/* The kernels that make copies (copies.cu) and their parameters. */
+#ifndef TCONV_CUDA_WGRAD_COPY_KERNELS_H
+#define TCONV_CUDA_WGRAD_COPY_KERNELS_H
+
+#include "../room.h"
+
+TCONV_ROOM_BEGIN(tconv::wgrad)
+
+enum {
+    PAD_THREADS = 256, /* threads of a block that copies channels as they lie */
+
+    /* Of the transposition of 16-bit elements (pack/transpose.cuh). */
+    COPY_THREADS = 256,
+    COPY_TILE_PIXELS = 128,
+    COPY_TILE_CHANNELS = 64,
+    COPY_VECTOR = 8 /* elements of a vector */
+};
+
+/* What is copied of a tensor of 16 bits in NCHW: the same rows of all images of a chunk, whose pixels lie one behind another in
+ * memory. */
+typedef struct transposed_copy {
+    const uint16_t *from;
+    void *copy;
+    int64_t image, channel; /* elements from one to the next */
+    int64_t first;          /* the chunk's first pixel in the plane of an image and a channel, which may not exist */
+    int64_t plane;          /* pixels of that plane that exist */
+    int pixels, channels, images;
+    int vectors; /* of a pixel of the copy */
+    int unit;    /* pixels that one load reads: 8, 4, 2 or 1 */
+    int channel_tiles, pixel_tiles, tiles;
+} transposed_copy;
+
+typedef struct transposed_copies {
+    transposed_copy tensors[2];
+} transposed_copies;
+
+/* What is copied of a tensor whose channels are neighbours in memory but do not fill vectors; all in bytes. */
+typedef struct padded_copy {
+    const char *from;
+    void *copy;
+    int64_t image, pixel; /* from one to the next */
+    int64_t first, plane, pixels;
+    int64_t count; /* vectors of the copy */
+    int vectors, channels;
+} padded_copy;
+
+/* Returns the kernel that transposes. */
+const void *tconv_wgrad_transpose_kernel(void);
+
+/* Returns the kernel that loads words of 16, 8, 4 or 2 bytes. */
+const void *tconv_wgrad_pad_kernel(int word_bytes);
+
+TCONV_ROOM_END
+
+#endif

@@ -1,0 +1,312 @@
+/* The search for a plan: candidates, each of which is laid out and predicted by what its block takes for a K-tile. */
+#include "plan.h"
+
+#include "../../core/checked.h"
+#include "../maps/hopper.h"
+#include "../model/planned.h"
+#include "../numeric/divisor.h"
+#include "cost.h"
+#include "plan_boxes.h"
+#include "plan_lines.h"
+#include "plan_splits.h"
+#include "plan_tile.h"
+#include "strict.h"
+#include "vectors.h"
+
+enum {
+    BLOCK_SHARED_MEMORY = 1024, /* bytes that a block has beside its stages */
+    TABLE_PIXEL = 20,           /* bytes of a block's tables for a pixel */
+    TABLE_SLOT = 16,            /* bytes of a block's tables for a slot */
+    MOST_BLOCK_SLOTS = 4096,    /* slots of a block's K-tile */
+    FLUSH_TERMS = 8192,         /* terms that the tensor cores sum: they lose about 7e-9 of a sum with each */
+    STRICT_TERMS = STRICT_SEGMENT * STRICT_STEPS * 8, /* the same in 3xTF32 by wgmma */
+    COPIES_BYTES = 44 << 20,                          /* of the copies of a chunk, beside COPIED_SLICES_BYTES */
+    MOST_SHARERS = 2,                                 /* blocks of a multicast cluster */
+    SHARERS_STAGES = 4,                               /* stages that a cluster takes at least */
+    MMA_STAGES = 3                                    /* stages of a kernel by mma.sync, at most */
+};
+
+/* The output channels of a tile of a kernel by mma.sync, at most. */
+static const int64_t chunks[] = {64, 128, 256};
+
+/* Copies are predicted to take this beside the products. */
+#define COPY_BYTES   9.0    /* of src and of the gradient of dst, in a cycle of every multiprocessor */
+#define CHUNK_CYCLES 9000.0 /* of a chunk that is copied, beside that: two launches */
+
+/* Returns the neighbouring pixels of a row of `extent` pixels that one load can read, from multiples of `begins` on: a power of
+ * two of at most a vector. */
+static int unit_of(const tconv_problem *problem, const tconv_strides *strides, int64_t extent, int64_t begins)
+{
+    int64_t unit = vector_length(problem);
+    while (unit > 1 &&
+           (extent % unit != 0 || begins % unit != 0 || !tconv_cuda_begins_at_multiples(problem, strides, unit)))
+        unit /= 2;
+    return (int)unit;
+}
+
+/* Chooses the load mode of a candidate. */
+static void choose_load(const tconv_layer *layer, const candidate_tile *candidate, planned_layer *plan)
+{
+    const tconv_problem *problem = &layer->problem;
+    parameters *params = &plan->params;
+    const kernel_family family = plan->kernel->family;
+    const bool src_vectors = has_vectors(problem, &problem->src, problem->group_in);
+    plan->load = ELEMENTS;
+    params->src_unit = 1;
+    if (src_vectors && has_vectors(problem, &problem->dst, problem->group_out))
+        plan->load = family == BY_BOXES ? BOXES : CHANNELS;
+    else if (src_vectors && problem->element_size == 2 && family == BY_WGMMA)
+        plan->load = SRC_CHANNELS;
+    if (candidate->lines)
+        plan->load = LINES;
+    if (problem->layout != TCONV_NCHW)
+        return;
+    params->src_unit = unit_of(problem, &problem->src, problem->w.in, (int64_t)1 << candidate->column_log2);
+    if (problem->element_size == 4 && params->src_unit > 2)
+        params->src_unit = 2;
+}
+
+/* Returns the bytes of src in a stage. */
+static int64_t src_bytes_of(const tconv_layer *layer, const planned_layer *plan)
+{
+    const parameters *params = &plan->params;
+    const int64_t size = (int64_t)layer->problem.element_size, channels = params->tiles.block_m;
+    if (plan->kernel->family == BY_MMA)
+        return (int64_t)params->k_pixels * params->src_pitch;
+    return params->k_pixels * size * channels * (plan->math == NUMERICS_STRICT ? STRICT_PLANES : 1);
+}
+
+/* Returns the bytes of a block's tables. */
+static int64_t table_bytes_of(const planned_layer *plan, const tile_slots *slots)
+{
+    int64_t boxes = 0;
+    if (plan->kernel->family == BY_WGMMA && plan->load == LINES)
+        boxes = slots->row_residues + MOST_SRC_BOXES;
+    else if (plan->kernel->family == BY_WGMMA && plan->load == CHANNELS)
+        boxes = (int64_t)slots->row_residues * slots->column_residues;
+    return plan->params.k_pixels * TABLE_PIXEL + PIXELS_BEHIND * (int64_t)sizeof(int) + slots->count * TABLE_SLOT +
+           boxes * BOX_TABLE_BYTES;
+}
+
+/* Finds how many stages, and blocks of a multiprocessor, there is memory for; false where there is too little. */
+static bool choose_stages(const tconv_layer *layer, planned_layer *plan)
+{
+    parameters *params = &plan->params;
+    const int by_registers = plan->kernel->resident_warps / (plan->threads / WARP);
+    params->stages = plan->kernel->family == BY_MMA ? MMA_STAGES : MAX_STAGES;
+    for (; params->stages >= 2; params->stages--) {
+        const int by_memory =
+            (layer->target.shared_bytes + BLOCK_SHARED_MEMORY) / (shared_bytes_of(params) + BLOCK_SHARED_MEMORY);
+        plan->resident = by_memory < by_registers ? by_memory : by_registers;
+        if (plan->resident >= 1)
+            return true;
+    }
+    return false;
+}
+
+/* Returns whether blocks that are neighbours along the input channels are to share the gradient of dst by multicast. They wait
+ * for each other: it takes stages to hide that, and where src goes through registers it costs more than it saves. */
+static bool can_share(const planned_layer *plan)
+{
+    const parameters *params = &plan->params;
+    return plan->kernel->family != BY_MMA && plan->math == NUMERICS_TF32 && params->box_bytes > 0 &&
+           params->tiles.m_tiles % MOST_SHARERS == 0 && params->stages >= SHARERS_STAGES && plan->load == LINES &&
+           params->lines.src_box_pixels > 0;
+}
+
+/* Lays a K-tile of src and of the gradient of dst out in shared memory. */
+static void lay_out_stage(const tconv_layer *layer, planned_layer *plan, const tile_slots *slots)
+{
+    parameters *params = &plan->params;
+    const sum_tiles *tiles = &params->tiles;
+    const bool half = layer->problem.element_size == 2, mma = plan->kernel->family == BY_MMA;
+    const bool boxes = plan->kernel->family == BY_BOXES;
+    params->src_pitch = tconv_wgrad_pitch(tiles->block_m, half);
+    params->dst_pitch = boxes ? BOX_CHANNELS * (int)sizeof(uint16_t) : tconv_wgrad_pitch(tiles->chunk, half);
+    params->row_pitch = params->columns.extent * params->dst_pitch;
+    params->column_pitch = params->dst_pitch;
+    params->box_bytes = 0;
+    params->lines = (line_layout){0};
+    if (plan->load == LINES)
+        tconv_wgrad_lay_out_lines(layer, plan);
+    params->src_bytes = (int)src_bytes_of(layer, plan);
+    const int64_t dst_bytes = plan->load == LINES
+                                  ? (int64_t)slots->row_residues * params->lines.residue_bytes
+                                  : slots->count * params->dst_pitch * (boxes ? tiles->chunk / BOX_CHANNELS : 1);
+    params->stage_bytes = (int)tconv_round_up(params->src_bytes + dst_bytes, mma ? BOX_DESTINATION : STAGE_ALIGNMENT);
+    params->table_bytes = (int)tconv_round_up(
+        table_bytes_of(plan, slots) + (mma ? 0 : BARRIER_BYTES + RAW_BARRIER_BYTES), BOX_DESTINATION);
+}
+
+/* Makes the plan of a candidate, in which layer-wide members are set; false where it does not fit. */
+static bool lay_out(const tconv_layer *layer, const candidate_tile *candidate, planned_layer *plan)
+{
+    const tconv_problem *problem = &layer->problem;
+    parameters *params = &plan->params;
+    const sum_tiles *tiles = &params->tiles;
+    tile_slots slots;
+    plan->kernel = candidate->kernel;
+    if (!tconv_wgrad_cut_channels(layer, candidate, plan) || !tconv_wgrad_cut_pixels(layer, candidate, plan, &slots))
+        return false;
+    const int64_t k_tiles = (int64_t)params->image_tiles * params->rows.tiles * params->columns.tiles;
+    if (k_tiles >= WGRAD_MAX_EXTENT || slots.count > MOST_BLOCK_SLOTS)
+        return false;
+    params->k_tiles = (int)k_tiles;
+    choose_load(layer, candidate, plan);
+    lay_out_stage(layer, plan, &slots);
+    if (!tconv_wgrad_is_near(layer, candidate, plan) || !tconv_wgrad_describe_boxes(layer, plan))
+        return false;
+    params->flush_tiles = (plan->math == NUMERICS_STRICT ? STRICT_TERMS : FLUSH_TERMS) / params->k_pixels;
+    if (!choose_stages(layer, plan))
+        return false;
+    params->weights = (weight_store){.strides = problem->weight,
+                                     .outputs_inner = problem->weight.out == 1,
+                                     .accumulates = problem->desc.accumulate != 0,
+                                     .pitch = (int)(tiles->block_n + tiles->block_n / WARP) | 1};
+    params->sharers = can_share(plan) ? MOST_SHARERS : 1;
+    tconv_wgrad_choose_splits(layer, plan,
+                              plan->kernel->family == BY_BOXES   ? tconv_wgrad_box_cycles(plan, slots.count)
+                              : plan->kernel->family == BY_WGMMA ? tconv_wgrad_wgmma_cycles(layer, plan, slots.count)
+                                                                 : tconv_wgrad_mma_cycles(layer, plan, slots.count));
+    return true;
+}
+
+static void try_candidate(const tconv_layer *layer, const candidate_tile *candidate, planned_layer *trial,
+                          planned_layer *best)
+{
+    if (lay_out(layer, candidate, trial) && (best->cycles <= 0 || trial->cycles < best->cycles))
+        *best = *trial;
+}
+
+/* Tries all boxes of inputs as K-tiles. Of those that are predicted alike the first is taken, which has the longest rows. */
+static void try_k_tiles(const tconv_layer *layer, candidate_tile *candidate, planned_layer *trial, planned_layer *best)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int columns = log2_at_least(problem->w.in), rows = log2_at_least(problem->h.in);
+    const int images = log2_at_least(tconv_max(1, problem->batch));
+    const bool only_most = candidate->kernel->family != BY_MMA && problem->element_size == 2;
+    for (int k = only_most ? 6 : 5; 1 << k <= candidate->kernel->most_pixels; k++)
+        for (int column = (int)tconv_min(k, columns); column >= 0; column--)
+            for (int row = (int)tconv_min(k - column, rows); row >= 0; row--) {
+                candidate->k_log2 = k;
+                candidate->column_log2 = column;
+                candidate->row_log2 = row;
+                if (k - column - row <= images || (column == columns && row == rows))
+                    try_candidate(layer, candidate, trial, best);
+            }
+}
+
+/* Returns the next lower number of taps that a group may have, of so many taps in even groups; 0 behind the last. */
+static int64_t fewer_taps(int64_t kernel, int64_t taps)
+{
+    return taps > 1 ? tconv_ceil_div(kernel, tconv_ceil_div(kernel, taps - 1)) : 0;
+}
+
+/* Tries all groups of taps: of kernel rows; and of kernel columns where the group is one row, or the kernel is by boxes, whose
+ * tiles have few GEMM columns. */
+static void try_taps(const tconv_layer *layer, candidate_tile *candidate, planned_layer *trial, planned_layer *best)
+{
+    const int64_t rows = layer->problem.h.kernel, columns = layer->problem.w.kernel;
+    for (int64_t row_taps = rows; row_taps > 0; row_taps = fewer_taps(rows, row_taps))
+        for (int64_t column_taps = columns; column_taps > 0; column_taps = fewer_taps(columns, column_taps)) {
+            candidate->row_taps = row_taps;
+            candidate->column_taps = column_taps;
+            if (column_taps == columns || row_taps == 1 || candidate->kernel->family == BY_BOXES)
+                try_k_tiles(layer, candidate, trial, best);
+        }
+}
+
+/* Returns a plan with what all candidates have alike. */
+static planned_layer begin(const tconv_layer *layer)
+{
+    const tconv_problem *problem = &layer->problem;
+    planned_layer trial = {0};
+    trial.math = numerics_of(layer);
+    trial.params.src_strides = problem->src;
+    trial.params.dst_strides = problem->dst;
+    trial.params.images = (int)problem->batch;
+    trial.params.sharers = 1;
+    trial.params.tiles.groups = problem->groups;
+    trial.params.tiles.group_in = problem->group_in;
+    trial.params.tiles.group_out = problem->group_out;
+    return trial;
+}
+
+/* Tries all kernels of a family whose blocks have one tile, by lines or not. */
+static void try_kernels(const tconv_layer *layer, kernel_family family, bool lines, planned_layer *trial,
+                        planned_layer *best)
+{
+    const kernel_list list = tconv_wgrad_kernels(family, trial->math);
+    candidate_tile candidate = {.warps_m = 1, .lines = lines};
+    for (int i = 0; i < list.count; i++) {
+        candidate.kernel = &list.kernels[i];
+        try_taps(layer, &candidate, trial, best);
+    }
+}
+
+/* Tries the kernels by mma.sync. */
+static void try_mma(const tconv_layer *layer, planned_layer *trial, planned_layer *best)
+{
+    const tconv_problem *problem = &layer->problem;
+    const kernel_list list = tconv_wgrad_kernels(BY_MMA, trial->math);
+    for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) {
+        if (i > 0 && 2 * problem->group_out <= chunks[i])
+            return;
+        candidate_tile candidate = {.chunk = chunks[i]};
+        for (int j = 0; j < list.count; j++) {
+            candidate.kernel = &list.kernels[j];
+            for (candidate.warps_m = 1; candidate.warps_m <= 4; candidate.warps_m *= 2)
+                if (candidate.warps_m * candidate.kernel->channels < 2 * tconv_max(16, problem->group_in))
+                    try_taps(layer, &candidate, trial, best);
+        }
+    }
+}
+
+/* Tries copies in NHWC, where tensors lie in NCHW or have channels that do not fill vectors. */
+static void try_copies(const tconv_layer *layer, planned_layer *best)
+{
+    const tconv_problem *problem = &layer->problem;
+    if ((has_vectors(problem, &problem->src, problem->group_in) &&
+         has_vectors(problem, &problem->dst, problem->group_out)) ||
+        !tconv_wgrad_can_copy(problem))
+        return;
+    const int64_t weights =
+        problem->in_channels * problem->group_out * problem->h.kernel * problem->w.kernel * (int64_t)sizeof(float);
+    const copy_cut cut = tconv_wgrad_cut_copies(problem, weights <= COPIED_SLICES_BYTES ? COPIES_BYTES : weights);
+    const bool half = problem->element_size == 2;
+    if (cut.images == 0 || (!half && chunks_of(&cut) > 1)) /* kernels by boxes alone add to slices */
+        return;
+    tconv_layer chunk = *layer;
+    chunk.problem = tconv_wgrad_problem_of_chunk(problem, &cut);
+    planned_layer trial = begin(layer), copied = {0};
+    trial.copies = cut;
+    trial.params.src_strides = chunk.problem.src;
+    trial.params.dst_strides = chunk.problem.dst;
+    try_kernels(&chunk, half ? BY_BOXES : BY_WGMMA, false, &trial, &copied);
+    const double bytes = (double)problem->batch * (double)problem->element_size *
+                         ((double)(problem->in_channels * problem->h.in * problem->w.in) +
+                          (double)(problem->out_channels * problem->h.out * problem->w.out));
+    copied.cycles =
+        (copied.cycles + CHUNK_CYCLES) * (double)chunks_of(&cut) + bytes / (COPY_BYTES * layer->target.multiprocessors);
+    if (copied.blocks > 0 && (best->cycles <= 0 || copied.cycles < best->cycles))
+        *best = copied;
+}
+
+bool tconv_wgrad_choose(const tconv_layer *layer, planned_layer *best)
+{
+    const tconv_problem *problem = &layer->problem;
+    if (layer->target.compute_capability < 80 || problem->batch >= WGRAD_MAX_EXTENT ||
+        !tconv_wgrad_takes_axis(&problem->h) || !tconv_wgrad_takes_axis(&problem->w))
+        return false;
+    planned_layer trial = begin(layer);
+    try_mma(layer, &trial, best);
+    if (tconv_cuda_why_not_hopper(layer) == NULL) {
+        try_kernels(layer, BY_WGMMA, false, &trial, best);
+        try_kernels(layer, BY_BOXES, false, &trial, best);
+        if (tconv_wgrad_can_be_lines(problem))
+            try_kernels(layer, BY_WGMMA, true, &trial, best);
+        try_copies(layer, best);
+    }
+    best->bias_parts = tconv_wgrad_bias_parts(layer, best);
+    return best->cycles > 0;
+}
