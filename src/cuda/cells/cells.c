@@ -88,8 +88,7 @@ static void describe_launch(const tconv_layer *layer, planned_layer *planned)
         planned->boxes[0] = describe_map(layer, params, BOX_PITCH, 1, 1);
         planned->boxes[1] = describe_map(layer, params, params->tail_pitch, 1, BOX_PITCH / params->tail_pitch);
     } else {
-        planned->grid.kernel =
-            tconv_cells_streaming_kernel(plan->numerics, plan->straddle, plan->config.mma_n, plan->config.mma_steps);
+        planned->grid.kernel = tconv_cells_streaming_kernel(plan->numerics, plan->straddle, plan->config_number);
         planned->grid.blocks = tconv_min(params->tiles, clusters) * CLUSTER_BLOCKS;
         planned->grid.threads = STREAMING_THREADS;
         planned->boxes[0] = describe_map(layer, params, params->row_pitch, plan->box_rows, params->tile_images);

@@ -1,10 +1,11 @@
 /* The kernels of cuda_cells in a build without CUDA: there are none. */
 #include "../cuda_backend.h"
+#include "configs.h"
 #include "parameters.h"
 
-const void *tconv_cells_streaming_kernel(numerics mode, bool straddle, int mma_n, int mma_steps)
+const void *tconv_cells_streaming_kernel(numerics mode, bool straddle, int number)
 {
-    (void)mode, (void)straddle, (void)mma_n, (void)mma_steps;
+    (void)mode, (void)straddle, (void)number;
     return NULL;
 }
 

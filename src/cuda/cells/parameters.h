@@ -190,10 +190,6 @@ TCONV_CELLS_BOTH_SIDES int position_offset(const parameters *layer, int position
     return image < layer->tile_images ? offset : 0;
 }
 
-/* Returns the kernel (configs.cu, configs_half.cu) that streams weights with wgmmas of N = mma_n, so many along a K-block;
- * NULL where there is none. Straddle: the 16-bit pairs of columns that it multiplies are parts of two in memory. */
-const void *tconv_cells_streaming_kernel(numerics mode, bool straddle, int mma_n, int mma_steps);
-
 /* Returns the weight-stationary kernel (configs_stationary.cu) for cells of 1, 2 or 4 columns. */
 const void *tconv_cells_stationary_kernel(int cell_columns);
 

@@ -7,16 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-enum {
-    LEAST_COLUMNS = 8, /* of a tile that is narrower than the image */
-    MAX_CONFIGS = 8    /* kernels of one arithmetic */
-};
-
-/* The shapes of the streaming kernels (configs.cu, configs_half.cu). In 16 bits cells have one column. */
-static const kernel_config tf32_configs[MAX_CONFIGS] = {{256, 4}, {256, 2}, {128, 4}, {128, 2},
-                                                        {64, 4},  {64, 2},  {32, 4},  {32, 2}};
-static const kernel_config strict_configs[MAX_CONFIGS] = {{128, 4}, {64, 4}, {32, 4}};
-static const kernel_config half_configs[MAX_CONFIGS] = {{128, 4}, {128, 2}, {64, 4}, {64, 2}};
+enum { LEAST_COLUMNS = 8 }; /* of a tile that is narrower than the image */
 
 /* The positions of one image. */
 typedef struct position_space {
@@ -96,19 +87,19 @@ static bool has_whole_entries(const parameters *params, int mma_tiles)
     return true;
 }
 
-/* Finds the kernel for so many wgmma steps with the largest MMA_N up to max_n. */
-static bool find_config(const layer_plan *plan, int max_n, int mma_steps, kernel_config *config)
+/* Finds the kernel for so many wgmma steps with the largest MMA_N up to max_n; false where there is none. */
+static bool find_config(int max_n, int mma_steps, layer_plan *plan)
 {
-    const kernel_config *configs = numerics_bytes(plan->numerics) == 2 ? half_configs
-                                   : numerics_split(plan->numerics)    ? strict_configs
-                                                                       : tf32_configs;
-    config->mma_n = 0;
-    for (int i = 0; i < MAX_CONFIGS; i++) {
-        const kernel_config *candidate = &configs[i];
-        if (candidate->mma_steps == mma_steps && candidate->mma_n <= max_n && candidate->mma_n > config->mma_n)
-            *config = *candidate;
-    }
-    return config->mma_n > 0;
+    const bool half = numerics_bytes(plan->numerics) == 2, strict = numerics_split(plan->numerics);
+    const kernel_config *configs = half ? half_configs : strict ? strict_configs : tf32_configs;
+    const int count = half ? HALF_CONFIGS : strict ? STRICT_CONFIGS : TF32_CONFIGS;
+    plan->config.mma_n = 0;
+    for (int i = 0; i < count; i++)
+        if (configs[i].mma_steps == mma_steps && configs[i].mma_n <= max_n && configs[i].mma_n > plan->config.mma_n) {
+            plan->config = configs[i];
+            plan->config_number = i;
+        }
+    return plan->config.mma_n > 0;
 }
 
 /* Describes the cell and finds the kernel; false where there is none. */
@@ -130,7 +121,7 @@ static bool describe_cell(const tconv_layer *layer, const tile_choice *choice, l
         return false;
     if (params->stationary)
         plan->config = (kernel_config){params->cell_channels, choice->mma_steps}; /* its kernels have one window */
-    else if (!find_config(plan, (int)tconv_min(params->cell_channels, n / 2), choice->mma_steps, &plan->config))
+    else if (!find_config((int)tconv_min(params->cell_channels, n / 2), choice->mma_steps, plan))
         return false;
     params->schedule_count = phases ? (int)stride : 1;
     params->row_step = phases ? 1 : (int)(params->cell_rows / stride);
@@ -237,7 +228,7 @@ static bool describe_layer(const search *state, const tile_choice *choice, doubl
         return false;
     const int n = block_n(numerics_split(plan->numerics));
     if (!params->stationary && has_whole_entries(params, n / plan->config.mma_n))
-        find_config(plan, n, choice->mma_steps, &plan->config);
+        find_config(n, choice->mma_steps, plan);
     params->src_strides = problem->src;
     params->dst_strides = problem->dst;
     plan->packing.strides = problem->weight;

@@ -5,6 +5,7 @@
 #include "../model/work.h"
 #include "../runtime/launch.h"
 #include "../runtime/tensor_map.h"
+#include "configs.h"
 #include "parameters.h"
 
 enum {
@@ -12,13 +13,6 @@ enum {
     MAX_CELL = 8,                               /* outputs of a cell along an axis */
     MAX_SHIFTS = 64                             /* shifts of an axis */
 };
-
-/* The shape of a streaming kernel. With mma_n = block_n it serves only layers whose schedules are one entry each, with
- * taps for all of N. */
-typedef struct kernel_config {
-    int mma_n;     /* N of a wgmma; 0: there is no such kernel */
-    int mma_steps; /* wgmmas along a K-block */
-} kernel_config;
 
 /* A candidate for the tile. Everything else of a plan follows from this and the layer. */
 typedef struct tile_choice {
@@ -33,6 +27,7 @@ typedef struct layer_plan {
     numerics numerics; /* of the tensors: where these have 16 bits, the layer that is planned is one of words */
     bool straddle;     /* words are parts of two in memory */
     kernel_config config;
+    int config_number; /* of a streaming kernel: the place of config in its table */
     parameters params; /* zeros where execute sets what depends on addresses */
     packing packing;
     int box_rows;       /* of a stage's TMA box */

@@ -1,6 +1,6 @@
 /*
- * cuda_depthwise, backward_data: the gradient of src of layers with one input channel a group, every dtype and either layout, straight
- * from global memory. An element of it has few terms, and the time is that of reading the gradient of dst once.
+ * cuda_depthwise, backward_data: the gradient of src of layers with one input channel a group, every dtype and either
+ * layout, straight from global memory. An element of it has few terms, and the time is that of reading the gradient of dst once.
  *
  * A thread sums ROWS elements down a column, so that it loads each weight once for all of them. Neighbouring threads have
  * neighbouring columns in NCHW and neighbouring channels in NHWC; what taps share comes from the first-level cache. In
