@@ -123,9 +123,9 @@ static bool has_pairs(const struct given *given, const tconv_layer *layer)
     tconv_issue issue;
     if (given->gradient->op == TCONV_BACKWARD_DATA)
         return tconv_cpu_dgrad_plan_init(&data, layer, false, &issue) == TCONV_SUCCESS &&
-               tconv_cpu_has_correlation_pairs(&data, layer) &&
+               tconv_cpu_has_dgrad_pairs(&data, layer) &&
                tconv_cpu_dgrad_plan_init(&data, layer, true, &issue) == TCONV_SUCCESS;
-    return tconv_cpu_wgrad_plan_init(&weights, layer, false) == NULL && tconv_cpu_has_outer_pairs(&weights, layer) &&
+    return tconv_cpu_wgrad_plan_init(&weights, layer, false) == NULL && tconv_cpu_has_wgrad_pairs(&weights, layer) &&
            tconv_cpu_wgrad_plan_init(&weights, layer, true) == NULL;
 }
 
@@ -213,8 +213,8 @@ Test(gradients, pairs_of_weights_go_by_the_processor)
     tconv_layer bare;
     make_planned(&bare, problems[0].text, TCONV_CPU_TUNING_COMMON);
     cr_assert_null(tconv_cpu_wgrad_plan_init(&plan, &bare, false));
-    cr_expect(tconv_cpu_has_outer_pairs(&plan, &bare));
+    cr_expect(tconv_cpu_has_wgrad_pairs(&plan, &bare));
     bare.target.tuning = TCONV_CPU_TUNING_XEON;
-    cr_expect_not(tconv_cpu_has_outer_pairs(&plan, &bare));
+    cr_expect_not(tconv_cpu_has_wgrad_pairs(&plan, &bare));
     bare_layer_release(&bare);
 }

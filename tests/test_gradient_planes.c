@@ -1,5 +1,5 @@
 /*
- * cuda_dgrad makes the gradient of src in several ways (src/cuda/dgrad/plan.cu): of the gradient of dst as it
+ * cuda_dgrad makes the gradient of src in several ways (src/cuda/dgrad/plan.c): of the gradient of dst as it
  * lies, of planes in place, of planes with the taps of a phase or one, in parts, in chunks of images, rows, columns. Layers
  * that each takes one of them for, exact on integers. These are tests of the suites gradients and gradients_cuda.
  */

@@ -171,7 +171,7 @@ Test(matrix, the_gradient_of_src_is_taken_by_matrix_registers)
 {
     static const tconv_dtype dtypes[] = {TCONV_F32, TCONV_F16, TCONV_BF16};
     tconv_issue issue;
-    if (tconv_cpu_find_matrix_kernels(TCONV_CPU_ISA_AMX)->multiplies != TCONV_CPU_MATRICES)
+    if (tconv_cpu_find_bf16_kernels(TCONV_CPU_ISA_AMX)->multiplies != TCONV_CPU_MATRICES)
         cr_skip_test("this build has no AMX");
     for (size_t i = 0; i < COUNT(dtypes); i++) {
         cr_expect(is_taken(TCONV_BACKWARD_DATA, dtypes[i], TCONV_CPU_ISA_AMX, TCONV_CPU_TUNING_XEON, &issue), "%s",
@@ -186,7 +186,7 @@ Test(matrix, the_gradient_of_src_is_taken_by_matrix_registers)
 Test(matrix, pairs_are_taken_where_they_are_faster)
 {
     tconv_issue issue;
-    if (tconv_cpu_find_matrix_kernels(TCONV_CPU_ISA_AVX512_BF16)->multiplies != TCONV_CPU_PAIRS)
+    if (tconv_cpu_find_bf16_kernels(TCONV_CPU_ISA_AVX512_BF16)->multiplies != TCONV_CPU_PAIRS)
         cr_skip_test("this build has no AVX512_BF16");
     cr_expect(is_taken(TCONV_FORWARD, TCONV_BF16, TCONV_CPU_ISA_AVX512_BF16, TCONV_CPU_TUNING_COMMON, &issue), "%s",
               issue.message);

@@ -113,7 +113,7 @@ static void check_problem(const char *problem, tconv_layout layout, const struct
     run(&sums, &tconv_cpu_reference, ones, sums.terms);
     for (size_t i = 0; i < COUNT_OF(implementations); i++) {
         if (implementations[i] == &tconv_cpu_bf16 && target->isa != TCONV_CPU_ISA_GENERIC &&
-            tconv_cpu_find_matrix_kernels(target->isa) == &tconv_cpu_bf16_kernels_generic)
+            tconv_cpu_find_bf16_kernels(target->isa) == &tconv_cpu_bf16_kernels_generic)
             continue; /* the kernels of another level */
         if (!bare_layer_is_taken(&sums.layer, implementations[i], NULL))
             continue;

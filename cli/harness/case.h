@@ -98,7 +98,14 @@ tconv_status harness_case_create_by_formula(harness_case *test, const harness_la
 tconv_status harness_case_create_unanswered(harness_case *test, const harness_layer *layer, harness_fill fill,
                                             uint64_t seed, tconv_issue *issue);
 
+/* What the functions above begin with: the tensors, no answer. pattern: as an unanswered case has them. */
+tconv_status harness_case_create_tensors(harness_case *test, const harness_layer *layer, harness_fill fill,
+                                         uint64_t seed, bool pattern, tconv_issue *issue);
+
 void harness_case_destroy(harness_case *test);
+
+/* Fills in the issue, unless that is NULL, and returns status. */
+tconv_status harness_fail(tconv_issue *issue, tconv_status status, const char *field, const char *message);
 
 /* The results of a run. */
 typedef struct harness_output {

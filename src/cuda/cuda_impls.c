@@ -2,8 +2,6 @@
 #include "cuda_backend.h"
 #include "implementations.h"
 
-#ifdef TCONV_HAVE_CUDA
-
 const tconv_implementation *const tconv_cuda_implementations[] = {&tconv_cuda_depthwise_forward,
                                                                   &tconv_cuda_col2im,
                                                                   &tconv_cuda_rows,
@@ -21,11 +19,3 @@ const tconv_implementation *const tconv_cuda_backward_data[] = {&tconv_cuda_dept
 
 const tconv_implementation *const tconv_cuda_backward_weights[] = {&tconv_cuda_depthwise_weights, &tconv_cuda_wgrad,
                                                                    &tconv_cuda_general_weights, NULL};
-
-#else /* those whose planning is C */
-
-const tconv_implementation *const tconv_cuda_implementations[] = {NULL};
-const tconv_implementation *const tconv_cuda_backward_data[] = {NULL};
-const tconv_implementation *const tconv_cuda_backward_weights[] = {&tconv_cuda_wgrad, NULL};
-
-#endif

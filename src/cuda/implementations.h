@@ -11,8 +11,12 @@
 extern "C" {
 #endif
 
-/* Bytes of a plan that can be part of another implementation's: cuda_cells' takes 5,224. */
+/* Bytes of a plan that can be part of another implementation's (inner/inner.h): cuda_cells' takes 5,224. */
 #define TCONV_CUDA_MAX_INNER_PLAN 6144
+
+/* Bytes of a plan that has such a one in it, and can be part of cuda_accumulate's: an assertion in cuda_dgrad and in
+ * cuda_gemm_col2im holds theirs to it. */
+#define TCONV_CUDA_MAX_OUTER_PLAN 10240
 
 /* "cuda_depthwise": one input channel per group (depthwise), on any device. */
 extern const tconv_implementation tconv_cuda_depthwise_forward;

@@ -30,4 +30,11 @@
 #define TCONV_ROOM_CONSTANT static inline
 #endif
 
+/* A function that kernels call too. */
+#ifdef __CUDACC__
+#define TCONV_ROOM_SHARED static __host__ __device__ __forceinline__
+#else
+#define TCONV_ROOM_SHARED static inline
+#endif
+
 #endif

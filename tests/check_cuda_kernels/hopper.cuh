@@ -2,6 +2,7 @@
 #ifndef TCONV_CHECK_CUDA_HOPPER_CUH
 #define TCONV_CHECK_CUDA_HOPPER_CUH
 
+#include <cstring>
 #include <cuda.h>
 
 #include "../../src/cuda/ptx/mbarrier.cuh"
@@ -31,9 +32,12 @@ template <class Kernel> void allow_shared_bytes(Kernel kernel, size_t bytes)
 /* Makes a tensor map as the library does. */
 inline CUtensorMap tensor_map_of(const tensor_map_recipe &recipe)
 {
+    static_assert(sizeof(tensor_map) == sizeof(CUtensorMap), "kernels take the one for the other");
+    tensor_map encoded;
     CUtensorMap map;
-    if (!tconv_encode_tensor_map(&recipe, &map))
+    if (!tconv_encode_tensor_map(&recipe, &encoded))
         fail("there is no such tensor map");
+    memcpy(&map, &encoded, sizeof map);
     return map;
 }
 

@@ -1,7 +1,7 @@
 /* The packing kernels that pack by boxes (cuda_igemm, cuda_wgmma): each order is stated in plain C as its pack.cu gives
  * it. */
 #include "../../src/cuda/igemm/plan.h"
-#include "../../src/cuda/wgmma/plan.h"
+#include "../../src/cuda/wgmma/packing.h"
 #include "families.h"
 #include "packing.h"
 
@@ -56,7 +56,7 @@ void make_phases(int stride, int kernel, igemm::axis_phase *phases, int *count, 
 igemm_packing make_igemm(const igemm_case &of, bool any_bits)
 {
     igemm_packing made = {};
-    igemm::parameters &layer = made.planned.plan.parameters;
+    igemm::parameters &layer = made.planned.plan.params;
     igemm::weight_source &source = made.planned.weights;
     pack_boxes &boxes = source.boxes;
     made.weights = make_weights(of.weights, any_bits);
@@ -65,10 +65,10 @@ igemm_packing make_igemm(const igemm_case &of, bool any_bits)
     made.outputs = of.way == COLUMNS_IN_CHANNELS || of.way == CHANNELS_IN_COLUMNS ? 2 : of.way == FILLED_RUNS ? 4 : 1;
     made.run = of.way == FILLED_RUNS ? 3 : made.outputs;
     made.channels_inside = of.way == CHANNELS_IN_COLUMNS;
-    made.planned.plan.mode = of.weights.dtype == TCONV_F16    ? igemm::MODE_F16
-                             : of.weights.dtype == TCONV_BF16 ? igemm::MODE_BF16
-                             : of.strict                      ? igemm::MODE_STRICT
-                                                              : igemm::MODE_TF32;
+    made.planned.plan.arithmetic = of.weights.dtype == TCONV_F16    ? NUMERICS_F16
+                                   : of.weights.dtype == TCONV_BF16 ? NUMERICS_BF16
+                                   : of.strict                      ? NUMERICS_STRICT
+                                                                    : NUMERICS_TF32;
     layer.groups = of.weights.groups / made.fused;
     layer.group_in = of.weights.group_in * made.fused;
     layer.group_out = of.weights.group_out * made.fused * made.outputs;
@@ -118,7 +118,7 @@ igemm_packing make_igemm(const igemm_case &of, bool any_bits)
     layer.group_a_tiles =
         (int64_t)layer.k_blocks * layer.tiles_along_m * (layer.merged ? 1 : row_taps * layer.column_taps);
     layer.a_tile_bytes = (uint32_t)(of.m_tiles * layer.k_steps * made.planes * MMA_M * MMA_K_BYTES);
-    igemm::plan_packing(&made.planned);
+    igemm::tconv_igemm_plan_packing(&made.planned);
     made.bytes = (size_t)(layer.group_a_tiles * layer.groups) * layer.a_tile_bytes;
     return made;
 }
@@ -126,7 +126,7 @@ igemm_packing make_igemm(const igemm_case &of, bool any_bits)
 /* One M tile of an A tile: [wgmma along K][plane][core][64 rows][channels], for one kernel element. */
 void write_m_tile(packed_writer &to, const igemm_packing &of, int group, int channel, int k_block, int row, int column)
 {
-    const igemm::parameters &layer = of.planned.plan.parameters;
+    const igemm::parameters &layer = of.planned.plan.params;
     const int in_core = 16 / (int)to.from.element_size(), all_in = to.from.group_in, all_out = to.from.group_out;
     for (int step = 0; step < layer.k_steps; step++)
         for (int plane = 0; plane < of.planes; plane++)
@@ -149,7 +149,7 @@ void write_m_tile(packed_writer &to, const igemm_packing &of, int group, int cha
 /* The column phases of the weights: of a pair both. */
 void write_phases(packed_writer &to, const igemm_packing &of, int group)
 {
-    const igemm::parameters &layer = of.planned.plan.parameters;
+    const igemm::parameters &layer = of.planned.plan.params;
     const igemm::weight_source &source = of.planned.weights;
     const int alternating = layer.paired ? 2 : 1;
     for (int p = 0; p < layer.row_phases; p++)
@@ -172,7 +172,7 @@ void write_phases(packed_writer &to, const igemm_packing &of, int group)
 
 void write_merged(packed_writer &to, const igemm_packing &of, int group)
 {
-    const igemm::parameters &layer = of.planned.plan.parameters;
+    const igemm::parameters &layer = of.planned.plan.params;
     for (int tile = 0; tile < layer.tiles_along_m; tile++)
         for (int k_block = 0; k_block < layer.k_blocks; k_block++)
             for (int m = 0; m < layer.m_tiles; m++) {
@@ -187,7 +187,7 @@ pack_function launch_of(const igemm_packing &of)
 {
     return [&of](const void *weights, void *packed, tconv_issue *issue) {
         const igemm::src_transpose none = {};
-        return igemm::pack(&of.planned, &none, weights, packed, nullptr, issue);
+        return igemm::tconv_igemm_pack(&of.planned, &none, weights, packed, nullptr, issue);
     };
 }
 
@@ -219,7 +219,7 @@ void check_igemm()
         begin_case("%s %s, way %d, %d groups of %d to %d channels, %dx%d by %d, %d M tiles", name_of(of.weights.dtype),
                    of.strict ? "strict" : "", (int)of.way, of.weights.groups, of.weights.group_in, of.weights.group_out,
                    of.weights.kernel_rows, of.weights.kernel_columns, of.stride, of.m_tiles);
-        for (int group = 0; group < packing.planned.plan.parameters.groups; group++)
+        for (int group = 0; group < packing.planned.plan.params.groups; group++)
             if (of.way == MERGED)
                 write_merged(wanted, packing, group);
             else
@@ -256,7 +256,9 @@ struct wgmma_case {
 
 struct wgmma_packing {
     weights_tensor weights;
-    wgmma::planned_layer planned;
+    wgmma::packing_layout layout;
+    wgmma::parameters params;
+    numerics arithmetic;
     int planes;
     size_t bytes;
 };
@@ -264,14 +266,14 @@ struct wgmma_packing {
 wgmma_packing make_wgmma(const wgmma_case &of, bool any_bits)
 {
     wgmma_packing made = {};
-    wgmma::packing_layout &to = made.planned.packing;
-    wgmma::parameters &params = made.planned.plans[0].params;
+    wgmma::packing_layout &to = made.layout;
+    wgmma::parameters &params = made.params;
     made.weights = make_weights(of.weights, any_bits);
     made.planes = of.strict ? 2 : 1;
-    made.planned.plans[0].mode = of.weights.dtype == TCONV_F16    ? wgmma::arithmetic::F16
-                                 : of.weights.dtype == TCONV_BF16 ? wgmma::arithmetic::BF16
-                                 : of.strict                      ? wgmma::arithmetic::STRICT
-                                                                  : wgmma::arithmetic::TF32;
+    made.arithmetic = of.weights.dtype == TCONV_F16    ? NUMERICS_F16
+                      : of.weights.dtype == TCONV_BF16 ? NUMERICS_BF16
+                      : of.strict                      ? NUMERICS_STRICT
+                                                       : NUMERICS_TF32;
     to.boxes.from = made.weights.strides;
     to.boxes.group_in = to.boxes.diagonal_in = of.weights.group_in;
     to.boxes.group_step = to.boxes.group_in * to.boxes.from.in;
@@ -316,7 +318,7 @@ wgmma_packing make_wgmma(const wgmma_case &of, bool any_bits)
         to.a_stage_rows = 2 * to.boxes.core_step + params.mma_tile_channels;
         a_stage = (size_t)to.a_stage_rows * 16;
     }
-    wgmma::plan_packing(&made.planned);
+    wgmma::tconv_wgmma_choose_boxes(&made.layout, &made.params, made.arithmetic);
     made.bytes = (size_t)params.m_blocks * params.k_blocks * params.max_k_block_a_stages * a_stage;
     return made;
 }
@@ -325,8 +327,8 @@ wgmma_packing make_wgmma(const wgmma_case &of, bool any_bits)
 void write_product(packed_writer &to, const wgmma_packing &of, int m_block, int first_in, int warpgroup, int row_tap,
                    int mma_tile, int tap, int from_column)
 {
-    const wgmma::packing_layout &layout = of.planned.packing;
-    const wgmma::parameters &params = of.planned.plans[0].params;
+    const wgmma::packing_layout &layout = of.layout;
+    const wgmma::parameters &params = of.params;
     const int in_core = 16 / (int)to.from.element_size();
     const int first_out =
         m_block % params.group_m_blocks * params.tile_channels + warpgroup * params.warpgroup_channels;
@@ -350,8 +352,8 @@ void write_product(packed_writer &to, const wgmma_packing &of, int m_block, int 
 
 void write_a_stage(packed_writer &to, const wgmma_packing &of, int m_block, int k_block, int row_tap)
 {
-    const wgmma::packing_layout &layout = of.planned.packing;
-    const wgmma::parameters &params = of.planned.plans[0].params;
+    const wgmma::packing_layout &layout = of.layout;
+    const wgmma::parameters &params = of.params;
     for (int warpgroup = 0; warpgroup < layout.warpgroups; warpgroup++)
         for (int step = 0; step < params.k_steps; step++)
             for (int from_column = 0; from_column < layout.depth; from_column++)
@@ -365,8 +367,8 @@ void write_a_stage(packed_writer &to, const wgmma_packing &of, int m_block, int 
 /* Of a stack whose weights overlap: [core][zeros, then row taps][32 rows of M][channels], zeros; one column of taps. */
 void write_overlapping(packed_writer &to, const wgmma_packing &of, int m_block, int k_block, int tap)
 {
-    const wgmma::packing_layout &layout = of.planned.packing;
-    const wgmma::parameters &params = of.planned.plans[0].params;
+    const wgmma::packing_layout &layout = of.layout;
+    const wgmma::parameters &params = of.params;
     const int in_core = 16 / (int)to.from.element_size();
     for (int core = 0; core < 2; core++)
         for (int row_tap = -1; row_tap < layout.row_taps[0]; row_tap++)
@@ -380,7 +382,7 @@ void write_overlapping(packed_writer &to, const wgmma_packing &of, int m_block, 
 pack_function launch_of(const wgmma_packing &of)
 {
     return [&of](const void *weights, void *packed, tconv_issue *issue) {
-        return wgmma::pack_weights(&of.planned, weights, packed, nullptr, issue);
+        return wgmma::tconv_wgmma_pack_weights(&of.layout, &of.params, of.arithmetic, weights, packed, nullptr, issue);
     };
 }
 
@@ -399,7 +401,7 @@ void check_wgmma()
 {
     for (const wgmma_case &of : wgmma_cases) {
         const wgmma_packing packing = make_wgmma(of, true);
-        const wgmma::parameters &params = packing.planned.plans[0].params;
+        const wgmma::parameters &params = packing.params;
         packed_writer wanted = {packing.weights, {}};
         begin_case("%s %s, %d groups of %d to %d channels, %dx%d, %d warpgroups, %d MMA tiles, stack %d, depth %d%s",
                    name_of(of.weights.dtype), of.strict ? "strict" : "", of.weights.groups, of.weights.group_in,

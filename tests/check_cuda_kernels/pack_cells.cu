@@ -85,7 +85,8 @@ void write_weight_tile(packed_writer &to, const cells_packing &of, int cell, int
 pack_function launch_of(const cells_packing &of)
 {
     return [&of](const void *weights, void *packed, tconv_issue *issue) {
-        return cells::pack(&of.layer, &of.packing, TCONV_F32, of.strict, weights, packed, nullptr, issue);
+        return cells::tconv_cells_pack(&of.layer, &of.packing, of.strict ? NUMERICS_STRICT : NUMERICS_TF32, weights,
+                                       packed, nullptr, issue);
     };
 }
 

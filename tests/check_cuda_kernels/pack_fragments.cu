@@ -310,7 +310,7 @@ void write_col2im(packed_writer &to, int steps, int tiles, bool special)
 pack_function launch_of_col2im(const tconv_layer &layer, int steps, int tiles)
 {
     return [&layer, steps, tiles](const void *weights, void *packed, tconv_issue *issue) {
-        return col2im::pack_fragments(&layer.problem, steps, tiles, weights, packed, nullptr, issue);
+        return col2im::tconv_col2im_pack_fragments(&layer.problem, steps, tiles, weights, packed, nullptr, issue);
     };
 }
 
@@ -333,7 +333,7 @@ void check_col2im()
                                                         : shape.dtype == TCONV_F16 ? 0x7c00
                                                                                    : 0x7f80;
             const tconv_layer layer = layer_of(weights, true);
-            const int steps = divide_up(shape.group_in * (int)weights.element_size(), col2im::MMA_K_BYTES);
+            const int steps = divide_up(shape.group_in * (int)weights.element_size(), MMA_K_BYTES);
             const int tiles = divide_up(shape.group_out * shape.kernel_rows * shape.kernel_columns, col2im::TILE_N);
             packed_writer wanted = {weights, {}};
             begin_case("dtype %d, %d to %d channels, %dx%d, special %d", (int)shape.dtype, shape.group_in,
@@ -346,7 +346,7 @@ void check_col2im()
 /* [group][output block][K step][part][half of K][n][16 bytes]; n are bands of `stride` kernel rows, each [kernel
  * row][output channel][kernel column], padded. The first half of K has the even channels of f32. */
 void write_row_sums(packed_writer &to, const col2im::parameters &made, int stride, bool strict,
-                    const col2im::row_sums::config &config)
+                    const col2im::kernel_config &config)
 {
     const int planes = strict ? 2 : 1, in_half = 16 / (int)to.from.element_size(), columns = to.from.kernel_columns;
     const int row_n = made.block_out * columns, band_n = config.band_tiles * col2im::TILE_N;
@@ -365,11 +365,12 @@ void write_row_sums(packed_writer &to, const col2im::parameters &made, int strid
                         }
 }
 
-pack_function launch_of_row_sums(const tconv_layer &layer, bool strict, const col2im::parameters &made,
-                                 const col2im::row_sums::config &config)
+pack_function launch_of_row_sums(const tconv_layer &layer, bool strict, const col2im::parameters &params, int config)
 {
-    return [&layer, strict, &made, &config](const void *weights, void *packed, tconv_issue *issue) {
-        return col2im::row_sums::pack_weights(&layer.problem, !strict, &made, &config, weights, packed, nullptr, issue);
+    return [&layer, strict, &params, config](const void *weights, void *packed, tconv_issue *issue) {
+        const bool split = strict && layer.problem.dtype == TCONV_F32;
+        return col2im::tconv_col2im_pack_row_sums(&layer.problem, split, &params, config, weights, packed, nullptr,
+                                                  issue);
     };
 }
 
@@ -387,20 +388,20 @@ void check_row_sums()
         const weights_tensor weights = make_weights(of.weights, true);
         tconv_layer layer = layer_of(weights, !of.strict);
         layer.problem.h.stride = of.stride;
-        const int number =
-            col2im::row_sums::config_of(of.weights.kernel_rows, of.stride, of.block_out * of.weights.kernel_columns);
+        const int config =
+            col2im::find_config(of.weights.kernel_rows, of.stride, of.block_out * of.weights.kernel_columns);
         col2im::parameters made = {};
-        made.steps = divide_up(of.weights.group_in * (int)weights.element_size(), col2im::MMA_K_BYTES);
+        made.steps = divide_up(of.weights.group_in * (int)weights.element_size(), MMA_K_BYTES);
         made.block_out = of.block_out;
         made.out_blocks = divide_up(of.weights.group_out, of.block_out);
         packed_writer wanted = {weights, {}};
         begin_case("dtype %d%s, %d to %d channels, %d in a block, %dx%d by %d", (int)of.weights.dtype,
                    of.strict ? " strict" : "", of.weights.group_in, of.weights.group_out, of.block_out,
                    of.weights.kernel_rows, of.weights.kernel_columns, of.stride);
-        if (number == col2im::row_sums::CONFIGS)
+        if (config == col2im::CONFIGS)
             fail("no config takes this");
-        write_row_sums(wanted, made, of.stride, of.strict, col2im::row_sums::configs[number]);
-        compare_packed(wanted, launch_of_row_sums(layer, of.strict, made, col2im::row_sums::configs[number]));
+        write_row_sums(wanted, made, of.stride, of.strict, col2im::configs[config]);
+        compare_packed(wanted, launch_of_row_sums(layer, of.strict, made, config));
     }
 }
 
@@ -409,7 +410,7 @@ void check_row_sums()
 pack_function launch_of_general(const tconv_layer &layer, int64_t packed_out)
 {
     return [&layer, packed_out](const void *weights, void *packed, tconv_issue *issue) {
-        return general::pack_weights(&layer.problem, packed_out, weights, packed, nullptr, issue);
+        return tconv_general_pack_weights(&layer.problem, packed_out, weights, packed, nullptr, issue);
     };
 }
 

@@ -6,7 +6,7 @@
  * Intelligence Datatype For Higher-Precision Computations", ARITH 2019), the input as it is loaded, weights as they are
  * packed. A phase is a dense stride-1 correlation over its own taps (core/phases.h): for each tap and chunk of input
  * channels a fragment of weights is multiplied by the fragment of the strip that lies so far on. The sums of a block of
- * rows are stored as cpu_phases stores them. The gradient of src is seen as a layer of one phase (matrix_view.h):
+ * rows are stored as cpu_phases stores them. The gradient of src is seen as a layer of one phase (bf16/view.h):
  *
  *     diff_src[n, c, i] = sum over phases of dst, o, taps t of diff_dst[n, o, i + places of t] * weights[c, o, t]
  *
@@ -317,7 +317,7 @@ static void run_task(tconv_cpu_bf16_task *task, int64_t index)
     task->group = index % problem->groups;
     task->images = tconv_cpu_cut_tile(index / problem->groups, plan->images, problem->batch, &task->image);
     if (strip != task->loaded)
-        tconv_cpu_load_matrix(task);
+        tconv_cpu_load_bf16(task);
     task->loaded = strip;
     tconv_cpu_phase phase = {0};
     while (tconv_cpu_next_phase(job->layer, &phase))
@@ -431,7 +431,7 @@ static void describe(const tconv_layer *layer, const void *made, char *text, siz
 #define IMPLEMENTATION                                                                                                 \
     {                                                                                                                  \
         .name = "cpu_bf16", .backend = TCONV_BACKEND_CPU, .dtypes = TCONV_DTYPES_TO_F32, .accumulates = true,          \
-        .plan_bytes = sizeof(tconv_cpu_bf16_plan), .plan = plan_layer, .pack = tconv_cpu_pack_matrix,                  \
+        .plan_bytes = sizeof(tconv_cpu_bf16_plan), .plan = plan_layer, .pack = tconv_cpu_pack_bf16,                    \
         .execute = execute, .describe = describe, .batch_invariant = tconv_always_batch_invariant,                     \
     }
 

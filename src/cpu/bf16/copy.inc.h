@@ -1,4 +1,4 @@
-/* How matrix_kernels.inc.h takes bf16 as it is, by vectors of twice as many numbers as of f32. */
+/* How bf16/kernels.inc.h takes bf16 as it is, by vectors of twice as many numbers as of f32. */
 
 /* Numbers of a vector. */
 enum { HALVES = 2 * LANES };

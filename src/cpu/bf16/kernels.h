@@ -131,6 +131,6 @@ extern const tconv_cpu_bf16_kernels tconv_cpu_bf16_kernels_avx512_bf16;
 extern const tconv_cpu_bf16_kernels tconv_cpu_bf16_kernels_amx;
 
 /* Returns the table of a level that tconv_cpu_resolve gave. */
-const tconv_cpu_bf16_kernels *tconv_cpu_find_matrix_kernels(tconv_cpu_isa isa);
+const tconv_cpu_bf16_kernels *tconv_cpu_find_bf16_kernels(tconv_cpu_isa isa);
 
 #endif

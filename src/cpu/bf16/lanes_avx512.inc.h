@@ -1,4 +1,4 @@
-/* What matrix_split.inc.h does with a vector of AVX-512. */
+/* What bf16/split.inc.h does with a vector of AVX-512. */
 
 ALWAYS_INLINE words least_of(words a, words b)
 {

@@ -1,4 +1,4 @@
-/* What matrix_split.inc.h does with a vector of any machine. */
+/* What bf16/split.inc.h does with a vector of any machine. */
 
 ALWAYS_INLINE words least_of(words a, words b)
 {

@@ -119,8 +119,8 @@ static void pack_share(void *argument, int index)
     }
 }
 
-tconv_status tconv_cpu_pack_matrix(const tconv_layer *layer, const void *made, const void *weights, void *packed,
-                                   void *stream, tconv_issue *issue)
+tconv_status tconv_cpu_pack_bf16(const tconv_layer *layer, const void *made, const void *weights, void *packed,
+                                 void *stream, tconv_issue *issue)
 {
     const tconv_cpu_bf16_plan *plan = made;
     (void)stream, (void)issue;

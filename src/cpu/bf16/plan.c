@@ -241,7 +241,7 @@ static const char *make_plan(tconv_cpu_bf16_plan *plan, const tconv_layer *calle
 {
     const tconv_layer *layer = &plan->view.layer;
     const tconv_problem *problem = &layer->problem;
-    *plan = (tconv_cpu_bf16_plan){.matrix = tconv_cpu_find_matrix_kernels(caller->target.cpu_isa),
+    *plan = (tconv_cpu_bf16_plan){.matrix = tconv_cpu_find_bf16_kernels(caller->target.cpu_isa),
                                   .kernels = tconv_cpu_find_kernels(caller->target.cpu_isa),
                                   .pixels = tconv_cpu_find_pixel_kernels(caller->target.cpu_isa)};
     tconv_cpu_bf16_view_init(&plan->view, caller);

@@ -1,6 +1,6 @@
 /*
  * The blocking of the matrix algorithm: how it cuts a layer into tiles and tasks, once with its plan. The words are those
- * of blocking.h and matrix_kernels.h; src and dst are those of a view (matrix_view.h). A strip lies
+ * of blocking.h and bf16/kernels.h; src and dst are those of a view (bf16/view.h). A strip lies
  * [part][phase][chunk][image][row][column][channel of the chunk]; its positions run on across rows and images, so that a
  * fragment begins anywhere, and the sums of those in a halo are not stored.
  */

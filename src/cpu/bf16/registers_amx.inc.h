@@ -1,4 +1,4 @@
-/* The registers of matrix_kernels.inc.h that AMX has. */
+/* The registers of bf16/kernels.inc.h that AMX has. */
 
 /* What LDTILECFG reads: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2A. */
 struct configuration {

@@ -1,4 +1,4 @@
-/* The registers of matrix_kernels.inc.h in memory, for vectors that are multiplied: sums; factors stay where they lie. */
+/* The registers of bf16/kernels.inc.h in memory, for vectors that are multiplied: sums; factors stay where they lie. */
 
 static void begin(int64_t depth)
 {

@@ -1,4 +1,4 @@
-/* How matrix_kernels.inc.h splits numbers into parts of bf16, by vectors. */
+/* How bf16/kernels.inc.h splits numbers into parts of bf16, by vectors. */
 
 /* The range of numbers, lane by lane: the least magnitude less one (of zero, that is the greatest number), and the least
  * complement of a magnitude. */

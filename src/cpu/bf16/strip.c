@@ -48,7 +48,7 @@ static bool list_columns(const tconv_cpu_bf16_task *task, struct columns *column
     columns->phase += columns->count;
     columns->count = 0;
     while (columns->count < plan->column_phases &&
-           tconv_cpu_next_matrix_phase(&plan->view, true, &plan->columns, &columns->next, &phase)) {
+           tconv_cpu_next_bf16_phase(&plan->view, true, &plan->columns, &columns->next, &phase)) {
         const int64_t begin = task->column + phase.begin, end = begin + plan->row_pitch;
         const int64_t from = tconv_max(begin, 0), to = tconv_min(end, phase.count);
         struct inside *inside = &columns->inside[columns->count];
@@ -329,14 +329,14 @@ static void join_ranges(tconv_cpu_bf16_range *range, const tconv_cpu_bf16_range 
     range->most = other->most > range->most ? other->most : range->most;
 }
 
-void tconv_cpu_load_matrix(tconv_cpu_bf16_task *task)
+void tconv_cpu_load_bf16(tconv_cpu_bf16_task *task)
 {
     const tconv_cpu_bf16_plan *plan = task->job->plan;
     const int64_t all = task->images * (task->rows + tconv_cpu_halo(&plan->rows));
     for (int64_t row = 0; row < all; row++)
         task->ranges[row] = (tconv_cpu_bf16_range)TCONV_CPU_BF16_NO_RANGE;
     tconv_cpu_bf16_phase rows;
-    for (int64_t next = 0, phase = 0; tconv_cpu_next_matrix_phase(&plan->view, false, &plan->rows, &next, &rows);)
+    for (int64_t next = 0, phase = 0; tconv_cpu_next_bf16_phase(&plan->view, false, &plan->rows, &next, &rows);)
         phase = load_row_phase(task, &rows, phase);
     clear_padding(task, all * plan->row_pitch);
     /* From the first on, so that none is extended before it is read. */

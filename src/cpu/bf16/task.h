@@ -34,10 +34,10 @@ typedef struct tconv_cpu_bf16_task {
 } tconv_cpu_bf16_task;
 
 /* Loads and splits the strip of a task, and finds its range. */
-void tconv_cpu_load_matrix(tconv_cpu_bf16_task *task);
+void tconv_cpu_load_bf16(tconv_cpu_bf16_task *task);
 
 /* Packs weights: an implementation's pack. */
-tconv_status tconv_cpu_pack_matrix(const tconv_layer *layer, const void *made, const void *weights, void *packed,
+tconv_status tconv_cpu_pack_bf16(const tconv_layer *layer, const void *made, const void *weights, void *packed,
                                    void *stream, tconv_issue *issue);
 
 #endif

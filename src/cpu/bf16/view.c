@@ -69,8 +69,8 @@ tconv_cpu_axis tconv_cpu_bf16_axis_init(const tconv_cpu_bf16_view *view, bool co
     return of;
 }
 
-bool tconv_cpu_next_matrix_phase(const tconv_cpu_bf16_view *view, bool columns, const tconv_cpu_axis *of,
-                                 int64_t *index, tconv_cpu_bf16_phase *phase)
+bool tconv_cpu_next_bf16_phase(const tconv_cpu_bf16_view *view, bool columns, const tconv_cpu_axis *of, int64_t *index,
+                               tconv_cpu_bf16_phase *phase)
 {
     const tconv_axis *axis = axis_of(view, columns);
     const tconv_phase_table *table = table_of(view, columns);

@@ -1,4 +1,4 @@
-/* The range of a tensor of bf16: whether the kernels for pairs (pair_kernels.h) have all of its products. */
+/* The range of a tensor of bf16: whether the kernels for pairs (kernels/pair_kernels.h) have all of its products. */
 #ifndef TCONV_CPU_BLOCKING_PAIR_RANGE_H
 #define TCONV_CPU_BLOCKING_PAIR_RANGE_H
 

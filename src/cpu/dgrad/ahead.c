@@ -24,8 +24,8 @@ static void list_row(void *argument, int64_t image, int64_t row, int64_t place)
             (image * dst->n + row * dst->h) * (int64_t)list->problem->element_size;
 }
 
-void tconv_cpu_look_ahead_correlation(tconv_cpu_dgrad_task *task, const tconv_cpu_dgrad_task *following, int64_t group,
-                                      int64_t begin)
+void tconv_cpu_look_ahead_dgrad(tconv_cpu_dgrad_task *task, const tconv_cpu_dgrad_task *following, int64_t group,
+                                int64_t begin)
 {
     const tconv_cpu_dgrad_plan *plan = task->job->plan;
     const tconv_problem *problem = &task->job->layer->problem;
@@ -43,7 +43,7 @@ void tconv_cpu_look_ahead_correlation(tconv_cpu_dgrad_task *task, const tconv_cp
                    first * problem->dst.w * size;
     if (ahead->bytes < FORESEEN)
         return;
-    tconv_cpu_load_correlation_lines(following, list_row, &(struct list){problem, ahead});
+    tconv_cpu_load_dgrad_lines(following, list_row, &(struct list){problem, ahead});
     bool flat;
     const int64_t vectors = tconv_cpu_dgrad_vectors(plan, task->images, task->rows, task->columns, &flat);
     const int64_t calls =
@@ -52,7 +52,7 @@ void tconv_cpu_look_ahead_correlation(tconv_cpu_dgrad_task *task, const tconv_cp
     ahead->at_once = tconv_ceil_div(ahead->all, calls);
 }
 
-void tconv_cpu_prefetch_correlation(tconv_cpu_dgrad_ahead *ahead)
+void tconv_cpu_prefetch_dgrad(tconv_cpu_dgrad_ahead *ahead)
 {
     const int64_t end = tconv_min(ahead->next + ahead->at_once, ahead->all);
     for (; ahead->next < end; ahead->next++) {

@@ -33,7 +33,7 @@ static bool is_whole(const tconv_cpu_dgrad_job *job, const struct position *posi
 {
     tconv_cpu_dgrad_walk walk = {0};
     int64_t row, column;
-    while (tconv_cpu_next_correlation_tap(job->plan, job->layer, &walk))
+    while (tconv_cpu_next_dgrad_tap(job->plan, job->layer, &walk))
         if (!find_output(job->layer, &walk, position, &row, &column))
             return false;
     return true;
@@ -68,7 +68,7 @@ static void compute_position(const tconv_cpu_dgrad_job *job, int64_t group, cons
     tconv_cpu_dgrad_walk walk = {0};
     double sums[MAX_WIDTH] = {0};
     int64_t row, column;
-    while (tconv_cpu_next_correlation_tap(job->plan, job->layer, &walk))
+    while (tconv_cpu_next_dgrad_tap(job->plan, job->layer, &walk))
         if (find_output(job->layer, &walk, position, &row, &column))
             add_tap(job, block, walk.tap.index, first + row * problem->dst.h + column * problem->dst.w, sums);
     for (int64_t c = 0; c < block->count; c++)

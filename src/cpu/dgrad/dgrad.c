@@ -5,14 +5,14 @@
  *
  * a correlation whose steps over diff_dst are the stride. Outputs of one residue modulo the stride are a phase
  * (core/phases.h), in which the outputs that a tap reads from neighbouring inputs are neighbours. For each task
- * (correlation_plan.h) a strip is loaded, phase by phase (_strip), so that all taps of all phases read it at offsets; the
+ * (dgrad/plan.h) a strip is loaded, phase by phase (_strip), so that all taps of all phases read it at offsets; the
  * microkernels of cpu_phases (_planes: vectors along positions) or cpu_pixels (_pixels: vectors along input channels)
  * sum over taps and output channels in registers. Each result is written once; _border does some of them again where
  * weights are Inf or NaN. _plan decides how a layer is cut up, _pack packs weights, _ahead prefetches, _task is what they
  * share.
  *
  * Of bf16 two output channels are a word, where the machine multiplies more of them by AVX512_BF16 than of f32: there is a
- * second plan, which is the same with words for channels (pair_kernels.h). The instruction takes what is subnormal for
+ * second plan, which is the same with words for channels (kernels/pair_kernels.h). The instruction takes what is subnormal for
  * zero, so that each execute looks through the gradient of dst first (_range): where a product may be lost all is summed by
  * the first plan.
  *
@@ -62,7 +62,7 @@ static void look_ahead(tconv_cpu_dgrad_task *task, int64_t next, int64_t group, 
         place_task(&following, next);
         group = following.group;
     }
-    tconv_cpu_look_ahead_correlation(task, group < following.group + following.groups ? &following : NULL, group, end);
+    tconv_cpu_look_ahead_dgrad(task, group < following.group + following.groups ? &following : NULL, group, end);
 }
 
 static void sum_and_store(tconv_cpu_dgrad_task *task, int64_t next)
@@ -75,7 +75,7 @@ static void sum_and_store(tconv_cpu_dgrad_task *task, int64_t next)
     for (int64_t group = task->group; group < task->group + task->groups; group++)
         for (int64_t begin = 0, end; begin < plan->group_out; begin = end) {
             end = tconv_min(plan->group_out, begin + plan->k_block);
-            tconv_cpu_load_correlation(task, group, begin, end - begin);
+            tconv_cpu_load_dgrad(task, group, begin, end - begin);
             if (plan->pixels) {
                 tconv_cpu_sum_pixels(task, group, begin, end);
                 continue;
@@ -134,9 +134,9 @@ static tconv_status pack(const tconv_layer *layer, const void *made, const void 
     const correlation *planned = made;
     (void)layer;
     if (planned->pairs.threads > 0)
-        tconv_cpu_pack_correlation(&planned->view.layer, &planned->pairs, weights,
-                                   (char *)packed + planned->plan.packed_bytes, stream, issue);
-    return tconv_cpu_pack_correlation(&planned->view.layer, &planned->plan, weights, packed, stream, issue);
+        tconv_cpu_pack_dgrad(&planned->view.layer, &planned->pairs, weights,
+                             (char *)packed + planned->plan.packed_bytes, stream, issue);
+    return tconv_cpu_pack_dgrad(&planned->view.layer, &planned->plan, weights, packed, stream, issue);
 }
 
 /* Whether all products are those of pairs. */
@@ -185,7 +185,7 @@ static tconv_status plan_layer(const tconv_layer *layer, void *made, tconv_plann
     tconv_status status = tconv_cpu_dgrad_plan_init(to, &seen->view.layer, false, issue);
     if (status != TCONV_SUCCESS)
         return status;
-    if (tconv_cpu_has_correlation_pairs(to, &seen->view.layer))
+    if (tconv_cpu_has_dgrad_pairs(to, &seen->view.layer))
         status = tconv_cpu_dgrad_plan_init(&seen->pairs, &seen->view.layer, true, issue);
     if (status != TCONV_SUCCESS)
         return status;

@@ -101,7 +101,7 @@ static bool pack_taps(const tconv_layer *layer, const tconv_cpu_dgrad_plan *plan
     bool (*const pack)(const struct part *) = plan->pairs != NULL ? pack_pairs : pack_part[layer->problem.dtype];
     bool finite = true;
     part->taps = 0;
-    while (tconv_cpu_next_correlation_tap(plan, layer, &walk)) {
+    while (tconv_cpu_next_dgrad_tap(plan, layer, &walk)) {
         part->from[part->taps] = walk.tap.weight;
         part->to[part->taps++] = tconv_cpu_dgrad_weight(plan, block, walk.tap.index, channel) - first;
         if (part->taps < PACK_TAPS)
@@ -116,7 +116,7 @@ static bool pack_taps(const tconv_layer *layer, const tconv_cpu_dgrad_plan *plan
 static void list_terms(const tconv_layer *layer, const tconv_cpu_dgrad_plan *plan, void *terms)
 {
     tconv_cpu_dgrad_walk walk = {0};
-    while (tconv_cpu_next_correlation_tap(plan, layer, &walk)) {
+    while (tconv_cpu_next_dgrad_tap(plan, layer, &walk)) {
         const int64_t place = walk.tap.place * plan->place_pitch, tap = walk.tap.index;
         const int64_t row = plan->rows_of_taps ? plan->columns.taps : 1;
         if (plan->pixels && tap % row == 0)
@@ -183,8 +183,8 @@ static void pack_share(void *argument, int index)
     }
 }
 
-tconv_status tconv_cpu_pack_correlation(const tconv_layer *layer, const void *made, const void *weights, void *packed,
-                                        void *stream, tconv_issue *issue)
+tconv_status tconv_cpu_pack_dgrad(const tconv_layer *layer, const void *made, const void *weights, void *packed,
+                                  void *stream, tconv_issue *issue)
 {
     const tconv_cpu_dgrad_plan *plan = made;
     (void)stream, (void)issue;

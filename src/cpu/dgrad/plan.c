@@ -464,7 +464,7 @@ static tconv_status make_plan(tconv_cpu_dgrad_plan *plan, const tconv_layer *lay
     return plan_memory(plan, issue);
 }
 
-bool tconv_cpu_has_correlation_pairs(const tconv_cpu_dgrad_plan *plan, const tconv_layer *layer)
+bool tconv_cpu_has_dgrad_pairs(const tconv_cpu_dgrad_plan *plan, const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
     return problem->dtype == TCONV_BF16 && problem->group_out > 1 &&

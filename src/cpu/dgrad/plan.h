@@ -90,13 +90,13 @@ typedef struct tconv_cpu_dgrad_plan {
     int64_t terms_bytes, packed_bytes;
 } tconv_cpu_dgrad_plan;
 
-/* Makes a plan, of pairs if asked for: only where tconv_cpu_has_correlation_pairs. Declines layers with too many taps; fails where a size overflows. */
+/* Makes a plan, of pairs if asked for: only where tconv_cpu_has_dgrad_pairs. Declines layers with too many taps; fails where a size overflows. */
 tconv_status tconv_cpu_dgrad_plan_init(tconv_cpu_dgrad_plan *plan, const tconv_layer *layer, bool pairs,
                                        tconv_issue *issue);
 
 /* Whether the layer of a plan can be summed by pairs too, of any two channels in planes, and of those that are one word of
  * memory in pixels, and the processor makes more of them than multiply-adds. */
-bool tconv_cpu_has_correlation_pairs(const tconv_cpu_dgrad_plan *plan, const tconv_layer *layer);
+bool tconv_cpu_has_dgrad_pairs(const tconv_cpu_dgrad_plan *plan, const tconv_layer *layer);
 
 /* --------------------------------------------------------------------------------------------------------- places */
 
@@ -152,7 +152,7 @@ typedef struct tconv_cpu_dgrad_walk {
 } tconv_cpu_dgrad_walk;
 
 /* Steps to the next tap; the walk must be zeros at first. False at the end. */
-bool tconv_cpu_next_correlation_tap(const tconv_cpu_dgrad_plan *plan, const tconv_layer *layer,
+bool tconv_cpu_next_dgrad_tap(const tconv_cpu_dgrad_plan *plan, const tconv_layer *layer,
                                     tconv_cpu_dgrad_walk *walk);
 
 /* --------------------------------------------------------------------------------------------------------- blocks */

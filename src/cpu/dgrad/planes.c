@@ -70,7 +70,7 @@ static void sum_block(tconv_cpu_dgrad_task *task, const tconv_cpu_dgrad_block *b
         microtile->vectors = task->at + first;
         microtile->sums = tconv_cpu_real_at(plan->real_size, sums, first * plan->lanes);
         plan->microkernels[block->count][count](microtile);
-        tconv_cpu_prefetch_correlation(&task->ahead);
+        tconv_cpu_prefetch_dgrad(&task->ahead);
     }
 }
 

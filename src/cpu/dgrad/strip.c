@@ -115,8 +115,7 @@ static int64_t list_runs(const tconv_cpu_dgrad_task *task)
 }
 
 /* In the order in which dst has them, so that the hardware sees them coming; where taps are apart, about in that order. */
-void tconv_cpu_load_correlation_lines(const tconv_cpu_dgrad_task *task, tconv_cpu_load_correlation_line *load,
-                                      void *loader)
+void tconv_cpu_load_dgrad_lines(const tconv_cpu_dgrad_task *task, tconv_cpu_load_dgrad_line *load, void *loader)
 {
     const tconv_cpu_dgrad_plan *plan = task->job->plan;
     const int64_t stride = task->job->layer->rows.stride;
@@ -220,7 +219,7 @@ static void load_planes(const tconv_cpu_dgrad_task *task, int64_t channel, int64
         loader.function = kernels->load_pairs;
     else if (job->layer->columns.stride == 1)
         loader.function = kernels->dtype[problem->dtype].load_planes;
-    tconv_cpu_load_correlation_lines(task, load_plane_line, &loader);
+    tconv_cpu_load_dgrad_lines(task, load_plane_line, &loader);
     flush(&loader);
 }
 
@@ -308,7 +307,7 @@ static void load_pixel_line(void *argument, int64_t image, int64_t row, int64_t 
     }
 }
 
-void tconv_cpu_load_correlation(const tconv_cpu_dgrad_task *task, int64_t group, int64_t begin, int64_t channels)
+void tconv_cpu_load_dgrad(const tconv_cpu_dgrad_task *task, int64_t group, int64_t begin, int64_t channels)
 {
     const tconv_cpu_dgrad_plan *plan = task->job->plan;
     if (plan->pairs != NULL && !plan->pixels) {
@@ -326,5 +325,5 @@ void tconv_cpu_load_correlation(const tconv_cpu_dgrad_task *task, int64_t group,
         loader.channel = written.first;
         loader.channels = written.count;
     }
-    tconv_cpu_load_correlation_lines(task, load_pixel_line, &loader);
+    tconv_cpu_load_dgrad_lines(task, load_pixel_line, &loader);
 }

@@ -2,8 +2,7 @@
 #include "../../core/checked.h"
 #include "plan.h"
 
-bool tconv_cpu_next_correlation_tap(const tconv_cpu_dgrad_plan *plan, const tconv_layer *layer,
-                                    tconv_cpu_dgrad_walk *walk)
+bool tconv_cpu_next_dgrad_tap(const tconv_cpu_dgrad_plan *plan, const tconv_layer *layer, tconv_cpu_dgrad_walk *walk)
 {
     tconv_cpu_phase *phase = &walk->phase;
     if (phase->row == NULL) {

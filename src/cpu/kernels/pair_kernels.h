@@ -1,5 +1,5 @@
 /*
- * The kernels for sums of pairs of bf16 factors: microkernels (kernels.h, pixels_kernels.h) whose terms are two channels, and
+ * The kernels for sums of pairs of bf16 factors: microkernels (kernels.h, kernels/pixels_kernels.h) whose terms are two channels, and
  * the range of what they may multiply, as they take what is subnormal for zero. A word has two numbers of bf16, the first in
  * the lower half.
  */

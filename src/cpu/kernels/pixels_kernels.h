@@ -1,6 +1,6 @@
 /*
  * The kernels of one instruction set for the pixels algorithm: microkernels whose vectors run along output channels,
- * and the functions on rows around them, for every dtype. pixels_kernels.inc.h is compiled once for each level; each
+ * and the functions on rows around them, for every dtype. kernels/pixels_kernels.inc.h is compiled once for each level; each
  * file exports one table.
  *
  * "Real" is the type of the sums: double for f64, float for every other dtype. Strides and offsets count elements.

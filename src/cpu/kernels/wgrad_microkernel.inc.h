@@ -1,6 +1,6 @@
 /*
  * The kernels of cpu_wgrad beside the microkernels of the pixels algorithm; text that is included once for each type of
- * sums with REAL, NAME(name) and LANES as pixels_microkernel.inc.h has them.
+ * sums with REAL, NAME(name) and LANES as kernels/pixels_microkernel.inc.h has them.
  */
 
 /* Adds rows of numbers to sums in double. Sums of double keep what rounding loses in low (tconv_cpu_reference_add). */

@@ -186,7 +186,7 @@ const tconv_cpu_pixel_kernels *tconv_cpu_find_pixel_kernels(tconv_cpu_isa isa)
     return find_level(isa)->pixel_kernels;
 }
 
-const tconv_cpu_bf16_kernels *tconv_cpu_find_matrix_kernels(tconv_cpu_isa isa)
+const tconv_cpu_bf16_kernels *tconv_cpu_find_bf16_kernels(tconv_cpu_isa isa)
 {
     return find_level(isa)->matrix_kernels;
 }

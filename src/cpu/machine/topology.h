@@ -1,4 +1,4 @@
-/* The sources of the topology: topology.c asks, topology_linux.c and topology_hwloc.c answer. */
+/* The sources of the topology: topology.c asks, machine/topology_linux.c and machine/topology_hwloc.c answer. */
 #ifndef TCONV_CPU_MACHINE_TOPOLOGY_H
 #define TCONV_CPU_MACHINE_TOPOLOGY_H
 

@@ -46,16 +46,3 @@ bool tconv_cpu_next_pass(const tconv_cpu_plan *plan, const tconv_layer *layer, t
     pass->ends_row = pass->column_taps.first + pass->column_taps.count == end;
     return true;
 }
-
-bool tconv_cpu_is_flat(const tconv_cpu_plan *plan, int64_t images, int64_t rows, int64_t columns)
-{
-    return (rows - 1) * plan->row_pitch + (images - 1) * plan->pitch + columns <=
-           images * rows * tconv_ceil_div(columns, plan->lanes) * plan->lanes;
-}
-
-int64_t tconv_cpu_count_vectors(const tconv_cpu_plan *plan, int64_t images, int64_t rows, int64_t columns)
-{
-    if (tconv_cpu_is_flat(plan, images, rows, columns))
-        return tconv_ceil_div((rows - 1) * plan->row_pitch + (images - 1) * plan->pitch + columns, plan->lanes);
-    return images * rows * tconv_ceil_div(columns, plan->lanes);
-}

@@ -2,7 +2,7 @@
  * cpu_phases: transposed convolution by phases, for every layer, dtype and layout.
  *
  * Outputs of one residue modulo the stride form a phase, a dense stride-1 correlation over its own taps (see
- * core/phases.h). For each task (phases_plan.h) the input is packed once into a strip; a microkernel sums channels x
+ * core/phases.h). For each task (phases/plan.h) the input is packed once into a strip; a microkernel sums channels x
  * vectors of positions over taps and input channels in registers; the column phases of a row are interleaved and each
  * output is written once. There is no column buffer and no multiplication by a stride's zeros.
  *

@@ -54,6 +54,19 @@ enum { MAX_HALO = 1 << 16 };
 /* Input channels that an NHWC strip should have at least, if groups are small: a cache line of f32. */
 enum { PIXEL_CHANNELS = 16 };
 
+bool tconv_cpu_is_flat(const tconv_cpu_plan *plan, int64_t images, int64_t rows, int64_t columns)
+{
+    return (rows - 1) * plan->row_pitch + (images - 1) * plan->pitch + columns <=
+           images * rows * tconv_ceil_div(columns, plan->lanes) * plan->lanes;
+}
+
+int64_t tconv_cpu_count_vectors(const tconv_cpu_plan *plan, int64_t images, int64_t rows, int64_t columns)
+{
+    if (tconv_cpu_is_flat(plan, images, rows, columns))
+        return tconv_ceil_div((rows - 1) * plan->row_pitch + (images - 1) * plan->pitch + columns, plan->lanes);
+    return images * rows * tconv_ceil_div(columns, plan->lanes);
+}
+
 /* Rounds a pitch up to an odd number of cache lines, so that neighbouring channels do not share cache sets. */
 static int64_t odd_lines(const tconv_cpu_plan *plan, int64_t elements)
 {
@@ -71,7 +84,7 @@ static void set_columns(tconv_cpu_plan *plan, int64_t width)
     plan->column_tiles = tconv_ceil_div(positions, plan->tile_columns);
 }
 
-/* Fuses the column phases of a halo plan where that is possible and no slower: see phases_plan.h. */
+/* Fuses the column phases of a halo plan where that is possible and no slower: see phases/plan.h. */
 static void plan_fusion(tconv_cpu_plan *plan, const tconv_layer *layer)
 {
     const tconv_phase_table *columns = &layer->columns;

@@ -46,7 +46,7 @@ typedef struct tconv_cpu_plan {
     int64_t max_lag;
     int8_t order[TCONV_CPU_MAX_CHANNELS], lag[TCONV_CPU_MAX_CHANNELS];
 
-    /* stencil (halo): each row is summed and stored in one go, a channel at a time: see phases_stencil.c. */
+    /* stencil (halo): each row is summed and stored in one go, a channel at a time: see phases/stencil.c. */
     bool stencil;
 
     /* together: all column phases of a row are summed before any is stored. interleave: they are stored as one row,

@@ -33,7 +33,7 @@ static void list_runs(tconv_cpu_wgrad_ahead *ahead, int which, const tconv_probl
         ahead->of[which].runs = 0;
 }
 
-void tconv_cpu_look_ahead_outer(tconv_cpu_wgrad_task *task, int64_t index, int64_t parts)
+void tconv_cpu_look_ahead_wgrad(tconv_cpu_wgrad_task *task, int64_t index, int64_t parts)
 {
     const tconv_cpu_wgrad_plan *plan = task->job->plan;
     const tconv_problem *problem = &task->job->layer->problem;
@@ -63,7 +63,7 @@ void tconv_cpu_look_ahead_outer(tconv_cpu_wgrad_task *task, int64_t index, int64
 /* Bytes of a cache line, the same on x86-64 and on most AArch64. */
 enum { LINE = 64 };
 
-void tconv_cpu_prefetch_outer(tconv_cpu_wgrad_task *task)
+void tconv_cpu_prefetch_wgrad(tconv_cpu_wgrad_task *task)
 {
     tconv_cpu_wgrad_ahead *ahead = &task->ahead;
     const int64_t all = ahead->of[0].runs + ahead->of[1].runs;

@@ -86,7 +86,7 @@ static void run_share(void *argument, int index)
     }
 }
 
-void tconv_cpu_sum_outer_bias(const tconv_cpu_wgrad_job *job, char *scratch)
+void tconv_cpu_sum_wgrad_bias(const tconv_cpu_wgrad_job *job, char *scratch)
 {
     const tconv_problem *problem = &job->layer->problem;
     const int64_t channels = problem->out_channels, parts = job->plan->bias_parts;

@@ -16,7 +16,7 @@ static void load_src(const tconv_cpu_wgrad_task *task, int64_t image)
                            task->column * problem->src.w;
         const tconv_cpu_wgrad_row from = {task->job->src + at * (int64_t)problem->element_size, &problem->src,
                                           task->columns, task->ins, plan->width};
-        tconv_cpu_load_outer_row(task, &from,
+        tconv_cpu_load_wgrad_row(task, &from,
                                  tconv_cpu_real_at(plan->real_size, task->src, row * task->columns * plan->width));
     }
 }
@@ -44,7 +44,7 @@ static void load_dst(const tconv_cpu_wgrad_task *task, int64_t image)
         memset(to, 0, (size_t)(left * pixel));
         const tconv_cpu_wgrad_row from = {task->job->dst + at * (int64_t)problem->element_size, &problem->dst, count,
                                           task->ins, plan->width};
-        tconv_cpu_load_outer_row(task, &from, to + left * pixel);
+        tconv_cpu_load_wgrad_row(task, &from, to + left * pixel);
         memset(to + (left + count) * pixel, 0, (size_t)((columns - left - count) * pixel));
     }
 }
@@ -63,26 +63,11 @@ static int64_t list_terms(const tconv_cpu_wgrad_task *task, int64_t row, int64_t
     return count;
 }
 
-void tconv_cpu_sum_outer_terms(const tconv_cpu_wgrad_task *task, int64_t terms, int64_t first, int64_t count)
-{
-    const tconv_cpu_wgrad_plan *plan = task->job->plan;
-    const tconv_cpu_pixel_microtile tile = {.strip = task->dst,
-                                            .at = task->at + first,
-                                            .taps = task->terms,
-                                            .tap_count = terms,
-                                            .channels = 1,
-                                            .segment = tconv_cpu_wgrad_segment(plan, terms),
-                                            .weights = task->src,
-                                            .levels = task->levels,
-                                            .sums = task->tile};
-    plan->pixels->real[plan->real].depthwise[1][count](&tile);
-}
-
 /* Multiplies the terms listed by taps [first, first + taps). */
 static void multiply(const tconv_cpu_wgrad_task *task, int64_t terms, int64_t first, int64_t taps)
 {
-    tconv_cpu_sum_outer_terms(task, terms, first, taps);
-    tconv_cpu_add_outer_tile(task, first, taps, 0, task->job->plan->width);
+    tconv_cpu_sum_wgrad_terms(task, terms, first, taps);
+    tconv_cpu_add_wgrad_tile(task, first, taps, 0, task->job->plan->width);
 }
 
 static void multiply_image(const tconv_cpu_wgrad_task *task)

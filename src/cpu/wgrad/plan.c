@@ -340,7 +340,7 @@ static const char *make_plan(tconv_cpu_wgrad_plan *plan, const tconv_layer *laye
     return finish_plan(plan, layer);
 }
 
-bool tconv_cpu_has_outer_pairs(const tconv_cpu_wgrad_plan *plan, const tconv_layer *layer)
+bool tconv_cpu_has_wgrad_pairs(const tconv_cpu_wgrad_plan *plan, const tconv_layer *layer)
 {
     return layer->problem.dtype == TCONV_BF16 && !plan->planes && !plan->depthwise && layer->problem.w.in > 1 &&
            tconv_cpu_find_pair_kernels(layer->target.cpu_isa) != NULL &&

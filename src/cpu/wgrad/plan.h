@@ -39,8 +39,8 @@ typedef struct tconv_cpu_wgrad_plan {
     bool
         taps_inside; /* with that, taps of an output channel follow one another in memory; else output channels of a tap */
     bool keeps_rest; /* sums keep what rounding loses */
-    bool planes;     /* the vector runs along columns (outer_planes.c) */
-    bool depthwise;  /* a block is groups side by side (outer_depthwise.c): [row][column][lane] in both strips */
+    bool planes;     /* the vector runs along columns (wgrad/planes.c) */
+    bool depthwise;  /* a block is groups side by side (wgrad/depthwise.c): [row][column][lane] in both strips */
     int64_t images, tile_rows, tile_columns, image_tiles, row_tiles, column_tiles, tiles;
     int64_t pitch, image_pitch, plane, channel_pitch; /* of the dst strip, in elements: from row to row and so on */
     int64_t block_in, block_out, in_blocks, out_blocks, blocks; /* blocks: of all groups */
@@ -74,9 +74,9 @@ static inline int64_t tconv_cpu_wgrad_segment(const tconv_cpu_wgrad_plan *plan, 
 }
 
 /* Whether the layer of a plan can be summed by pairs too, and the processor makes more of them than multiply-adds. */
-bool tconv_cpu_has_outer_pairs(const tconv_cpu_wgrad_plan *plan, const tconv_layer *layer);
+bool tconv_cpu_has_wgrad_pairs(const tconv_cpu_wgrad_plan *plan, const tconv_layer *layer);
 
-/* Plans a layer, by pairs if asked for: only where tconv_cpu_has_outer_pairs. Returns why the algorithm does not take it,
+/* Plans a layer, by pairs if asked for: only where tconv_cpu_has_wgrad_pairs. Returns why the algorithm does not take it,
  * else NULL. */
 const char *tconv_cpu_wgrad_plan_init(tconv_cpu_wgrad_plan *plan, const tconv_layer *layer, bool pairs);
 

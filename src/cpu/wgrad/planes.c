@@ -9,7 +9,7 @@
 #include "../../core/checked.h"
 #include "task.h"
 
-void tconv_cpu_clear_outer_dst(const tconv_cpu_wgrad_task *task)
+void tconv_cpu_clear_wgrad_dst(const tconv_cpu_wgrad_task *task)
 {
     memset(task->dst, 0, (size_t)task->job->plan->dst_bytes);
 }
@@ -74,9 +74,9 @@ void tconv_cpu_multiply_planes(tconv_cpu_wgrad_task *task)
     const int64_t all = task->outs * plan->taps;
     const int64_t parts = tconv_ceil_div(all, plan->pixels->real[plan->real].max_pixels[1]);
     if (task->columns < plan->tile_columns || task->rows < plan->tile_rows || task->images < plan->images)
-        tconv_cpu_clear_outer_dst(task); /* lanes without a column may read what another tile left */
+        tconv_cpu_clear_wgrad_dst(task); /* lanes without a column may read what another tile left */
     load_src(task, width);
-    tconv_cpu_load_outer_dst(task);
+    tconv_cpu_load_wgrad_dst(task);
     int64_t terms = 0;
     for (int64_t image = 0; image < task->images; image++)
         for (int64_t row = 0; row < task->rows; row++)
@@ -85,14 +85,14 @@ void tconv_cpu_multiply_planes(tconv_cpu_wgrad_task *task)
                     (int32_t)(image * plan->image_pitch + row * plan->pitch + v * plan->width), (int32_t)terms};
     for (int64_t part = 0, row = 0, count; part < parts; part++, row += count) {
         count = (all - row) / (parts - part);
-        tconv_cpu_sum_outer_terms(task, terms, row, count);
+        tconv_cpu_sum_wgrad_terms(task, terms, row, count);
         if (are_spoilt(task, count))
             sum_inside(task, row, count, width);
-        tconv_cpu_add_outer_tile(task, row, count, 0, plan->width);
+        tconv_cpu_add_wgrad_tile(task, row, count, 0, plan->width);
     }
 }
 
-void tconv_cpu_add_outer_lanes(const tconv_cpu_wgrad_plan *plan, double *sums)
+void tconv_cpu_add_wgrad_lanes(const tconv_cpu_wgrad_plan *plan, double *sums)
 {
     for (int64_t row = 0; row < plan->block_out * plan->taps; row++) {
         double *high = sums + row * plan->block_in, *low = high + plan->sums;

@@ -93,7 +93,7 @@ static void store_transposed(const tconv_cpu_wgrad_job *job, const tconv_cpu_wgr
     }
 }
 
-void tconv_cpu_store_outer(const tconv_cpu_wgrad_job *job, const tconv_cpu_wgrad_block *block, const double *sums,
+void tconv_cpu_store_wgrad(const tconv_cpu_wgrad_job *job, const tconv_cpu_wgrad_block *block, const double *sums,
                            int64_t first, int64_t count)
 {
     if (job->plan->transposes) {

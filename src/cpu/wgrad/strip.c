@@ -6,7 +6,7 @@
 
 /* ----------------------------------------------------------------------------------------------------------- src */
 
-void tconv_cpu_load_outer_row(const tconv_cpu_wgrad_task *task, const tconv_cpu_wgrad_row *row, void *to)
+void tconv_cpu_load_wgrad_row(const tconv_cpu_wgrad_task *task, const tconv_cpu_wgrad_row *row, void *to)
 {
     const tconv_cpu_wgrad_plan *plan = task->job->plan;
     const tconv_problem *problem = &task->job->layer->problem;
@@ -42,10 +42,10 @@ static void load_src_row(const tconv_cpu_wgrad_task *task, int64_t image, int64_
                           (task->row + row) * problem->src.h + task->column * problem->src.w;
     const tconv_cpu_wgrad_row from = {task->job->src + first * (int64_t)problem->element_size, &problem->src,
                                       task->columns, count, width};
-    tconv_cpu_load_outer_row(task, &from, to);
+    tconv_cpu_load_wgrad_row(task, &from, to);
 }
 
-void tconv_cpu_load_outer_src(const tconv_cpu_wgrad_task *task)
+void tconv_cpu_load_wgrad_src(const tconv_cpu_wgrad_task *task)
 {
     const tconv_cpu_wgrad_plan *plan = task->job->plan;
     char *to = task->src;
@@ -154,7 +154,7 @@ static void split_planes(const tconv_cpu_wgrad_task *task, int64_t image)
                                 .runs = task->runs});
 }
 
-void tconv_cpu_load_outer_dst(const tconv_cpu_wgrad_task *task)
+void tconv_cpu_load_wgrad_dst(const tconv_cpu_wgrad_task *task)
 {
     const tconv_cpu_wgrad_job *job = task->job;
     const tconv_problem *problem = &job->layer->problem;

@@ -70,14 +70,14 @@ enum { TCONV_CPU_WGRAD_STORED = 8 };
 
 /* Stores the sums of some input channels of a block, narrow ones of all of them; first is a multiple of
  * TCONV_CPU_WGRAD_STORED. */
-void tconv_cpu_store_outer(const tconv_cpu_wgrad_job *job, const tconv_cpu_wgrad_block *block, const double *sums,
+void tconv_cpu_store_wgrad(const tconv_cpu_wgrad_job *job, const tconv_cpu_wgrad_block *block, const double *sums,
                            int64_t first, int64_t count);
 
 /* Lists what tile `index` reads for the task's block, to be prefetched in so many parts; nothing where it is -1. */
-void tconv_cpu_look_ahead_outer(tconv_cpu_wgrad_task *task, int64_t index, int64_t parts);
+void tconv_cpu_look_ahead_wgrad(tconv_cpu_wgrad_task *task, int64_t index, int64_t parts);
 
 /* Prefetches the next part. */
-void tconv_cpu_prefetch_outer(tconv_cpu_wgrad_task *task);
+void tconv_cpu_prefetch_wgrad(tconv_cpu_wgrad_task *task);
 
 /* Pixels of a row of an image, of which some channels are wanted, in `width` lanes. */
 typedef struct tconv_cpu_wgrad_row {
@@ -88,31 +88,31 @@ typedef struct tconv_cpu_wgrad_row {
 
 /* Loads the channels of each pixel side by side: NHWC as they lie, NCHW transposed. Lanes beyond the last channel are
  * zeros. */
-void tconv_cpu_load_outer_row(const tconv_cpu_wgrad_task *task, const tconv_cpu_wgrad_row *row, void *to);
+void tconv_cpu_load_wgrad_row(const tconv_cpu_wgrad_task *task, const tconv_cpu_wgrad_row *row, void *to);
 
 /* Loads the src strip, and the dst strip, of the tile. */
-void tconv_cpu_load_outer_src(const tconv_cpu_wgrad_task *task);
-void tconv_cpu_load_outer_dst(const tconv_cpu_wgrad_task *task);
+void tconv_cpu_load_wgrad_src(const tconv_cpu_wgrad_task *task);
+void tconv_cpu_load_wgrad_dst(const tconv_cpu_wgrad_task *task);
 
 /* Adds the products of the tile to the block's sums, where the plan is depthwise; loads the strips itself. */
 void tconv_cpu_multiply_depthwise(tconv_cpu_wgrad_task *task);
 
 /* Sums so many terms that are listed for rows [first, first + count) of the micro-tile, of vectors of both strips. */
-void tconv_cpu_sum_outer_terms(const tconv_cpu_wgrad_task *task, int64_t terms, int64_t first, int64_t count);
+void tconv_cpu_sum_wgrad_terms(const tconv_cpu_wgrad_task *task, int64_t terms, int64_t first, int64_t count);
 
 /* The same as tconv_cpu_multiply_depthwise where the plan has planes; what the dst strip holds beyond these must be
  * zeros. */
 void tconv_cpu_multiply_planes(tconv_cpu_wgrad_task *task);
 
 /* Clears the dst strip. */
-void tconv_cpu_clear_outer_dst(const tconv_cpu_wgrad_task *task);
+void tconv_cpu_clear_wgrad_dst(const tconv_cpu_wgrad_task *task);
 
 /* Adds up the lanes of each sum of a block, in the place of the first. */
-void tconv_cpu_add_outer_lanes(const tconv_cpu_wgrad_plan *plan, double *sums);
+void tconv_cpu_add_wgrad_lanes(const tconv_cpu_wgrad_plan *plan, double *sums);
 
 /* Adds a micro-tile's sums, rows of `width` lanes, to the block's: to rows from `row` on, and input channels from
  * `channel` on. */
-void tconv_cpu_add_outer_tile(const tconv_cpu_wgrad_task *task, int64_t row, int64_t rows, int64_t channel,
+void tconv_cpu_add_wgrad_tile(const tconv_cpu_wgrad_task *task, int64_t row, int64_t rows, int64_t channel,
                               int64_t width);
 
 /* Returns the inputs [*first, *first + result) of [begin, begin + count) from which a tap reaches an output. */
@@ -120,6 +120,6 @@ int64_t tconv_cpu_wgrad_inputs(const tconv_cpu_wgrad_phase *phase, int64_t shift
                                int64_t *first);
 
 /* Sums the gradient of the bias. scratch: of tconv_cpu_run_tasks. */
-void tconv_cpu_sum_outer_bias(const tconv_cpu_wgrad_job *job, char *scratch);
+void tconv_cpu_sum_wgrad_bias(const tconv_cpu_wgrad_job *job, char *scratch);
 
 #endif

@@ -26,24 +26,6 @@
 
 /* -------------------------------------------------------------------------------------------------------- products */
 
-void tconv_cpu_add_outer_tile(const tconv_cpu_wgrad_task *task, int64_t row, int64_t rows, int64_t channel,
-                              int64_t width)
-{
-    const tconv_cpu_wgrad_plan *plan = task->job->plan;
-    if (plan->narrow && task->wide == NULL) {
-        for (int64_t r = 0; r < rows; r++)
-            memcpy(task->narrow + (row + r) * plan->block_in + channel, (const float *)task->tile + r * width,
-                   (size_t)width * sizeof(float));
-        return;
-    }
-    double *high = task->wide != NULL ? task->wide : task->sums + row * plan->block_in + channel;
-    double *low = high + (plan->keeps_rest ? plan->sums : 0);
-    if (task->begins)
-        plan->pixels->real[plan->real].begin(high, low, plan->block_in, task->tile, rows, width);
-    else
-        plan->pixels->real[plan->real].accumulate(high, low, plan->block_in, task->tile, rows, width);
-}
-
 /* The most floats of a vector. */
 enum { MOST_LANES = 16 };
 
@@ -73,17 +55,9 @@ static void multiply_panel(tconv_cpu_wgrad_task *task, const struct panel *panel
         count = (all - row) / (parts - part);
         tile.at = task->at + row;
         kernels[count](&tile);
-        tconv_cpu_add_outer_tile(task, row, count, panel->channel, panel->width);
-        tconv_cpu_prefetch_outer(task);
+        tconv_cpu_add_wgrad_tile(task, row, count, panel->channel, panel->width);
+        tconv_cpu_prefetch_wgrad(task);
     }
-}
-
-int64_t tconv_cpu_wgrad_inputs(const tconv_cpu_wgrad_phase *phase, int64_t shift, int64_t begin, int64_t count,
-                               int64_t *first)
-{
-    const int64_t output = begin + phase->base + shift;
-    *first = tconv_max(0, -output);
-    return tconv_max(0, tconv_min(count, phase->outputs - output) - *first);
 }
 
 /* The same as multiply_panel without what lies outside the image, row by row of it: zeros would not silence what is not
@@ -113,7 +87,7 @@ static void multiply_cut(tconv_cpu_wgrad_task *task, const struct panel *panel, 
                 .levels = task->levels,
                 .sums = task->tile};
             plan->pixels->real[plan->real].dense[panel->width / plan->lanes][1](&tile);
-            tconv_cpu_add_outer_tile(task, out * plan->taps + tap_index, 1, panel->channel, panel->width);
+            tconv_cpu_add_wgrad_tile(task, out * plan->taps + tap_index, 1, panel->channel, panel->width);
         }
 }
 
@@ -207,9 +181,9 @@ static void run_tile(tconv_cpu_wgrad_task *task, int64_t index, int64_t next)
         tconv_cpu_multiply_planes(task);
         return;
     }
-    tconv_cpu_load_outer_src(task);
-    tconv_cpu_load_outer_dst(task);
-    tconv_cpu_look_ahead_outer(task, next, calls);
+    tconv_cpu_load_wgrad_src(task);
+    tconv_cpu_load_wgrad_dst(task);
+    tconv_cpu_look_ahead_wgrad(task, next, calls);
     multiply_tile(task);
 }
 
@@ -217,8 +191,8 @@ static void run_tile(tconv_cpu_wgrad_task *task, int64_t index, int64_t next)
 static void store_block(const tconv_cpu_wgrad_job *job, const tconv_cpu_wgrad_block *block, double *sums)
 {
     if (job->plan->planes)
-        tconv_cpu_add_outer_lanes(job->plan, sums);
-    tconv_cpu_store_outer(job, block, sums, 0, block->ins);
+        tconv_cpu_add_wgrad_lanes(job->plan, sums);
+    tconv_cpu_store_wgrad(job, block, sums, 0, block->ins);
 }
 
 /* Task: a part of a block. */
@@ -263,7 +237,7 @@ static void run_share(void *argument, int index)
         for (int64_t t = 0; t < plan->taps; t++)
             task.at[o * plan->taps + t] = (int32_t)(o * plan->channel_pitch) + job->taps[t].at;
     if (plan->planes)
-        tconv_cpu_clear_outer_dst(&task);
+        tconv_cpu_clear_wgrad_dst(&task);
     for (int64_t taken; (taken = tconv_cpu_take_task(&shared->tasks, &index)) < shared->tasks.count;)
         run_task(&task, taken);
 }
@@ -308,7 +282,7 @@ static void add_parts(void *argument, int index)
         if (plan->planes)
             store_block(job, &block, sums);
         else
-            tconv_cpu_store_outer(job, &block, sums, channels.begin, count);
+            tconv_cpu_store_wgrad(job, &block, sums, channels.begin, count);
     }
 }
 
@@ -371,14 +345,14 @@ static void list_taps(const tconv_cpu_wgrad_job *job, tconv_cpu_wgrad_tap *to)
         taps[taps[i].weight].at_place = (int32_t)i;
 }
 
-typedef struct outer {
+typedef struct wgrad {
     tconv_cpu_wgrad_plan plan;  /* of the view */
     tconv_cpu_wgrad_plan pairs; /* by pairs, where these have all products; no threads: there is none */
     tconv_cpu_wgrad_view view;
-} outer;
+} wgrad;
 
 /* Whether all products are those of pairs. */
-static bool by_pairs(const outer *planned, const tconv_arguments *arguments)
+static bool by_pairs(const wgrad *planned, const tconv_arguments *arguments)
 {
     const tconv_target *target = &planned->view.layer.target;
     const tconv_problem *problem = &planned->view.layer.problem;
@@ -395,7 +369,7 @@ static bool by_pairs(const outer *planned, const tconv_arguments *arguments)
 static tconv_status execute(const tconv_layer *layer, const void *made, const tconv_arguments *arguments,
                             tconv_issue *issue)
 {
-    const outer *planned = made;
+    const wgrad *planned = made;
     const tconv_cpu_wgrad_plan *plan = by_pairs(planned, arguments) ? &planned->pairs : &planned->plan;
     const tconv_layer *seen = &planned->view.layer;
     char *const phases_at = arguments->scratch, *const taps_at = phases_at + plan->phases_bytes;
@@ -428,7 +402,7 @@ static tconv_status execute(const tconv_layer *layer, const void *made, const tc
     }
     job.layer = layer; /* an output channel of the view is one output of the caller's */
     if (job.bias != NULL)
-        tconv_cpu_sum_outer_bias(&job, scratch);
+        tconv_cpu_sum_wgrad_bias(&job, scratch);
     return TCONV_SUCCESS;
 }
 
@@ -443,12 +417,12 @@ static int64_t scratch_bytes(const tconv_cpu_wgrad_plan *plan)
 
 static tconv_status plan_layer(const tconv_layer *layer, void *made, tconv_planned *planned, tconv_issue *issue)
 {
-    outer *to = made;
+    wgrad *to = made;
     tconv_cpu_wgrad_view_init(&to->view, layer);
     const char *why = tconv_cpu_wgrad_plan_init(&to->plan, &to->view.layer, false);
     if (why != NULL)
         return tconv_decline(issue, "%s", why);
-    if (tconv_cpu_has_outer_pairs(&to->plan, &to->view.layer) &&
+    if (tconv_cpu_has_wgrad_pairs(&to->plan, &to->view.layer) &&
         tconv_cpu_wgrad_plan_init(&to->pairs, &to->view.layer, true) != NULL)
         to->pairs.threads = 0;
     planned->sizes.scratch = (size_t)tconv_max(scratch_bytes(&to->plan), scratch_bytes(&to->pairs));
@@ -457,7 +431,7 @@ static tconv_status plan_layer(const tconv_layer *layer, void *made, tconv_plann
 
 static void describe(const tconv_layer *layer, const void *made, char *text, size_t capacity)
 {
-    const outer *planned = made;
+    const wgrad *planned = made;
     const bool pairs = planned->pairs.threads > 0;
     const tconv_cpu_wgrad_plan *plan = pairs ? &planned->pairs : &planned->plan;
     (void)layer;
@@ -473,7 +447,7 @@ const tconv_implementation tconv_cpu_wgrad = {
     .backend = TCONV_BACKEND_CPU,
     .dtypes = TCONV_DTYPES_TO_F64,
     .accumulates = true,
-    .plan_bytes = sizeof(outer),
+    .plan_bytes = sizeof(wgrad),
     .plan = plan_layer,
     .execute = execute,
     .describe = describe,

@@ -1,21 +1,16 @@
 /* A thread takes neighbours of a line, as many as both tensors have at multiples of so many: time is that of memory. */
 #include "add.h"
 
-#include <cstdint>
+#include <cuda_runtime_api.h>
 
-#include "../../core/checked.h"
 #include "../numeric/divisor.h"
 #include "../numeric/element.cuh"
-#include "../runtime/launch.h"
 
 namespace tconv::accumulate
 {
 
 namespace
 {
-
-constexpr int THREADS = 256;
-constexpr int VECTOR = 4; /* neighbours that a thread takes at once, where they lie so; else one */
 
 template <class From, class To, bool adds, int count>
 __global__ void __launch_bounds__(THREADS) walk_kernel(const __grid_constant__ walk of)
@@ -45,32 +40,27 @@ __global__ void __launch_bounds__(THREADS) walk_kernel(const __grid_constant__ w
     }
 }
 
-template <class From, class To, bool adds> tconv_status launch(const walk *of, void *stream, tconv_issue *issue)
+template <class From, class To, bool adds> const void *kernel_of(bool vectors)
 {
-    const int64_t strides = of->elements | of->from_image | of->from_line | of->to_image | of->to_line;
-    const bool vectors = strides % VECTOR == 0 && (uintptr_t)of->from % alignof(element_vector<From, VECTOR>) == 0 &&
-                         (uintptr_t)of->to % alignof(element_vector<To, VECTOR>) == 0;
-    const void *kernel =
-        vectors ? (const void *)walk_kernel<From, To, adds, VECTOR> : (const void *)walk_kernel<From, To, adds, 1>;
-    const int64_t count = of->images * of->lines * (of->elements / (vectors ? VECTOR : 1));
-    walk own = *of;
-    void *arguments[] = {&own};
-    return tconv_launch_blocks(kernel, tconv_ceil_div(count, THREADS), THREADS, arguments, stream, issue, false);
+    static_assert(alignof(element_vector<double, VECTOR>) == 16 && alignof(element_vector<float, VECTOR>) == 16 &&
+                      alignof(element_vector<__half, VECTOR>) == 8,
+                  "C asks for these alignments");
+    return vectors ? (const void *)walk_kernel<From, To, adds, VECTOR> : (const void *)walk_kernel<From, To, adds, 1>;
 }
 
 } // namespace
 
-tconv_status widen(tconv_dtype dtype, const walk *of, void *stream, tconv_issue *issue)
+extern "C" const void *tconv_accumulate_widen_kernel(tconv_dtype dtype, bool vectors)
 {
-    return dtype == TCONV_F16 ? launch<__half, float, false>(of, stream, issue)
-                              : launch<__nv_bfloat16, float, false>(of, stream, issue);
+    return dtype == TCONV_F16 ? kernel_of<__half, float, false>(vectors)
+                              : kernel_of<__nv_bfloat16, float, false>(vectors);
 }
 
-tconv_status add(tconv_dtype dtype, const walk *of, void *stream, tconv_issue *issue)
+extern "C" const void *tconv_accumulate_add_kernel(tconv_dtype dtype, bool vectors)
 {
     return with_element(dtype, [=](auto element) {
         using To = decltype(element);
-        return launch<compute_type<To>, To, true>(of, stream, issue);
+        return kernel_of<compute_type<To>, To, true>(vectors);
     });
 }
 

@@ -1,17 +1,32 @@
-/* The instances of the streaming kernel. */
+/* The streaming kernels for f32, and the kernel of an arithmetic and number. */
+#include "configs.cuh"
 #include "kernel.cuh"
 
 namespace tconv::cells
 {
 
-#define CONFIG(strict, mma_n, mma_steps)                                                                               \
-    {                                                                                                                  \
-        mma_n, mma_steps, streaming_gemm<strict, mma_n, mma_steps>                                                     \
-    }
-const kernel_config tf32_configs[MAX_CONFIGS] = {CONFIG(false, 256, 4), CONFIG(false, 256, 2), CONFIG(false, 128, 4),
-                                                 CONFIG(false, 128, 2), CONFIG(false, 64, 4),  CONFIG(false, 64, 2),
-                                                 CONFIG(false, 32, 4),  CONFIG(false, 32, 2)};
-const kernel_config strict_configs[MAX_CONFIGS] = {CONFIG(true, 128, 4), CONFIG(true, 64, 4), CONFIG(true, 32, 4)};
-#undef CONFIG
+namespace
+{
+
+#define TF32_KERNEL(number)   streaming_gemm<false, tf32_configs[number].mma_n, tf32_configs[number].mma_steps>
+#define STRICT_KERNEL(number) streaming_gemm<true, strict_configs[number].mma_n, strict_configs[number].mma_steps>
+streaming_function *const tf32_kernels[] = {TF32_KERNEL(0), TF32_KERNEL(1), TF32_KERNEL(2), TF32_KERNEL(3),
+                                            TF32_KERNEL(4), TF32_KERNEL(5), TF32_KERNEL(6), TF32_KERNEL(7)};
+streaming_function *const strict_kernels[] = {STRICT_KERNEL(0), STRICT_KERNEL(1), STRICT_KERNEL(2)};
+#undef TF32_KERNEL
+#undef STRICT_KERNEL
+static_assert(sizeof tf32_kernels / sizeof tf32_kernels[0] == TF32_CONFIGS, "each has a kernel");
+static_assert(sizeof strict_kernels / sizeof strict_kernels[0] == STRICT_CONFIGS, "each has a kernel");
+
+} // namespace
+
+extern "C" const void *tconv_cells_streaming_kernel(numerics mode, bool straddle, int number)
+{
+    streaming_function *const *kernels = mode == NUMERICS_F16      ? f16_kernels[straddle]
+                                         : mode == NUMERICS_BF16   ? bf16_kernels[straddle]
+                                         : mode == NUMERICS_STRICT ? strict_kernels
+                                                                   : tf32_kernels;
+    return (const void *)kernels[number];
+}
 
 } // namespace tconv::cells

@@ -1,21 +1,21 @@
-/* The instances of the streaming kernel for 16 bits, whose cells have one column. */
+/* The streaming kernels for 16 bits. */
+#include "configs.cuh"
 #include "kernel.cuh"
 
 namespace tconv::cells
 {
 
-#define CONFIG(element, straddle, mma_n, mma_steps)                                                                    \
+#define KERNEL(element, straddle, number)                                                                              \
+    streaming_gemm<false, half_configs[number].mma_n, half_configs[number].mma_steps, element, straddle>
+#define KERNELS(element, straddle)                                                                                     \
     {                                                                                                                  \
-        mma_n, mma_steps, streaming_gemm<false, mma_n, mma_steps, element, straddle>                                   \
+        KERNEL(element, straddle, 0), KERNEL(element, straddle, 1), KERNEL(element, straddle, 2),                      \
+            KERNEL(element, straddle, 3)                                                                               \
     }
-#define CONFIGS(element, straddle)                                                                                     \
-    {                                                                                                                  \
-        CONFIG(element, straddle, 128, 4), CONFIG(element, straddle, 128, 2), CONFIG(element, straddle, 64, 4),        \
-            CONFIG(element, straddle, 64, 2)                                                                           \
-    }
-const kernel_config f16_configs[2][MAX_CONFIGS] = {CONFIGS(__half, false), CONFIGS(__half, true)};
-const kernel_config bf16_configs[2][MAX_CONFIGS] = {CONFIGS(__nv_bfloat16, false), CONFIGS(__nv_bfloat16, true)};
-#undef CONFIGS
-#undef CONFIG
+static_assert(HALF_CONFIGS == 4, "each has a kernel");
+streaming_function *const f16_kernels[2][HALF_CONFIGS] = {KERNELS(__half, false), KERNELS(__half, true)};
+streaming_function *const bf16_kernels[2][HALF_CONFIGS] = {KERNELS(__nv_bfloat16, false), KERNELS(__nv_bfloat16, true)};
+#undef KERNELS
+#undef KERNEL
 
 } // namespace tconv::cells

@@ -4,9 +4,11 @@
 namespace tconv::cells
 {
 
-stationary_function *find_stationary(int cell_columns)
+extern "C" const void *tconv_cells_stationary_kernel(int cell_columns)
 {
-    return cell_columns == 1 ? stationary_gemm<1> : cell_columns == 2 ? stationary_gemm<2> : stationary_gemm<4>;
+    return cell_columns == 1   ? (const void *)stationary_gemm<1>
+           : cell_columns == 2 ? (const void *)stationary_gemm<2>
+                               : (const void *)stationary_gemm<4>;
 }
 
 } // namespace tconv::cells

@@ -1,6 +1,6 @@
 /*
  * The streaming kernel of cuda_cells: NCHW on Hopper's tensor cores, f32 in TF32 or, in strict f32, as 3xTF32; and 16 bits,
- * where src is words of two columns (words.cu), as which it is loaded: a word is 2 of K.
+ * where src is words of two columns (words.c), as which it is loaded: a word is 2 of K.
  *
  * A persistent block computes block tiles of BLOCK_M positions by one cell. Each of the two consumer warpgroups
  * multiplies 64 positions: a position is a row of M, whose pixels are loaded from the planes of src in shared memory

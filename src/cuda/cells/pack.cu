@@ -86,12 +86,13 @@ __global__ void __launch_bounds__(PACK_THREADS)
 
 } // namespace
 
-tconv_status pack(const parameters *layer, const packing *packing, tconv_dtype dtype, bool strict, const void *weights,
-                  void *packed, void *stream, tconv_issue *issue)
+extern "C" tconv_status tconv_cells_pack(const parameters *layer, const packing *packing, numerics mode,
+                                         const void *weights, void *packed, void *stream, tconv_issue *issue)
 {
+    const bool strict = numerics_split(mode);
     order order = {order_of(packing->strides, layer->group_in, layer->group_out, strict), *layer, *packing};
     order.vectors = packing->core_rows;
-    if (tconv_dtype_size(dtype) == 2)
+    if (numerics_bytes(mode) == 2)
         return launch_vectors(pack_words, order, weights, packed, stream, issue);
     return launch_vectors(strict ? pack_by_vectors<cells::order, uint32_t, 2>
                                  : pack_by_vectors<cells::order, uint32_t, 1>,

@@ -1,6 +1,6 @@
 /*
- * The interface between the host side of cuda_cells (cells.cu, plan.cu) and its kernels: their parameters and the table
- * of kernels.
+ * The interface between the host side of cuda_cells (C) and its kernels: their parameters, and the functions that name
+ * and launch kernels.
  *
  * GEMM: M is positions of the input, K is input channels x taps, N is outputs. The A operand is pixels in registers,
  * the B operand is weights in shared memory, K-major.
@@ -14,58 +14,72 @@
  *   tap schedule  the entries of a cell; each entry multiplies the pixels at one shift by the weights of one window.
  *   weight tile   the weights of some consecutive entries for one K-block, which are one stage of the weight pipeline.
  *   B row         the weights of one tap and one output channel: one n of the B operand.
+ *   word          4 bytes of src: an f32, or a pair of neighbouring columns of 16 bits (words.c). A word straddles where its
+ *                 columns are parts of two words in memory.
  *   segment       a part of a long sum of strict f32, of so few terms that the bound of its error holds.
  */
 #ifndef TCONV_CUDA_CELLS_PARAMETERS_H
 #define TCONV_CUDA_CELLS_PARAMETERS_H
 
-#include <cstdint>
-#include <cuda.h>
-
 #include "../../core/impl.h"
 #include "../gemm/shape.h"
 #include "../numeric/divisor.h"
+#include "../numeric/numerics.h"
 
-namespace tconv::cells
+/* A function that the host and the kernels call. */
+#ifdef __CUDACC__
+#define TCONV_CELLS_BOTH_SIDES static constexpr __host__ __device__
+#else
+#define TCONV_CELLS_BOTH_SIDES TCONV_ROOM_CONSTANT
+#endif
+
+TCONV_ROOM_BEGIN(tconv::cells)
+
+enum {
+    WARPGROUP_M = MMA_M,                         /* positions of a warpgroup tile */
+    CONSUMER_WARPGROUPS = 2,                     /* warpgroups that multiply */
+    BLOCK_M = CONSUMER_WARPGROUPS * WARPGROUP_M, /* positions of a block tile */
+    MMA_K = 8,                                   /* input channels of one wgmma of TF32 (PTX ISA) */
+    CLUSTER_BLOCKS = 2,                          /* blocks that share weights */
+    STREAMING_THREADS = 384,                     /* consumers and one warpgroup of producers */
+    COLUMN_ALIGNMENT = 4,                        /* columns: a TMA box begins at a multiple of 16 bytes */
+    MAX_SCHEDULES = 8,                           /* one for each row phase where a cell has one row */
+    MAX_WEIGHT_TILES = 64,                       /* of all schedules: room in the kernel's parameters */
+    MAX_ENTRIES = 320,                           /* of all schedules: room in the kernel's parameters */
+    MAX_TAPS = 320,                              /* of all weight tiles: room in the packing kernel's */
+    MAX_ROW_PHASES = 16,                         /* of src */
+    COPY_CHANNELS = 8,                           /* of a K-block, that a thread copies where TMA cannot */
+
+    /* Outputs of a cell. In strict f32 a thread has as many accumulators again, for the entry that is being
+     * multiplied. */
+    BLOCK_N = 256,
+    STRICT_BLOCK_N = 128,
+
+    /* In strict f32 the accumulators of entries are added in f32. The error of such a sum is at most a quarter of the
+     * number of its terms (for like terms), so that the bound of 16 holds for this many terms. Longer sums consist of
+     * segments; each begins at zero, and the partial sums of those before it wait in shared memory
+     * (tconv_cells_find_segments). */
+    MAX_STRICT_TERMS = 48,
+    PARTIAL_SUM_BYTES = BLOCK_M * STRICT_BLOCK_N * 4, /* an f32 for each accumulator of a block tile */
+
+    /* The weight-stationary kernel (kernel_stationary.cuh), TF32 only. */
+    PINGPONG_PAIRS = 2,           /* pairs of consumer warpgroups that multiply and store in turn */
+    PAIR_WARPGROUPS = 2,          /* warpgroups of a pair, and warpgroup tiles of a block tile */
+    BOX_PITCH = 72,               /* floats from a channel of a box to the next: no two lanes share a bank */
+    STATIONARY_BLOCK_N = 128,     /* outputs of a cell */
+    MAX_STATIONARY_K_BLOCKS = 16, /* room for the barriers of the weights */
+    STATIONARY_THREADS = 640,     /* consumers and one warpgroup of producers */
+
+    /* Flags of an entry. */
+    WEIGHT_TILE_ENDS = 1, /* it is the last of its weight tile */
+    K_BLOCK_ENDS = 2,     /* it is the last of its schedule: the next entry has the next K-block */
+    STAGE_ENDS = 4        /* it is the last that reads its stage of pixels */
+};
+
+TCONV_CELLS_BOTH_SIDES int block_n(bool strict)
 {
-
-constexpr int WARPGROUP_M = MMA_M;                         /* positions of a warpgroup tile */
-constexpr int CONSUMER_WARPGROUPS = 2;                     /* warpgroups that multiply */
-constexpr int BLOCK_M = CONSUMER_WARPGROUPS * WARPGROUP_M; /* positions of a block tile */
-constexpr int MMA_K = 8;                                   /* input channels of one wgmma of TF32 (PTX ISA) */
-constexpr int CLUSTER_BLOCKS = 2;                          /* blocks that share weights */
-constexpr int STREAMING_THREADS = 384;                     /* consumers and one warpgroup of producers */
-constexpr int COLUMN_ALIGNMENT = 4;                        /* columns: a TMA box begins at a multiple of 16 bytes */
-constexpr int MAX_SCHEDULES = 8;                           /* one for each row phase where a cell has one row */
-constexpr int MAX_WEIGHT_TILES = 64;                       /* of all schedules: room in the kernel's parameters */
-constexpr int MAX_ENTRIES = 320;                           /* of all schedules: room in the kernel's parameters */
-constexpr int MAX_TAPS = 320;                              /* of all weight tiles: room in the packing kernel's */
-constexpr int MAX_CONFIGS = 8;                             /* kernels of one math mode */
-constexpr int MAX_ROW_PHASES = 16;                         /* of src */
-constexpr int COPY_CHANNELS = 8;                           /* of a K-block, that a thread copies where TMA cannot */
-
-/* Outputs of a cell. In strict f32 a thread has as many accumulators again, for the entry that is being multiplied. */
-constexpr __host__ __device__ int block_n(bool strict)
-{
-    return strict ? 128 : 256;
+    return strict ? STRICT_BLOCK_N : BLOCK_N;
 }
-
-/*
- * In strict f32 the accumulators of entries are added in f32. The error of such a sum is at most a quarter of the
- * number of its terms (for like terms), so that the bound of 16 holds for this many terms. Longer sums consist of
- * segments; each begins at zero, and the partial sums of those before it wait in shared memory (find_segments in
- * stages.cu).
- */
-constexpr int MAX_STRICT_TERMS = 48;
-constexpr int PARTIAL_SUM_BYTES = BLOCK_M * block_n(true) * 4; /* bytes: an f32 for each accumulator of a block tile */
-
-/* The weight-stationary kernel (kernel_stationary.cuh), TF32 only. */
-constexpr int PINGPONG_PAIRS = 2;           /* pairs of consumer warpgroups that multiply and store in turn */
-constexpr int PAIR_WARPGROUPS = 2;          /* warpgroups of a pair, and warpgroup tiles of a block tile */
-constexpr int BOX_PITCH = 72;               /* floats from a channel of a box to the next: no two lanes share a bank */
-constexpr int STATIONARY_BLOCK_N = 128;     /* outputs of a cell */
-constexpr int MAX_STATIONARY_K_BLOCKS = 16; /* room for the barriers of the weights */
-constexpr int STATIONARY_THREADS = 640;     /* consumers and one warpgroup of producers */
 
 /*
  * Returns the position, of a warp's WARP_M, that row `row` of M (0 to 7) holds and, where half is 1, row + 8; one
@@ -73,38 +87,33 @@ constexpr int STATIONARY_THREADS = 640;     /* consumers and one warpgroup of pr
  * for the others, so that the eight positions of a half, which are loaded at once, lie in 8 of every 16 banks that no
  * other of four channels needs, 8 banks apart: 0 2 4 6 9 11 13 15.
  */
-static inline __host__ __device__ int warp_position(bool neighbours, int row, int half)
+TCONV_CELLS_BOTH_SIDES int warp_position(bool neighbours, int row, int half)
 {
     return neighbours ? 2 * row + (half ^ row >> 2) : row + 8 * half;
 }
 
-/* Flags of an entry. */
-constexpr int WEIGHT_TILE_ENDS = 1; /* it is the last of its weight tile */
-constexpr int K_BLOCK_ENDS = 2;     /* it is the last of its schedule: the next entry has the next K-block */
-constexpr int STAGE_ENDS = 4;       /* it is the last that reads its stage of pixels */
-
-struct schedule_entry {
+typedef struct schedule_entry {
     uint16_t pixel;  /* floats of a stage from a position to its pixel at the entry's shift */
     uint8_t window;  /* its first MMA tile (MMA_N outputs) * 16 + the number of its MMA tiles */
     uint8_t flags;   /* WEIGHT_TILE_ENDS, K_BLOCK_ENDS, STAGE_ENDS */
     uint16_t b_row;  /* where the window begins in the weight tile */
     uint16_t b_rows; /* B rows of the weight tile */
-};
+} schedule_entry;
 
-struct weight_tile {
+typedef struct weight_tile {
     uint16_t b_rows;
     uint16_t first_b_row; /* of its schedule's B rows */
-};
+} weight_tile;
 
-struct tap_schedule {
+typedef struct tap_schedule {
     int first_weight_tile, end_weight_tile;
     int first_entry, end_entry;
     int first_b_row; /* of the B rows of all schedules */
     int b_rows;      /* of all its weight tiles */
     int residue;     /* output row of a cell's first row, less out_row_step for each cell */
-};
+} tap_schedule;
 
-struct parameters {
+typedef struct parameters {
     const void *src;
     const void *weights; /* packed, by weight tiles */
     const void *bias;    /* or NULL */
@@ -170,10 +179,10 @@ struct parameters {
     uint32_t b_row_bytes;        /* of a K-block: big and, in strict f32, small parts */
     weight_tile weight_tiles[MAX_WEIGHT_TILES];
     schedule_entry entries[MAX_ENTRIES];
-};
+} parameters;
 
 /* Returns the floats from the beginning of a stage's channel to a tile's position. */
-static inline __host__ __device__ int position_offset(const parameters *layer, int position)
+TCONV_CELLS_BOTH_SIDES int position_offset(const parameters *layer, int position)
 {
     const int row = position / layer->tile_columns, image = row / layer->tile_rows;
     const int offset = image * layer->image_pitch + row % layer->tile_rows * layer->row_step * layer->row_pitch +
@@ -181,27 +190,12 @@ static inline __host__ __device__ int position_offset(const parameters *layer, i
     return image < layer->tile_images ? offset : 0;
 }
 
-/* A kernel that streams weights, and what it is made for. With mma_n = block_n it serves only layers whose schedules
- * are one entry each, with taps for all of N. */
-typedef void streaming_function(parameters layer, CUtensorMap map);
-struct kernel_config {
-    int mma_n;     /* N of a wgmma; 0: no such kernel */
-    int mma_steps; /* wgmmas along a K-block */
-    streaming_function *kernel;
-};
-extern const kernel_config tf32_configs[MAX_CONFIGS];
-extern const kernel_config strict_configs[MAX_CONFIGS];
-extern const kernel_config f16_configs[2][MAX_CONFIGS]; /* the second for words that straddle those of memory */
-extern const kernel_config bf16_configs[2][MAX_CONFIGS];
-
-/* The weight-stationary kernel for cells of 1, 2 or 4 columns. The boxes of tail_map hold the tails of several
- * images. */
-typedef void stationary_function(parameters layer, CUtensorMap main_map, CUtensorMap tail_map);
-stationary_function *find_stationary(int cell_columns);
+/* Returns the weight-stationary kernel (configs_stationary.cu) for cells of 1, 2 or 4 columns. */
+const void *tconv_cells_stationary_kernel(int cell_columns);
 
 /* The packing kernel's parameters beside the layer's. Tap i of a weight tile has the B rows from i * cell_channels
  * on. */
-struct packing {
+typedef struct packing {
     tconv_weight_strides strides; /* of the weights to be packed, in elements */
     int64_t group_step;           /* elements from a channel group's weights to those of the next */
     int64_t core_rows;            /* core matrix rows (16 bytes) of the big parts */
@@ -212,11 +206,12 @@ struct packing {
         int16_t row, column; /* of the kernel */
     } taps[MAX_TAPS];
     uint16_t first_tap[MAX_WEIGHT_TILES];
-};
+} packing;
 
-tconv_status pack(const parameters *layer, const packing *packing, tconv_dtype dtype, bool strict, const void *weights,
-                  void *packed, void *stream, tconv_issue *issue);
+/* Packs the weights on the current device (pack.cu). */
+tconv_status tconv_cells_pack(const parameters *layer, const packing *order, numerics mode, const void *weights,
+                              void *packed, void *stream, tconv_issue *issue);
 
-} // namespace tconv::cells
+TCONV_ROOM_END
 
 #endif

@@ -17,19 +17,21 @@
 #include "load.cuh"
 #include "mainloop.cuh"
 
+#include <utility>
+
 namespace tconv::col2im
 {
 
 namespace
 {
 
-constexpr int THREADS = WARPS * 32;
+constexpr int THREADS = MMA_WARPS * 32;
 
 /* The arrays in shared memory. */
 struct shared_layout {
     fragment_b *weights;
     char *stages;
-    float *column_buffer; /* [n][PITCH] */
+    float *column_buffer; /* [n][MMA_PITCH] */
     float *sums;          /* [sum_rows][group_out][sum_columns]: rows of outputs that are not complete */
     column_taps *columns; /* [sum_columns] */
     float *bias;          /* [group_out] */
@@ -42,8 +44,8 @@ template <int N_TILES> __device__ __forceinline__ shared_layout find_shared(cons
     shared_layout found;
     found.weights = reinterpret_cast<fragment_b *>(shared_memory);
     found.stages = shared_memory + layer.k_blocks * N_TILES * 32 * (int)sizeof(fragment_b);
-    found.column_buffer = reinterpret_cast<float *>(found.stages + WARPS * STAGES * STAGE_BYTES);
-    found.columns = reinterpret_cast<column_taps *>(found.column_buffer + N_TILES * TILE_N * PITCH);
+    found.column_buffer = reinterpret_cast<float *>(found.stages + MMA_WARPS * MMA_STAGES * STAGE_BYTES);
+    found.columns = reinterpret_cast<column_taps *>(found.column_buffer + N_TILES * TILE_N * MMA_PITCH);
     found.sums = reinterpret_cast<float *>(found.columns + layer.sum_columns);
     found.bias = found.sums + layer.sum_rows * layer.group_out * layer.sum_columns;
     return found;
@@ -53,14 +55,14 @@ template <int N_TILES> __device__ __forceinline__ shared_layout find_shared(cons
 template <bool add, int N_TILES>
 __device__ __forceinline__ void end_segment(float *partials, int lane, float (&sums)[M_TILES][N_TILES][4])
 {
-    float *to = partials + lane % 4 * 2 * PITCH + lane / 4;
+    float *to = partials + lane % 4 * 2 * MMA_PITCH + lane / 4;
 #pragma unroll
     for (int m = 0; m < M_TILES; m++)
 #pragma unroll
         for (int n = 0; n < N_TILES; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                float *partial = to + (n * TILE_N + i % 2) * PITCH + m * 16 + i / 2 * 8;
+                float *partial = to + (n * TILE_N + i % 2) * MMA_PITCH + m * 16 + i / 2 * 8;
                 *partial = add ? *partial + sums[m][n][i] : sums[m][n][i];
                 sums[m][n][i] = 0;
             }
@@ -84,7 +86,7 @@ __device__ __forceinline__ void gather_row(const parameters &layer, const block_
 {
     const small_axis &rows = layer.rows;
     const int ring = layer.sum_rows, pitch = layer.group_out * layer.sum_columns;
-    const int kernel_pitch = layer.columns.kernel * PITCH;
+    const int kernel_pitch = layer.columns.kernel * MMA_PITCH;
     const bool exists = row < rows.in, complete = row >= block.first_quotient;
     int kernel_row = 0, ahead = 0; /* ahead: output rows from the first one to that of the kernel row */
     for (int i = 0; i < rows.stride; i++) {
@@ -126,7 +128,7 @@ __device__ __forceinline__ void gather_row_unrolled(const parameters &layer, con
                                                     const float *partials, int count, float *sums, float bias,
                                                     Element *dst)
 {
-    constexpr int WAITING = KERNEL - STRIDE, TAPS = (KERNEL - 1) / STRIDE + 1, STEP = STRIDE * PITCH - 1;
+    constexpr int WAITING = KERNEL - STRIDE, TAPS = (KERNEL - 1) / STRIDE + 1, STEP = STRIDE * MMA_PITCH - 1;
     const int pitch = layer.group_out * layer.sum_columns;
     float totals[KERNEL];
 #pragma unroll
@@ -138,7 +140,7 @@ __device__ __forceinline__ void gather_row_unrolled(const parameters &layer, con
             if (t < count) {
 #pragma unroll
                 for (int i = 0; i < KERNEL; i++)
-                    totals[i] += partials[i * KERNEL * PITCH + t * STEP];
+                    totals[i] += partials[i * KERNEL * MMA_PITCH + t * STEP];
             }
     }
 #pragma unroll
@@ -161,7 +163,7 @@ __device__ __forceinline__ void gather(const parameters &layer, const block_tile
     const int rows = min(BLOCK_M >> layer.row_pixels_log2, block.end_quotient - first);
     const int first_ring_row = (int)((unsigned)(first * layer.rows.stride) % (unsigned)layer.sum_rows);
     const int ring_step = (int)((unsigned)layer.rows.stride % (unsigned)layer.sum_rows);
-    const int channel_pitch = layer.rows.kernel * layer.columns.kernel * PITCH;
+    const int channel_pitch = layer.rows.kernel * layer.columns.kernel * MMA_PITCH;
     Element *dst = find_dst<Element>(layer, block, block.first_image) +
                    ((int64_t)first * layer.rows.stride - layer.rows.pad) * layer.dst_strides.h;
     for (int column = (int)threadIdx.x; column < block.outputs; column += THREADS) {
@@ -203,7 +205,7 @@ __device__ __forceinline__ void fill_shared(const parameters &layer, const block
     for (int i = (int)threadIdx.x; i < sums; i += THREADS)
         shared.sums[i] = 0;
     for (int i = (int)threadIdx.x; i < block.outputs; i += THREADS)
-        shared.columns[i] = find_taps<PITCH>(layer, block.first_column, block.first_output + i);
+        shared.columns[i] = find_taps<MMA_PITCH>(layer, block.first_column, block.first_output + i);
     for (int i = (int)threadIdx.x; i < layer.group_out; i += THREADS)
         shared.bias[i] = find_bias<Element>(layer, block.first_out + i);
 }
@@ -232,12 +234,12 @@ template <class Arithmetic, int N_TILES, bool nhwc, bool special>
 __device__ __forceinline__ void main_loop(const parameters &layer, const block_tile &block, const shared_layout &shared)
 {
     using Element = typename Arithmetic::Element;
-    using Stage = stage_layout<Element, nhwc, false, STAGES>;
+    using Stage = stage_layout<Element, nhwc, false, MMA_STAGES>;
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     loader<Stage> loader;
     loader.start(layer, block, shared.stages, warp, lane);
     loader.begin(layer);
-    cp_async_wait<STAGES - 2>(); /* the weights came with the first stage */
+    cp_async_wait<MMA_STAGES - 2>(); /* the weights came with the first stage */
     __syncthreads();
 
     float sums[M_TILES][N_TILES][4] = {};
@@ -245,14 +247,14 @@ __device__ __forceinline__ void main_loop(const parameters &layer, const block_t
     for (int row = block.first_row; row < block.end_quotient; row += loader.row_step) {
         bool first = true;
         for (int step = 0; step < layer.k_blocks; step++) {
-            cp_async_wait<STAGES - 2>();
+            cp_async_wait<MMA_STAGES - 2>();
             __syncwarp();
             loader.next(layer);
             multiply<Arithmetic, Stage, special>(loader.stages + stage, shared.weights + step * N_TILES * 32, lane,
                                                  sums);
-            stage = stage == (STAGES - 1) * Stage::ELEMENTS ? 0 : stage + Stage::ELEMENTS;
+            stage = stage == (MMA_STAGES - 1) * Stage::ELEMENTS ? 0 : stage + Stage::ELEMENTS;
             if (step == layer.k_blocks - 1 || step % SEGMENT == SEGMENT - 1) {
-                float *partials = shared.column_buffer + warp * WARP_M;
+                float *partials = shared.column_buffer + warp * MMA_WARP_M;
                 if (first) {
                     __syncthreads(); /* the last block tile has been gathered */
                     end_segment<false>(partials, lane, sums);
@@ -268,7 +270,7 @@ __device__ __forceinline__ void main_loop(const parameters &layer, const block_t
 }
 
 template <class Arithmetic, int N_TILES, bool nhwc>
-__global__ void __launch_bounds__(THREADS, blocks_of(N_TILES))
+__global__ void __launch_bounds__(THREADS, mma_blocks(N_TILES))
     multiply_and_gather(const __grid_constant__ parameters layer)
 {
     constexpr bool SPLITS = Arithmetic::PARTS > 1;
@@ -281,24 +283,26 @@ __global__ void __launch_bounds__(THREADS, blocks_of(N_TILES))
         main_loop<Arithmetic, N_TILES, nhwc, false>(layer, block, shared);
 }
 
-template <class Arithmetic, bool nhwc> const void *find_kernel(int n_tiles)
+template <class Arithmetic, bool nhwc, int... numbers>
+const void *find_kernel(int n_tiles, std::integer_sequence<int, numbers...>)
 {
-    return (const void *)(n_tiles == 2   ? multiply_and_gather<Arithmetic, 2, nhwc>
-                          : n_tiles == 4 ? multiply_and_gather<Arithmetic, 4, nhwc>
-                          : n_tiles == 6 ? multiply_and_gather<Arithmetic, 6, nhwc>
-                          : n_tiles == 8 ? multiply_and_gather<Arithmetic, 8, nhwc>
-                                         : multiply_and_gather<Arithmetic, MAX_N_TILES, nhwc>);
+    const void *const kernels[] = {(const void *)multiply_and_gather<Arithmetic, mma_n_tiles(numbers), nhwc>...};
+    int number = 0;
+    while (mma_n_tiles(number) != n_tiles)
+        number++;
+    return kernels[number];
 }
 
 } // namespace
 
-const void *mma_kernel(const tconv_layer *layer, int n_tiles)
+const void *tconv_col2im_mma_kernel(numerics kind, bool nhwc, int n_tiles)
 {
-    return find_by_arithmetic<strict_arithmetic, tf32_arithmetic, half_arithmetic<__half>,
-                              half_arithmetic<__nv_bfloat16>>(layer, [=](auto arithmetic) {
+    return find_by_numerics<strict_arithmetic, tf32_arithmetic, half_arithmetic<__half>,
+                            half_arithmetic<__nv_bfloat16>>(kind, [=](auto arithmetic) {
         using Arithmetic = decltype(arithmetic);
-        return layer->problem.layout == TCONV_NHWC ? find_kernel<Arithmetic, true>(n_tiles)
-                                                   : find_kernel<Arithmetic, false>(n_tiles);
+        constexpr std::make_integer_sequence<int, MMA_KERNELS> numbers = {};
+        return nhwc ? find_kernel<Arithmetic, true>(n_tiles, numbers)
+                    : find_kernel<Arithmetic, false>(n_tiles, numbers);
     });
 }
 

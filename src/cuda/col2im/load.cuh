@@ -10,6 +10,9 @@
 namespace tconv::col2im
 {
 
+/* Pixels of a warp of the kernel for any device: two MMA tiles along M share each fragment of weights. */
+constexpr int MMA_WARP_M = BLOCK_M / MMA_WARPS;
+
 /*
  * A pipeline stage of a warp, of Hopper's kernel (hopper) or the one for any device. Its pitch leaves no bank
  * conflicts, and rows at multiples of an access. A lane's two channels of f32 are neighbours (hopper) or 4 apart.
@@ -18,9 +21,9 @@ template <class Element_, bool nhwc, bool hopper, int stages> struct stage_layou
     using Element = Element_;
     static constexpr bool NHWC = nhwc, HOPPER = hopper;
     static constexpr int STAGES = stages; /* of the pipeline */
-    static constexpr int PIXELS = hopper ? row_sums::WARP_M : WARP_M;
+    static constexpr int PIXELS = hopper ? (int)WARP_M : MMA_WARP_M;
     static constexpr int STEP = MMA_K_BYTES / (int)sizeof(Element); /* channels of a K step */
-    static constexpr int CHANNELS = hopper ? row_sums::K_STEPS * STEP : STEP;
+    static constexpr int CHANNELS = hopper ? K_STEPS * STEP : STEP;
     static constexpr int LENGTH = ACCESS_BYTES / (int)sizeof(Element); /* elements of an access */
     static constexpr int PADDING = sizeof(Element) == 2 || nhwc == hopper ? 8 : 4;
     static constexpr int PITCH = (nhwc ? CHANNELS : PIXELS) + PADDING; /* elements */

@@ -16,7 +16,7 @@
 namespace tconv::col2im
 {
 
-constexpr int M_TILES = WARP_M / 16; /* of a warp; 16 is the M of mma.sync (PTX ISA) */
+constexpr int M_TILES = MMA_WARP_M / 16; /* of a warp; 16 is the M of mma.sync (PTX ISA) */
 
 /* Splits any factor. */
 __device__ __forceinline__ parts split_any(float value)

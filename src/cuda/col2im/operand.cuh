@@ -8,6 +8,7 @@
 #include "../numeric/tf32.cuh"
 #include "../ptx/memory.cuh"
 #include "../ptx/mma.cuh"
+#include "parameters.h"
 
 namespace tconv::col2im
 {
@@ -49,6 +50,18 @@ template <class Stage> __device__ __forceinline__ void load_values(const float *
 #pragma unroll
     for (int i = 0; i < 4; i++)
         values[i] = from[i / 2 * SECOND * Stage::CHANNEL + i % 2 * 8 * Stage::PIXEL];
+}
+
+/* Returns what find returns for an arithmetic, an object of one of these types. */
+template <class Strict, class Tf32, class F16, class Bf16, class Find>
+const void *find_by_numerics(numerics kind, Find find)
+{
+    switch (kind) {
+    case NUMERICS_F16: return find(F16());
+    case NUMERICS_BF16: return find(Bf16());
+    case NUMERICS_TF32: return find(Tf32());
+    default: return find(Strict());
+    }
 }
 
 } // namespace tconv::col2im

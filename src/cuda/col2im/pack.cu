@@ -1,5 +1,6 @@
 /* Packs the weights for the kernel for any device and for Hopper's, in the orders that parameters.h gives. */
 #include "../pack/vectors.cuh"
+#include "../runtime/guard.h"
 #include "parameters.h"
 
 #include <cuda_runtime_api.h>
@@ -39,8 +40,8 @@ struct fragment_order : vector_order {
 
 } // namespace
 
-tconv_status pack_fragments(const tconv_problem *problem, int steps, int tiles, const void *weights, void *packed,
-                            void *stream, tconv_issue *issue)
+tconv_status tconv_col2im_pack_fragments(const tconv_problem *problem, int steps, int n_tiles, const void *weights,
+                                         void *packed, void *stream, tconv_issue *issue)
 {
     /* f32 from this on is rounded up to Inf (0x1.ffep127); of f16 and bf16 that is Inf itself. */
     constexpr uint32_t TOO_LARGE[] = {0x7f7ff000, 0x7c00, 0x7f80};
@@ -48,12 +49,12 @@ tconv_status pack_fragments(const tconv_problem *problem, int steps, int tiles, 
                             (int)problem->h.kernel,
                             (int)problem->w.kernel,
                             steps,
-                            tiles,
+                            n_tiles,
                             TOO_LARGE[problem->dtype == TCONV_F32   ? 0
                                       : problem->dtype == TCONV_F16 ? 1
                                                                     : 2],
                             (int *)packed};
-    order.vectors = problem->groups * steps * tiles * 32;
+    order.vectors = problem->groups * steps * n_tiles * 32;
     tconv_status status =
         tconv_cuda_check(cudaMemsetAsync(packed, 0, HEADER_BYTES, (cudaStream_t)stream), "cudaMemsetAsync", issue);
     if (status != TCONV_SUCCESS)
@@ -96,23 +97,22 @@ struct order : vector_order {
 
 } // namespace
 
-tconv_status pack_weights(const tconv_problem *problem, bool tf32, const parameters *made, const config *config,
-                          const void *weights, void *packed, void *stream, tconv_issue *issue)
+} // namespace row_sums
+
+tconv_status tconv_col2im_pack_row_sums(const tconv_problem *problem, bool split, const parameters *params, int config,
+                                        const void *weights, void *packed, void *stream, tconv_issue *issue)
 {
-    const bool split = problem->dtype == TCONV_F32 && !tf32;
-    order order = {order_of(problem->weight, problem->group_in, problem->group_out, split),
-                   (int)problem->h.kernel,
-                   (int)problem->w.kernel,
-                   (int)problem->h.stride,
-                   made->steps,
-                   config->band_tiles * TILE_N,
-                   config->n_tiles * TILE_N,
-                   made->block_out,
-                   made->out_blocks};
-    order.vectors = problem->groups * made->out_blocks * made->steps * 2 * order.gemm_n;
+    row_sums::order order = {order_of(problem->weight, problem->group_in, problem->group_out, split),
+                             (int)problem->h.kernel,
+                             (int)problem->w.kernel,
+                             (int)problem->h.stride,
+                             params->steps,
+                             configs[config].band_tiles * TILE_N,
+                             configs[config].n_tiles * TILE_N,
+                             params->block_out,
+                             params->out_blocks};
+    order.vectors = problem->groups * params->out_blocks * params->steps * 2 * order.gemm_n;
     return launch_vectors(vectors_kernel(problem->element_size, order), order, weights, packed, stream, issue);
 }
-
-} // namespace row_sums
 
 } // namespace tconv::col2im

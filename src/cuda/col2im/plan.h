@@ -6,47 +6,42 @@
 #include "../runtime/tensor_map.h"
 #include "parameters.h"
 
-namespace tconv::col2im
-{
-
-constexpr int MMA_KERNEL = -1; /* the kernel for any device, in place of a config of Hopper's */
+enum { MMA_KERNEL = -1 }; /* the kernel for any device, in place of a config of Hopper's */
 
 /* How the output rows are cut into strips. */
-struct row_cut {
+typedef struct row_cut {
     int64_t quotients; /* of the rows that are cut */
     int64_t others;    /* blocks of each strip */
     int64_t step;      /* rows of src at a time */
-};
+} row_cut;
 
-struct planned_launch {
-    const void *kernel;
+typedef struct planned_launch {
     int64_t blocks;
     int64_t resident; /* blocks on a multiprocessor */
     int64_t shared_bytes;
     int threads;
-    col2im::parameters parameters; /* without addresses, and as if these were multiples of all that is asked for */
-};
+    parameters params; /* without addresses, and as if these were multiples of all that is asked for */
+} planned_launch;
 
 /* A layer's plan. */
-struct plan {
-    int config;             /* of Hopper's kernels, or MMA_KERNEL */
+typedef struct col2im_plan {
+    int config;             /* number of the config of Hopper's kernels, or MMA_KERNEL */
     int n_tiles;            /* of the packed weights */
     int64_t packed_bytes;   /* of the weights */
     row_cut cut;            /* the same for both launches */
     planned_launch any_src; /* of the kernel that copies src as it lies */
-    planned_launch by_tma;  /* taken instead where the tensor map of src can be made; kernel NULL: never */
-    tensor_map_recipe src;  /* without the address; for by_tma */
-};
+    bool has_tma;           /* by_tma is taken instead where the tensor map of src can be made */
+    planned_launch by_tma;
+    tensor_map_recipe src; /* without the address; for by_tma */
+} col2im_plan;
 
 /* Plans a layer into what is all zero. Returns the reason why no kernel takes it, else NULL. */
-const char *make_plan(const tconv_layer *layer, plan *made);
+const char *tconv_col2im_make_plan(const tconv_layer *layer, col2im_plan *plan);
 
 /* Fills in the strips, so that `places` blocks at a time work them off in a few whole waves and the least time. */
-void cut_rows(const tconv_problem *problem, const row_cut *cut, int64_t places, parameters *made);
+void tconv_col2im_cut_rows(const tconv_problem *problem, const row_cut *cut, int64_t places, parameters *params);
 
 /* Counts the work of a plan. */
-tconv_cuda_work work_of(const tconv_layer *layer, const plan *made);
-
-} // namespace tconv::col2im
+tconv_cuda_work tconv_col2im_work_of(const tconv_layer *layer, const col2im_plan *plan);
 
 #endif

@@ -28,14 +28,14 @@ template <class Arithmetic_, bool nhwc> struct cp_async_operand {
     using Element = typename Arithmetic::Element;
     using Stage = stage_layout<Element, nhwc, true, cp_async_stages(Arithmetic::PARTS == 2, sizeof(Element))>;
     static constexpr bool NEIGHBOURS = false;
-    static constexpr int WARPS = row_sums::WARPS; /* of a block */
+    static constexpr int WARPS = ROW_SUMS_WARPS; /* of a block */
     static constexpr int BYTES = WARPS * Stage::STAGES * STAGE_BYTES;
     loader<Stage> load;
     int lane;
     const Element *stage;
     fragment_a fragments[K_STEPS][Arithmetic::PARTS];
 
-    static constexpr bool fits(int)
+    static constexpr bool has_kernel(int)
     {
         return true;
     }
@@ -77,14 +77,20 @@ template <class Arithmetic_, bool nhwc> struct cp_async_operand {
     }
 };
 
-const void *cp_async_kernel(const tconv_layer *layer, int config)
+} // namespace tconv::col2im::row_sums
+
+namespace tconv::col2im
 {
-    return find_by_arithmetic<strict_arithmetic, tf32_arithmetic<false>, half_arithmetic<__half, WGMMA_F16>,
-                              half_arithmetic<__nv_bfloat16, WGMMA_BF16>>(layer, [=](auto arithmetic) {
+
+const void *tconv_col2im_cp_async_kernel(numerics kind, bool nhwc, int config)
+{
+    using namespace row_sums;
+    return find_by_numerics<strict_arithmetic, tf32_arithmetic<false>, half_arithmetic<__half, WGMMA_F16>,
+                            half_arithmetic<__nv_bfloat16, WGMMA_BF16>>(kind, [=](auto arithmetic) {
         using Arithmetic = decltype(arithmetic);
-        return layer->problem.layout == TCONV_NHWC ? find_kernel<cp_async_operand<Arithmetic, true>>(config)
-                                                   : find_kernel<cp_async_operand<Arithmetic, false>>(config);
+        return nhwc ? find_kernel<cp_async_operand<Arithmetic, true>>(config)
+                    : find_kernel<cp_async_operand<Arithmetic, false>>(config);
     });
 }
 
-} // namespace tconv::col2im::row_sums
+} // namespace tconv::col2im

@@ -11,7 +11,7 @@
 namespace tconv::col2im::row_sums
 {
 
-constexpr int THREADS = WARPS * 32; /* those that multiply and gather */
+constexpr int THREADS = ROW_SUMS_WARPS * 32; /* those that multiply and gather */
 
 /* An output row of a channel. */
 struct alignas(16) output_row {
@@ -35,7 +35,7 @@ static_assert(sizeof(kept_taps) == COLUMN_BYTES, "as the host counts");
 struct shared_layout {
     char *stages, *weights;
     int weight_bytes;
-    float *column_buffer; /* [buffer][n of a band][PITCH] */
+    float *column_buffer; /* [buffer][n of a band][ROW_SUMS_PITCH] */
     output_row *outputs;  /* [stride][block_out]: the rows that are complete with a row of src */
     kept_taps *columns;   /* [sum_columns], where outputs are not gathered by runs */
 };
@@ -54,7 +54,8 @@ __device__ __forceinline__ shared_layout find_shared(const parameters &layer, in
     found.weight_bytes = layer.steps * PARTS * N_TILES * TILE_N * MMA_K_BYTES;
     found.column_buffer = reinterpret_cast<float *>(found.weights + found.weight_bytes);
     found.column_buffer += GUARD;
-    found.outputs = reinterpret_cast<output_row *>(found.column_buffer + layer.buffers * BAND_TILES * TILE_N * PITCH);
+    found.outputs =
+        reinterpret_cast<output_row *>(found.column_buffer + layer.buffers * BAND_TILES * TILE_N * ROW_SUMS_PITCH);
     found.columns = reinterpret_cast<kept_taps *>(found.outputs + layer.rows.stride * layer.block_out);
     return found;
 }
@@ -66,7 +67,7 @@ __device__ __forceinline__ void fill_tables(const parameters &layer, const block
 {
     if (layer.gather < FIRST_RUNS)
         for (int i = (int)threadIdx.x; i < block.outputs; i += THREADS) {
-            const column_taps found = find_taps<PITCH>(layer, block.first_column, block.first_output + i);
+            const column_taps found = find_taps<ROW_SUMS_PITCH>(layer, block.first_column, block.first_output + i);
             const bool any = found.count > 0;
             shared.columns[i] = {(unsigned short)(any ? found.first : 0), (unsigned short)(any ? found.count : 0)};
         }
@@ -154,7 +155,7 @@ template <class Element, int CONFIG, bool few_registers> struct gatherer {
     __device__ __forceinline__ void gather_lines(const float *partials, Element *row_to, int at, int first_row) const
     {
         constexpr bool VECTOR = (STRIDE & (STRIDE - 1)) == 0;
-        const int pitch = layer.columns.kernel * PITCH;
+        const int pitch = layer.columns.kernel * ROW_SUMS_PITCH;
         float sums[COUNT][STRIDE];
         output_row outputs[COUNT];
 #pragma unroll
@@ -167,7 +168,7 @@ template <class Element, int CONFIG, bool few_registers> struct gatherer {
 #pragma unroll
                 for (int t = 1; t < TAPS; t++)
                     if (t < TAPS - 1 || (layer.run_ends >> j & 1) != 0)
-                        sums[i][j] += first[t * (STRIDE * PITCH - 1)];
+                        sums[i][j] += first[t * (STRIDE * ROW_SUMS_PITCH - 1)];
             }
         }
         if (VECTOR && whole) {
@@ -196,7 +197,7 @@ template <class Element, int CONFIG, bool few_registers> struct gatherer {
     }
 
     /* The same as the functions, where device code needs it. */
-    template <int STRIDE, int TAPS> static constexpr int WAY = way_of(STRIDE, TAPS);
+    template <int STRIDE, int TAPS> static constexpr int CODE = gather_code(STRIDE, TAPS);
     template <int STRIDE, int TAPS> static constexpr bool HAS_RUNS = has_runs(CONFIG, STRIDE, TAPS);
 
     /* Adds up and stores the lines that are complete with a row of src, by runs of STRIDE columns, where kernels of the
@@ -225,7 +226,7 @@ template <class Element, int CONFIG, bool few_registers> struct gatherer {
     {
         if (block.first_image + image >= layer.images)
             return;
-        const int first_row = row * layer.rows.stride - layer.rows.pad, pitch = layer.columns.kernel * PITCH;
+        const int first_row = row * layer.rows.stride - layer.rows.pad, pitch = layer.columns.kernel * ROW_SUMS_PITCH;
         Element *dst = find_dst<Element>(layer, block, block.first_image + image) + first_row * layer.dst_strides.h;
         partials += image * (pixels() + GUARD);
         for (int column = (int)threadIdx.x & (pixels() - 1); column < block.outputs; column += pixels()) {
@@ -262,15 +263,15 @@ template <class Element, int CONFIG, bool few_registers> struct gatherer {
     {
         static_assert(MAX_RUN == 4 && MIN_TAPS == 2 && MAX_TAPS == 3, "as here");
         switch (layer.gather) {
-        case WAY<1, 2>: gather_runs<1, 2>(partials, row); break;
-        case WAY<1, 3>: gather_runs<1, 3>(partials, row); break;
-        case WAY<2, 2>: gather_runs<2, 2>(partials, row); break;
-        case WAY<2, 3>: gather_runs<2, 3>(partials, row); break;
-        case WAY<3, 2>: gather_runs<3, 2>(partials, row); break;
-        case WAY<3, 3>: gather_runs<3, 3>(partials, row); break;
-        case WAY<4, 2>: gather_runs<4, 2>(partials, row); break;
-        case WAY<4, 3>: gather_runs<4, 3>(partials, row); break;
-        case WAY<0, 2>: gather_columns<2>(partials, row); break;
+        case CODE<1, 2>: gather_runs<1, 2>(partials, row); break;
+        case CODE<1, 3>: gather_runs<1, 3>(partials, row); break;
+        case CODE<2, 2>: gather_runs<2, 2>(partials, row); break;
+        case CODE<2, 3>: gather_runs<2, 3>(partials, row); break;
+        case CODE<3, 2>: gather_runs<3, 2>(partials, row); break;
+        case CODE<3, 3>: gather_runs<3, 3>(partials, row); break;
+        case CODE<4, 2>: gather_runs<4, 2>(partials, row); break;
+        case CODE<4, 3>: gather_runs<4, 3>(partials, row); break;
+        case CODE<0, 2>: gather_columns<2>(partials, row); break;
         default: gather_columns<3>(partials, row);
         }
     }

@@ -8,7 +8,7 @@
  *     Arithmetic, Element
  *     WARPS, BYTES                     of a block; of all its pipeline stages
  *     NEIGHBOURS                       see store_partials
- *     fits(n_tiles)                    whether registers are enough for so many N tiles
+ *     has_kernel(config)               whether there is one of a config
  *     start                            begins to load src, fills shared memory, loads the first K step; false in a warp
  *                                      that is done then
  *     fragments[K_STEPS][PARTS]
@@ -160,12 +160,12 @@ __device__ __forceinline__ void store_partials(float *partials, int lane, int en
             if ((neighbours ? lane / 4 * 2 + i % 4 / 2 : lane / 4 + i % 4 / 2 * 8) >= end)
                 sums[i] = 0;
     }
-    float *to = partials + lane % 4 * 2 * PITCH + lane / 4 * (neighbours ? 2 : 1);
+    float *to = partials + lane % 4 * 2 * ROW_SUMS_PITCH + lane / 4 * (neighbours ? 2 : 1);
 #pragma unroll
     for (int n = 0; n < BAND_TILES; n++)
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            float *partial = to + (n * TILE_N + i) * PITCH;
+            float *partial = to + (n * TILE_N + i) * ROW_SUMS_PITCH;
             const float one = sums[n * 4 + i], other = sums[n * 4 + i + 2];
             if (neighbours) {
                 *reinterpret_cast<float2 *>(partial) = make_float2(one, other);
@@ -212,7 +212,7 @@ __device__ __forceinline__ void main_loop(const parameters &layer, const block_t
     for (int row = block.first_row; row < block.end_quotient; row++) {
         if (row < layer.rows.in)
             multiply_row<N_TILES>(layer, operand, weights, sums);
-        float *partials = shared.column_buffer + buffer * BAND_TILES * TILE_N * PITCH;
+        float *partials = shared.column_buffer + buffer * BAND_TILES * TILE_N * ROW_SUMS_PITCH;
         const bool complete = row >= block.first_quotient;
         if (complete) {
             if (layer.buffers == 1)
@@ -242,7 +242,7 @@ __device__ __forceinline__ void main_loop(const parameters &layer, const block_t
 
 /* The kernel needs sm_90a. Elsewhere it is empty and never launched. */
 template <class Operand, int CONFIG>
-__global__ void ROW_SUMS_BOUNDS(Operand::WARPS * 32, blocks_of(CONFIG, Operand::Arithmetic::PARTS == 2))
+__global__ void ROW_SUMS_BOUNDS(Operand::WARPS * 32, row_sums_blocks(CONFIG, Operand::Arithmetic::PARTS == 2))
     multiply_and_gather(const __grid_constant__ parameters layer, const __grid_constant__ CUtensorMap map)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -258,7 +258,7 @@ __global__ void ROW_SUMS_BOUNDS(Operand::WARPS * 32, blocks_of(CONFIG, Operand::
 
 template <class Operand, int CONFIG> const void *kernel_of()
 {
-    if constexpr (Operand::fits(configs[CONFIG].n_tiles))
+    if constexpr (Operand::has_kernel(CONFIG))
         return (const void *)multiply_and_gather<Operand, CONFIG>;
     else
         return NULL;

@@ -53,7 +53,7 @@ template <class Arithmetic_> struct tma_operand {
     using Arithmetic = Arithmetic_;
     using Element = typename Arithmetic::Element;
     static constexpr bool NEIGHBOURS = sizeof(Element) == sizeof(float);
-    static constexpr int WARPS = row_sums::WARPS + 1; /* of a block, with the producer */
+    static constexpr int WARPS = ROW_SUMS_WARPS + 1; /* of a block, with the producer */
     static constexpr int BYTES = TMA_STAGES * TMA_STAGE_BYTES;
     barrier_places barriers;
     pipeline_state state;
@@ -64,10 +64,9 @@ template <class Arithmetic_> struct tma_operand {
     int step_bytes;    /* from a K step to the next */
     fragment_a fragments[K_STEPS][Arithmetic::PARTS];
 
-    /* Registers are not enough for the two parts of strict f32 beside the sums of these. */
-    static constexpr bool fits(int n_tiles)
+    static constexpr bool has_kernel(int config)
     {
-        return Arithmetic::PARTS == 1 || (n_tiles != 8 && n_tiles < 18);
+        return has_tma_kernel(config, Arithmetic::PARTS == 2);
     }
 
     /* Says whether the warp multiplies; the producer loads all boxes. */
@@ -79,13 +78,13 @@ template <class Arithmetic_> struct tma_operand {
         if (threadIdx.x == 0) {
             for (int i = 0; i < TMA_STAGES; i++) {
                 mbarrier_init(barriers.full + 8 * i, 1);
-                mbarrier_init(barriers.empty + 8 * i, row_sums::WARPS * WARP_ARRIVALS);
+                mbarrier_init(barriers.empty + 8 * i, ROW_SUMS_WARPS * WARP_ARRIVALS);
             }
             mbarrier_init(barriers.weights, 1);
             mbarrier_init_fence();
         }
         __syncthreads();
-        if (warp == row_sums::WARPS) {
+        if (warp == ROW_SUMS_WARPS) {
             load_boxes<Element>(layer, map, block, shared_address(shared.stages), barriers, lane);
             return false;
         }
@@ -157,11 +156,17 @@ template <class Arithmetic_> struct tma_operand {
     }
 };
 
-const void *tma_kernel(const tconv_layer *layer, int config)
+} // namespace tconv::col2im::row_sums
+
+namespace tconv::col2im
 {
-    return find_by_arithmetic<strict_arithmetic, tf32_arithmetic<true>, half_arithmetic<__half, WGMMA_F16>,
-                              half_arithmetic<__nv_bfloat16, WGMMA_BF16>>(
-        layer, [=](auto arithmetic) { return find_kernel<tma_operand<decltype(arithmetic)>>(config); });
+
+const void *tconv_col2im_tma_kernel(numerics kind, int config)
+{
+    using namespace row_sums;
+    return find_by_numerics<strict_arithmetic, tf32_arithmetic<true>, half_arithmetic<__half, WGMMA_F16>,
+                            half_arithmetic<__nv_bfloat16, WGMMA_BF16>>(
+        kind, [=](auto arithmetic) { return find_kernel<tma_operand<decltype(arithmetic)>>(config); });
 }
 
-} // namespace tconv::col2im::row_sums
+} // namespace tconv::col2im

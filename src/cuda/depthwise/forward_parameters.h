@@ -1,8 +1,7 @@
 /*
- * The host side of the stencil (stencil.cu) and its kernels share this: what a kernel is told, and which kernels there
- * are.
+ * What the host side of forward (forward.c) and its kernels share: the parameters of a kernel, and the kinds of kernels.
  *
- * A stencil's own words: rows are counted in quotients, that is output row / stride, so that one quotient has a row of
+ * Words of its own: rows are counted in quotients, that is output row / stride, so that one quotient has a row of
  * each phase. A vector is an access of 16 bytes; a walk is one thread's way down the rows of a row phase (walk.cuh).
  */
 #ifndef TCONV_CUDA_DEPTHWISE_FORWARD_PARAMETERS_H
@@ -11,20 +10,21 @@
 #include "../maps/small_axis.h"
 #include "../numeric/divisor.h"
 
-namespace tconv::depthwise::forward
-{
+TCONV_ROOM_BEGIN(tconv::depthwise::forward)
 
-constexpr int THREADS = 128;      /* of a block */
-constexpr int MAX_TAPS = 3;       /* along an axis: more weights than 3 x 3 a column do not fit in registers */
-constexpr int STRIP = 8;          /* outputs of a strip (strip.cuh), whose sums and values stay in registers */
-constexpr int LEAST_OF_STRIP = 3; /* rows of a part that make strips; of fewer rows columns do */
-constexpr int PIXEL_RUN = 4;      /* elements of a run: with 3 taps their weights, 36 numbers, fit in registers */
+enum {
+    THREADS = 128,      /* of a block */
+    MAX_TAPS = 3,       /* along an axis: more weights than 3 x 3 a column do not fit in registers */
+    STRIP = 8,          /* outputs of a strip (strip.cuh), whose sums and values stay in registers */
+    LEAST_OF_STRIP = 3, /* rows of a part that make strips; of fewer rows columns do */
+    PIXEL_RUN = 4       /* elements of a run: with 3 taps their weights, 36 numbers, fit in registers */
+};
 
 /*
- * The way that dst is cut into tiles of a block. NCHW: the columns of `lanes` threads in one plane by `rows`. NHWC: the
+ * How dst is cut into tiles of a block. NCHW: the columns of `lanes` threads in one plane by `rows`. NHWC: the
  * first THREADS pairs of column and vector of channels, of `channel_vectors` vectors, by `rows`.
  */
-struct tile_shape {
+typedef struct tile_shape {
     int rows;                  /* quotients of a tile */
     fast_divisor row_tiles;    /* tiles along a column */
     fast_divisor column_tiles; /* tiles along a row */
@@ -39,9 +39,9 @@ struct tile_shape {
     int load_rows;             /* rows of src in shared memory */
     fast_divisor load_lanes;   /* threads along a row when loading; NHWC: vectors of a column */
     bool src_aligned;          /* rows of src start at multiples of a vector */
-};
+} tile_shape;
 
-struct parameters {
+typedef struct parameters {
     const void *src;
     const void *weights;               /* packed: [kernel row][kernel column][output channel]; NCHW: also as they lie */
     int64_t weight_in, weight_out;     /* NCHW: from an input channel to the next, and from its output channel */
@@ -55,9 +55,7 @@ struct parameters {
     fast_divisor channels;   /* output channels */
     fast_divisor multiplier; /* output channels that read one input channel */
     tile_shape tile;
-};
-
-typedef void (*kernel_function)(parameters);
+} parameters;
 
 /* The ways in which an NCHW kernel finds the columns that a thread's outputs read. WINDOW: dilation 1, and a kernel of
  * `taps` times the stride, so that the compiler knows which of a run of src columns an output takes. */
@@ -72,14 +70,9 @@ enum {
     COLUMNS_LONG_LOOP /* the same in segments, for sums in f32 of more terms than a segment may have */
 };
 
-/* The NCHW kernel for up to `taps` taps along either axis; COLUMNS_WINDOW_1 is for 3, others of a window and
- * COLUMNS_SHARED are for 2. vectors: each thread has a vector of neighbouring columns and stores it at once; else its
- * columns are `lanes` apart. Both have access_length columns a thread. */
-kernel_function planes_kernel(tconv_dtype dtype, int columns, int taps, bool vectors);
-
 /* Channels of a thread where src comes through shared memory, so that weights and values, which are f32, fit in
  * registers. */
-constexpr int tile_length(size_t element_size, int taps)
+TCONV_ROOM_CONSTANT int tile_length(size_t element_size, int taps)
 {
     return element_size == 2 && taps == 3 ? 4 : 16 / (int)element_size;
 }
@@ -92,12 +85,9 @@ enum {
     PIXEL_RUNS,      /* PIXEL_RUN elements of a row of dst that is one run of memory */
     PIXEL_LOOP,      /* one channel of a column, with any number of taps */
     PIXEL_LONG_LOOP, /* the same in segments, for sums in f32 of more terms than a segment may have */
-    PIXEL_WAYS
+    PIXEL_KINDS
 };
 
-/* The NHWC kernel for up to `taps` taps along either axis, or any number in a loop; NULL for runs of f64. */
-kernel_function pixels_kernel(tconv_dtype dtype, int taps, int way);
-
-} // namespace tconv::depthwise::forward
+TCONV_ROOM_END
 
 #endif

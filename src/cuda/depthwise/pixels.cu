@@ -21,6 +21,7 @@
 #include "../numeric/element.cuh"
 #include "../ptx/dependent_launch.cuh"
 #include "../ptx/memory.cuh"
+#include "kernels.h"
 #include "strip.cuh"
 #include "walk.cuh"
 
@@ -317,9 +318,11 @@ __global__ void __launch_bounds__(THREADS, LOOP_BLOCKS<compensated>)
     }
 }
 
-template <class Element, int TAPS> kernel_function find_kernel(int way)
+typedef void (*kernel_function)(parameters);
+
+template <class Element, int TAPS> kernel_function find_kernel(int elements)
 {
-    switch (way) {
+    switch (elements) {
     case PIXEL_SINGLE: return walk_pixels<pixel_columns<Element, TAPS, 1>>;
     case PIXEL_VECTORS: return walk_pixels<pixel_columns<Element, TAPS, access_length<Element>>>;
     case PIXEL_TILE: return walk_pixels<pixel_columns<Element, TAPS, tile_length(sizeof(Element), TAPS), true>>;
@@ -331,21 +334,30 @@ template <class Element, int TAPS> kernel_function find_kernel(int way)
     }
 }
 
+template <class Element> kernel_function kernel_of_elements(int taps, int elements)
+{
+    constexpr bool IN_F32 = sizeof(compute_type<Element>) == sizeof(float);
+    if (elements == PIXEL_LOOP)
+        return walk_pixel_taps<Element, false>;
+    if (elements == PIXEL_LONG_LOOP)
+        return walk_pixel_taps<Element, IN_F32>; /* f64 has no segments */
+    return taps == 1   ? find_kernel<Element, 1>(elements)
+           : taps == 2 ? find_kernel<Element, 2>(elements)
+                       : find_kernel<Element, 3>(elements);
+}
+
 } // namespace
 
-kernel_function pixels_kernel(tconv_dtype dtype, int taps, int way)
+} // namespace tconv::depthwise::forward
+
+namespace tconv::depthwise
+{
+
+extern "C" const void *tconv_depthwise_pixels_kernel(tconv_dtype dtype, int taps, int elements)
 {
     return with_element(dtype, [&](auto element) {
-        using Element = decltype(element);
-        constexpr bool IN_F32 = sizeof(compute_type<Element>) == sizeof(float);
-        if (way == PIXEL_LOOP)
-            return walk_pixel_taps<Element, false>;
-        if (way == PIXEL_LONG_LOOP)
-            return walk_pixel_taps<Element, IN_F32>; /* f64 has no segments */
-        return taps == 1   ? find_kernel<Element, 1>(way)
-               : taps == 2 ? find_kernel<Element, 2>(way)
-                           : find_kernel<Element, 3>(way);
+        return (const void *)forward::kernel_of_elements<decltype(element)>(taps, elements);
     });
 }
 
-} // namespace tconv::depthwise::forward
+} // namespace tconv::depthwise

@@ -14,6 +14,7 @@
  */
 #include "../numeric/element.cuh"
 #include "../ptx/memory.cuh"
+#include "kernels.h"
 #include "strip.cuh"
 #include "tile.cuh"
 #include "walk.cuh"
@@ -290,6 +291,8 @@ __global__ void __launch_bounds__(THREADS, Columns::BLOCKS) walk_planes(const __
         columns.walk_part(layer, block, find_part(layer, block, number), weights);
 }
 
+typedef void (*kernel_function)(parameters);
+
 template <class Element> kernel_function find_kernel(int columns, int taps, bool vectors)
 {
     constexpr int LENGTH = access_length<Element>;
@@ -312,9 +315,16 @@ template <class Element> kernel_function find_kernel(int columns, int taps, bool
 
 } // namespace
 
-kernel_function planes_kernel(tconv_dtype dtype, int columns, int taps, bool vectors)
+} // namespace tconv::depthwise::forward
+
+namespace tconv::depthwise
 {
-    return with_element(dtype, [&](auto element) { return find_kernel<decltype(element)>(columns, taps, vectors); });
+
+extern "C" const void *tconv_depthwise_planes_kernel(tconv_dtype dtype, int columns, int taps, bool vectors)
+{
+    return with_element(dtype, [&](auto element) {
+        return (const void *)forward::find_kernel<decltype(element)>(columns, taps, vectors);
+    });
 }
 
-} // namespace tconv::depthwise::forward
+} // namespace tconv::depthwise

@@ -5,17 +5,15 @@
 
 #include "../numeric/element.cuh"
 #include "../ptx/dependent_launch.cuh"
-#include "parameters.cuh"
+#include "places.cuh"
 
-namespace tconv::depthwise
+namespace tconv::depthwise::data
 {
 
-constexpr int MAX_SPAN_STRIDE = 2;
-constexpr int SPAN_TAPS = 4;    /* of a row, that a span is loaded for */
 constexpr int ROWS_AT_ONCE = 2; /* whose spans are loaded before the first is multiplied */
 
 /* Outputs of a vector of a span. */
-template <class Element> constexpr int SPAN_VECTOR = sizeof(Element) == 8 ? 2 : 4;
+template <class Element> constexpr int SPAN_VECTOR = span_vector(sizeof(Element));
 
 /* Loads the outputs of a line from x on, by vectors that begin `before` earlier: zeros where they are not in dst. */
 template <int before, class Element, int count>
@@ -129,6 +127,6 @@ __global__ void __launch_bounds__(THREADS) correlate_spans(const __grid_constant
     }
 }
 
-} // namespace tconv::depthwise
+} // namespace tconv::depthwise::data
 
 #endif

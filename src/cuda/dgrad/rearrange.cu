@@ -1,14 +1,16 @@
 /*
- * Kernels around the derived layer's. Two only move elements, as bits: the gradient of dst to its planes, and the weights
- * to those of the derived layer; one adds partial sums. A few lanes of a warp work off a line together: a row of all column planes, the output channels of all planes of
- * a pixel, neighbouring weights. Loads go out several at a time, before what they bring is stored.
+ * Kernels around the inner layer's. Two only move elements, as bits: the gradient of dst to its planes, and the weights to
+ * those of the inner layer; one adds partial sums. A few lanes of a warp work off a line together: a row of all column
+ * planes, the output channels of all planes of a pixel, neighbouring weights. Loads go out several at a time, before what
+ * they bring is stored.
  */
 #include "parameters.h"
 
-#include "../../core/checked.h"
+#include <cstddef>
+#include <cuda_runtime_api.h>
+
 #include "../numeric/element.cuh"
 #include "../ptx/dependent_launch.cuh"
-#include "../runtime/launch.h"
 
 namespace tconv::dgrad
 {
@@ -16,28 +18,17 @@ namespace tconv::dgrad
 namespace
 {
 
-constexpr int THREADS = 256;
-constexpr int VECTOR = 8;                        /* elements, the most of 16 bytes */
-constexpr int AT_ONCE = 4;                       /* loads of a lane */
-constexpr int64_t NARROW = 64;                   /* bytes of a group's channels, below which lanes may share planes */
-constexpr int64_t MAX_BLOCKS = (int64_t)1 << 20; /* more lines are taken by the same blocks */
-constexpr int MOST_LANES_LOG2 = 5;               /* of a line: a warp */
-constexpr int64_t LANES = (int64_t)1 << 18;      /* that a large GPU has at once: fewer lines are cut in pieces */
-
-/* Lanes that share a line of so many words: a power of two. */
-int lanes_log2_of(int64_t words)
-{
-    int log2 = 0;
-    while (log2 < MOST_LANES_LOG2 && (int64_t)1 << log2 < words)
-        log2++;
-    return log2;
-}
-
 /* An axis of planes, in coordinates of 32 bits where those have room, see tconv_cuda_plane_output. */
 template <class Index> struct plane_axis {
     Index stride, dilation, pad, out;
     int count, positions;
 };
+static_assert(sizeof(plane_axis<int>) == sizeof(plane_axis32) &&
+                  offsetof(plane_axis<int>, count) == offsetof(plane_axis32, count),
+              "C launches with plane_axis32");
+static_assert(sizeof(plane_axis<int64_t>) == sizeof(plane_axis64) &&
+                  offsetof(plane_axis<int64_t>, count) == offsetof(plane_axis64, count),
+              "C launches with plane_axis64");
 
 template <class Index> __device__ __forceinline__ Index output_of(const plane_axis<Index> &of, int plane, int position)
 {
@@ -80,12 +71,6 @@ template <class Element, int COUNT> struct row_piece {
             word |= (Word)(there[i] ? elements[i] : (Element)0) << i * (int)sizeof(Element) * 8;
         return word;
     }
-};
-
-/* The pieces of a line: so many words of so many column planes. */
-struct line_pieces {
-    int words, planes;
-    fast_divisor count, along_planes;
 };
 
 /* NCHW: lines of rows, row planes fastest, so that neighbouring lines read neighbouring rows. */
@@ -176,11 +161,6 @@ __global__ void __launch_bounds__(THREADS)
         }
     }
 }
-
-/* The words of a group, and the column planes, by which an item of a line is found. */
-struct narrow_line {
-    fast_divisor words, column_planes;
-};
 
 /* The same where a group has few channels and many planes: lanes take all planes' words as they follow one another, so
  * that stores are of neighbours, and few pixels are many loads. With fewer planes than fill all lanes' loads it took up to
@@ -284,155 +264,47 @@ template <class Element> const void *add_of(bool channels_last)
     return channels_last ? (const void *)add<Element, true> : (const void *)add<Element, false>;
 }
 
-tconv_status launch_lines(const void *kernel, int64_t lines, int lanes_log2, bool overlaps, void **arguments,
-                          void *stream, tconv_issue *issue)
+template <class Word, class Element> const void *split_rows_of(bool wide)
 {
-    const int64_t blocks = tconv_ceil_div(lines, THREADS >> lanes_log2);
-    const launch_grid grid = {kernel, tconv_min(blocks, MAX_BLOCKS), THREADS, 0, overlaps};
-    return tconv_launch_kernel(&grid, arguments, stream, issue);
+    return wide ? (const void *)split_rows<Word, Element, int64_t> : (const void *)split_rows<Word, Element, int>;
 }
 
-/* Whether coordinates of an axis, and sums of a few, fit in 32 bits, also those of a vector past the last position. */
-bool fits(const tconv_cuda_planes *of)
+template <class Word> const void *split_pixels_of(bool narrow, bool wide)
 {
-    constexpr int64_t LIMIT = (int64_t)1 << 29;
-    return of->stride < LIMIT && of->dilation < LIMIT && of->out < LIMIT && of->pad < LIMIT && of->pad > -LIMIT &&
-           of->stride * (of->positions + VECTOR) < LIMIT && of->dilation * of->count < LIMIT;
-}
-
-template <class Index> plane_axis<Index> axis_of(const tconv_cuda_planes *of)
-{
-    return {(Index)of->stride, (Index)of->dilation, (Index)of->pad, (Index)of->out, (int)of->count, (int)of->positions};
-}
-
-/* Launches a kernel, 32 bits or 64 of which go by the coordinates. line: what it is told of lines beside, or NULL. */
-tconv_status launch_split(const void *kernel32, const void *kernel64, const depth_shape *shape, int64_t lines,
-                          int lanes_log2, void *line, void *stream, tconv_issue *issue)
-{
-    depth_shape of = *shape;
-    if (fits(&of.rows) && fits(&of.columns)) {
-        plane_axis<int> rows = axis_of<int>(&of.rows), columns = axis_of<int>(&of.columns);
-        void *arguments[] = {&of, &rows, &columns, &lines, &lanes_log2, line};
-        return launch_lines(kernel32, lines, lanes_log2, false, arguments, stream, issue);
-    }
-    plane_axis<int64_t> rows = axis_of<int64_t>(&of.rows), columns = axis_of<int64_t>(&of.columns);
-    void *arguments[] = {&of, &rows, &columns, &lines, &lanes_log2, line};
-    return launch_lines(kernel64, lines, lanes_log2, false, arguments, stream, issue);
-}
-
-/* Cuts lines in pieces where there are few: along a line by whole rounds of its lanes, then by column planes. */
-line_pieces cut_lines(int64_t lines, int64_t words, int64_t planes, int lanes_log2)
-{
-    const int64_t lanes = (int64_t)1 << lanes_log2, rounds = tconv_ceil_div(words, lanes);
-    const int64_t wanted = tconv_ceil_div(LANES, tconv_max(lines, 1) * lanes);
-    const int64_t piece_rounds = tconv_ceil_div(rounds, tconv_min(rounds, wanted));
-    const int64_t along_words = tconv_ceil_div(rounds, piece_rounds);
-    const int64_t most = tconv_ceil_div(planes, AT_ONCE);
-    const int64_t piece_planes =
-        tconv_ceil_div(planes, tconv_max(1, tconv_min(most, tconv_ceil_div(wanted, along_words))));
-    const int64_t along_planes = tconv_ceil_div(planes, piece_planes);
-    return {(int)(piece_rounds * lanes), (int)piece_planes, divisor_of((int)(along_words * along_planes)),
-            divisor_of((int)along_planes)};
-}
-
-template <class Word, class Element>
-tconv_status split_rows_of(const depth_shape *shape, void *stream, tconv_issue *issue)
-{
-    const int64_t lines = (int64_t)shape->images * shape->channels.divisor * shape->rows.positions * shape->rows.count;
-    const int64_t words = shape->row_elements / (int64_t)(sizeof(Word) / sizeof(Element));
-    const int lanes_log2 = lanes_log2_of(words);
-    line_pieces pieces = cut_lines(lines, words, shape->columns.count, lanes_log2);
-    return launch_split((const void *)split_rows<Word, Element, int>, (const void *)split_rows<Word, Element, int64_t>,
-                        shape, lines * pieces.count.divisor, lanes_log2, &pieces, stream, issue);
-}
-
-template <class Word>
-tconv_status split_pixels_of(const depth_shape *shape, int64_t elements, void *stream, tconv_issue *issue)
-{
-    depth_shape of = *shape;
-    of.from_strides = {of.from_strides.n / elements, 0, of.from_strides.h / elements, of.from_strides.w / elements};
-    of.to_image /= elements;
-    of.to_row /= elements;
-    of.to_pixel /= elements;
-    of.group_out /= (int)elements;
-    const int64_t lines = (int64_t)of.images * of.rows.positions * of.columns.positions * of.groups.divisor;
-    const int64_t items = of.rows.count * of.columns.count * of.group_out;
-    if (of.group_out * (int64_t)sizeof(Word) < NARROW && items >= AT_ONCE << MOST_LANES_LOG2) {
-        narrow_line by = {divisor_of(of.group_out), divisor_of((int)of.columns.count)};
-        return launch_split((const void *)split_narrow_pixels<Word, int>,
-                            (const void *)split_narrow_pixels<Word, int64_t>, &of, lines, lanes_log2_of(items), &by,
-                            stream, issue);
-    }
-    return launch_split((const void *)split_pixels<Word, int>, (const void *)split_pixels<Word, int64_t>, &of, lines,
-                        lanes_log2_of(of.group_out), NULL, stream, issue);
-}
-
-/* The most bytes, of 16, 8, 4 and an element's, at whose multiples the channels of every group and pixel begin and end.
- * What they are written to begins at a multiple of 16. */
-int64_t word_of(const depth_shape *shape, int64_t size)
-{
-    const tconv_strides *from = &shape->from_strides;
-    const auto is_multiple = [&](int64_t bytes) {
-        for (const int64_t step : {from->n, from->h, from->w, (int64_t)shape->group_out, shape->to_pixel})
-            if (step * size % bytes != 0)
-                return false;
-        return (uintptr_t)shape->from % (uintptr_t)bytes == 0;
-    };
-    int64_t bytes = 16;
-    while (bytes > size && !is_multiple(bytes))
-        bytes /= 2;
-    return bytes;
-}
-
-/* Words of two elements of 16 bits, for a lane's stores to have four bytes. */
-tconv_status split_rows(int64_t size, const depth_shape *shape, void *stream, tconv_issue *issue)
-{
-    return size == 2 && shape->row_elements % 2 == 0 ? split_rows_of<uint32_t, uint16_t>(shape, stream, issue)
-           : size == 2                               ? split_rows_of<uint16_t, uint16_t>(shape, stream, issue)
-           : size == 4                               ? split_rows_of<uint32_t, uint32_t>(shape, stream, issue)
-                                                     : split_rows_of<uint64_t, uint64_t>(shape, stream, issue);
-}
-
-tconv_status split_pixels(int64_t size, const depth_shape *shape, void *stream, tconv_issue *issue)
-{
-    const int64_t word = word_of(shape, size);
-    return word == 16  ? split_pixels_of<uint4>(shape, word / size, stream, issue)
-           : word == 8 ? split_pixels_of<uint2>(shape, word / size, stream, issue)
-           : word == 4 ? split_pixels_of<uint32_t>(shape, word / size, stream, issue)
-                       : split_pixels_of<uint16_t>(shape, word / size, stream, issue);
+    if (narrow)
+        return wide ? (const void *)split_narrow_pixels<Word, int64_t> : (const void *)split_narrow_pixels<Word, int>;
+    return wide ? (const void *)split_pixels<Word, int64_t> : (const void *)split_pixels<Word, int>;
 }
 
 } // namespace
 
-tconv_status split_planes(const tconv_problem *problem, const depth_shape *shape, void *stream, tconv_issue *issue)
+extern "C" const void *tconv_dgrad_split_rows_kernel(int word_bytes, int element_bytes, bool wide)
 {
-    const int64_t size = (int64_t)problem->element_size;
-    return problem->layout == TCONV_NCHW ? split_rows(size, shape, stream, issue)
-                                         : split_pixels(size, shape, stream, issue);
+    if (element_bytes == 2)
+        return word_bytes == 4 ? split_rows_of<uint32_t, uint16_t>(wide) : split_rows_of<uint16_t, uint16_t>(wide);
+    return element_bytes == 4 ? split_rows_of<uint32_t, uint32_t>(wide) : split_rows_of<uint64_t, uint64_t>(wide);
 }
 
-tconv_status derive_weights(const tconv_problem *problem, const weight_shape *shape, bool overlaps, void *stream,
-                            tconv_issue *issue)
+extern "C" const void *tconv_dgrad_split_pixels_kernel(int word_bytes, bool narrow, bool wide)
 {
-    const void *const kernel = problem->element_size == 2   ? (const void *)derive<uint16_t>
-                               : problem->element_size == 4 ? (const void *)derive<uint32_t>
-                                                            : (const void *)derive<uint64_t>;
-    weight_shape of = *shape;
-    int lanes_log2 = lanes_log2_of(of.inputs_inside ? of.group_in : of.group_out);
-    void *arguments[] = {&of, &lanes_log2};
-    return launch_lines(kernel, of.lines, lanes_log2, overlaps, arguments, stream, issue);
+    return word_bytes == 16  ? split_pixels_of<uint4>(narrow, wide)
+           : word_bytes == 8 ? split_pixels_of<uint2>(narrow, wide)
+           : word_bytes == 4 ? split_pixels_of<uint32_t>(narrow, wide)
+                             : split_pixels_of<uint16_t>(narrow, wide);
 }
 
-tconv_status add_parts(const tconv_problem *problem, const sum_shape *shape, bool overlaps, void *stream,
-                       tconv_issue *issue)
+extern "C" const void *tconv_dgrad_derive_kernel(int element_bytes)
 {
-    sum_shape of = *shape;
-    void *arguments[] = {&of};
-    const bool channels_last = problem->layout == TCONV_NHWC;
-    const void *const kernel = problem->dtype == TCONV_F16    ? add_of<__half>(channels_last)
-                               : problem->dtype == TCONV_BF16 ? add_of<__nv_bfloat16>(channels_last)
-                                                              : add_of<float>(channels_last);
-    return launch_lines(kernel, of.count, 0, overlaps, arguments, stream, issue);
+    return element_bytes == 2   ? (const void *)derive<uint16_t>
+           : element_bytes == 4 ? (const void *)derive<uint32_t>
+                                : (const void *)derive<uint64_t>;
+}
+
+extern "C" const void *tconv_dgrad_add_kernel(tconv_dtype dtype, bool channels_last)
+{
+    return dtype == TCONV_F16    ? add_of<__half>(channels_last)
+           : dtype == TCONV_BF16 ? add_of<__nv_bfloat16>(channels_last)
+                                 : add_of<float>(channels_last);
 }
 
 } // namespace tconv::dgrad

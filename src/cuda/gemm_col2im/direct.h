@@ -1,18 +1,36 @@
-/* Products of few pixels with many weights, which are read as they lie: the plan (direct.cu), and the kernels by
+/* Products of few pixels with many weights, which are read as they lie: the plan (direct.c), and the kernels by
  * mma.sync (direct_mma.cu) and, of 16-bit elements on Hopper, by wgmma (direct_wgmma.cu). */
 #ifndef TCONV_CUDA_GEMM_COL2IM_DIRECT_H
 #define TCONV_CUDA_GEMM_COL2IM_DIRECT_H
 
+#include "../gemm/shape.h"
 #include "../model/work.h"
 #include "../numeric/divisor.h"
+#include "../numeric/numerics.h"
 
-namespace tconv::gemm_col2im
-{
+TCONV_ROOM_BEGIN(tconv::gemm_col2im)
 
-constexpr int DIRECT_K_BYTES = 128; /* of a pixel's channels in a K-block */
+enum {
+    DIRECT_K_BYTES = 128, /* of a pixel's channels in a K-block */
+
+    /* The kernels by mma.sync. Rows of shared memory are pitched so that lanes meet in no bank: those that f32 loads by
+     * 32 bytes (lanes of neighbouring channels are 8 words apart), others by 16. */
+    DIRECT_MMA_THREADS = 256,
+    DIRECT_MMA_ROWS = 128,                      /* of a tile */
+    DIRECT_MMA_SRC_PITCH = DIRECT_K_BYTES + 16, /* bytes from a pixel to the next */
+
+    /* The kernels by wgmma, with two MMA tiles of 64 pixels by 128 weights for each of two warpgroups, and a warp that
+     * loads. */
+    DIRECT_WGMMA_THREADS = (WARPGROUPS * WARPGROUP_WARPS + 1) * WARP,
+    DIRECT_WGMMA_N = 128,                           /* weights of a wgmma */
+    DIRECT_WGMMA_TILES = 2,                         /* MMA tiles of a warpgroup */
+    DIRECT_BOX = DIRECT_K_BYTES / 2,                /* elements of a row that TMA swizzles */
+    DIRECT_BOX_BYTES = DIRECT_BOX * DIRECT_K_BYTES, /* of a box of so many rows */
+    DIRECT_WGMMA_SHARED_BYTES = 216 * 1024          /* the most of all stages */
+};
 
 /* A row is a weight of an input channel: an output channel and a tap, as they lie. Pitches are in elements. */
-struct direct_shape {
+typedef struct direct_shape {
     const void *src; /* pixels, whose channels follow one another; begins at a multiple of 16 bytes, as pixels do */
     const void *weights;
     float *products;
@@ -28,49 +46,55 @@ struct direct_shape {
     bool by_wgmma;
     int tile_rows, tile_pixels; /* of a block's tile, with all channels of a part */
     fast_divisor pixel_tiles, parts_of_tile, row_tiles;
-};
+} direct_shape;
 
 /* Cuts the products, whose extents, groups and pitches are set, into tiles and parts that make at most so many
  * products; adds what they do to a work that has begun. may_wgmma: TMA can read the weights at aligned addresses. */
-void cut_products(const tconv_layer *layer, int64_t most_products, bool may_wgmma, direct_shape *shape,
-                  tconv_cuda_work *work);
+void tconv_gemm_col2im_cut_products(const tconv_layer *layer, int64_t most_products, bool may_wgmma,
+                                    direct_shape *shape, tconv_cuda_work *work);
 
 /* Launches the products on the current device. overlaps: beside what writes src, as launch_grid has it. */
-tconv_status multiply_directly(const tconv_layer *layer, const direct_shape *shape, bool overlaps, void *stream,
-                               tconv_issue *issue);
+tconv_status tconv_gemm_col2im_multiply_directly(const tconv_layer *layer, const direct_shape *shape, bool overlaps,
+                                                 void *stream, tconv_issue *issue);
 
-/* What the kernels share. */
+/* ---------------------------------------------------------------------- facts about the kernels, which these have too */
 
-struct direct_tile {
-    int group, row, pixel, part, first_channel, end_channel;
-};
-
-#ifdef __CUDACC__
-/* The tile and part of a block. Those of the same weights follow one another. */
-static __device__ __forceinline__ direct_tile find_tile(const direct_shape &of, int number)
+/* Returns the pipeline stages of the kernel by mma.sync with so many pixels in a tile; the bytes of a row of weights in
+ * shared memory from a channel to the next; and the bytes of all stages. */
+TCONV_ROOM_CONSTANT int direct_mma_stages(int tile_pixels)
 {
-    const quotient pixels = divide(number, of.pixel_tiles), parts = divide(pixels.whole, of.parts_of_tile);
-    const quotient rows = divide(parts.whole, of.row_tiles);
-    direct_tile tile;
-    tile.group = rows.whole;
-    tile.row = rows.rest * of.tile_rows;
-    tile.pixel = pixels.rest * of.tile_pixels;
-    tile.part = parts.rest;
-    tile.first_channel = parts.rest * of.part_channels;
-    tile.end_channel = min(of.channels, tile.first_channel + of.part_channels);
-    return tile;
+    return tile_pixels >= 128 ? 3 : 4;
 }
-#endif
+TCONV_ROOM_CONSTANT int direct_mma_weight_pitch(int element_size)
+{
+    return DIRECT_MMA_ROWS * element_size + (element_size == 4 ? 32 : 16);
+}
+TCONV_ROOM_CONSTANT int direct_mma_bytes(int element_size, int tile_pixels)
+{
+    return direct_mma_stages(tile_pixels) *
+           (DIRECT_K_BYTES / element_size * direct_mma_weight_pitch(element_size) + tile_pixels * DIRECT_MMA_SRC_PITCH);
+}
 
-/* A kernel, and its tile. The functions return the one whose tile has room for so many pixels, else the largest. */
-struct direct_kernel {
-    const void *function;
-    int threads, tile_rows, tile_pixels;
-    int64_t shared_bytes;
-};
-direct_kernel mma_kernel(const tconv_layer *layer, int pixels);
-direct_kernel wgmma_kernel(const tconv_layer *layer, int pixels);
+/* Returns the rows of a tile of the kernel by wgmma whose tile has so many pixels, 64, 128 or 256; the bytes of a stage;
+ * and how many stages there are. */
+TCONV_ROOM_CONSTANT int direct_wgmma_rows(int tile_pixels)
+{
+    return WARPGROUPS * DIRECT_WGMMA_TILES * MMA_M / tile_pixels * DIRECT_WGMMA_N;
+}
+TCONV_ROOM_CONSTANT int direct_wgmma_stage_bytes(int tile_pixels)
+{
+    return (tile_pixels / MMA_M + direct_wgmma_rows(tile_pixels) / DIRECT_BOX) * DIRECT_BOX_BYTES;
+}
+TCONV_ROOM_CONSTANT int direct_wgmma_stages(int tile_pixels)
+{
+    return DIRECT_WGMMA_SHARED_BYTES / direct_wgmma_stage_bytes(tile_pixels);
+}
 
-} // namespace tconv::gemm_col2im
+/* Return the kernel whose tile has so many pixels: by mma.sync 32, 64 or, but in strict f32, 128; by wgmma 64, 128 or
+ * 256. In a build without CUDA they return NULL. */
+const void *tconv_gemm_col2im_mma_kernel(numerics kind, int tile_pixels);
+const void *tconv_gemm_col2im_wgmma_kernel(numerics kind, int tile_pixels);
+
+TCONV_ROOM_END
 
 #endif

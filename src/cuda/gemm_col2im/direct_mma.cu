@@ -6,10 +6,8 @@
  * Numeric order: channels; in strict f32, by 3xTF32, the tensor cores sum those of a K-block from zero. Products that
  * are not finite are then summed again by multiply-adds.
  */
-#include "direct.h"
+#include "direct.cuh"
 
-#include "../gemm/shape.h"
-#include "../model/planned.h"
 #include "../numeric/element.cuh"
 #include "../numeric/tf32.cuh"
 #include "../ptx/dependent_launch.cuh"
@@ -22,9 +20,9 @@ namespace tconv::gemm_col2im
 namespace
 {
 
-constexpr int THREADS = 256, WARPS = THREADS / 32, RESIDENT = 2; /* blocks of a multiprocessor */
-constexpr int ROWS = 128;                                        /* of a tile */
-constexpr int STEPS = DIRECT_K_BYTES / MMA_K_BYTES;              /* of a K-block */
+constexpr int THREADS = DIRECT_MMA_THREADS, WARPS = THREADS / 32, RESIDENT = 2; /* blocks of a multiprocessor */
+constexpr int ROWS = DIRECT_MMA_ROWS;                                           /* of a tile */
+constexpr int STEPS = DIRECT_K_BYTES / MMA_K_BYTES;                             /* of a K-block */
 
 struct tf32 {
     using Element = float;
@@ -38,19 +36,18 @@ template <class Half> struct half_mode {
     static constexpr bool STRICT = false;
 };
 
-/* A tile and how its warps share it. Rows of shared memory are pitched so that lanes meet in no bank: those that f32
- * loads by 32 bytes (lanes of neighbouring channels are 8 words apart), others by 16. */
+/* A tile and how its warps share it. */
 template <class Mode, int PIXELS> struct shape_of {
     using Element = typename Mode::Element;
     static constexpr int SIZE = sizeof(Element), BLOCK_K = DIRECT_K_BYTES / SIZE;
     static constexpr int WARPS_N = PIXELS >= 64 ? 2 : 1, WARPS_M = WARPS / WARPS_N;
     static constexpr int MMAS_M = ROWS / WARPS_M / 16, MMAS_N = PIXELS / WARPS_N / 8;
-    static constexpr int GAP = SIZE == 4 ? 32 : 16;
-    static constexpr int WEIGHT_PITCH = ROWS * SIZE + GAP;
-    static constexpr int SRC_PITCH = DIRECT_K_BYTES + 16;
+    static constexpr int WEIGHT_PITCH = direct_mma_weight_pitch(SIZE);
+    static constexpr int SRC_PITCH = DIRECT_MMA_SRC_PITCH;
     static constexpr int WEIGHT_BYTES = BLOCK_K * WEIGHT_PITCH;
     static constexpr int STAGE_BYTES = WEIGHT_BYTES + PIXELS * SRC_PITCH;
-    static constexpr int STAGES = PIXELS >= 128 ? 3 : 4;
+    static constexpr int STAGES = direct_mma_stages(PIXELS);
+    static_assert(STAGES * STAGE_BYTES == direct_mma_bytes(SIZE, PIXELS), "as the host counts");
 };
 
 /* Copies `count` times `access` bytes to shared memory, `pitch` bytes apart there: from(i), or zeros where that is
@@ -304,29 +301,25 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) multiply_weights(const __gr
             }
 }
 
-template <class Mode, int PIXELS> direct_kernel kernel_of()
-{
-    using Shape = shape_of<Mode, PIXELS>;
-    return {(const void *)multiply_weights<Mode, PIXELS>, THREADS, ROWS, PIXELS, Shape::STAGES * Shape::STAGE_BYTES};
-}
-
 /* In strict f32 partial sums need registers as well: a tile has fewer pixels. */
-template <class Mode> direct_kernel choose_kernel(int pixels)
+template <class Mode> const void *choose_kernel(int tile_pixels)
 {
     if constexpr (!Mode::STRICT)
-        if (pixels > 64)
-            return kernel_of<Mode, 128>();
-    return pixels > 32 ? kernel_of<Mode, 64>() : kernel_of<Mode, 32>();
+        if (tile_pixels == 128)
+            return (const void *)multiply_weights<Mode, 128>;
+    return tile_pixels == 64 ? (const void *)multiply_weights<Mode, 64> : (const void *)multiply_weights<Mode, 32>;
 }
 
 } // namespace
 
-direct_kernel mma_kernel(const tconv_layer *layer, int pixels)
+const void *tconv_gemm_col2im_mma_kernel(numerics kind, int tile_pixels)
 {
-    return tconv_cuda_is_strict(layer)         ? choose_kernel<strict>(pixels)
-           : layer->problem.dtype == TCONV_F32 ? choose_kernel<tf32>(pixels)
-           : layer->problem.dtype == TCONV_F16 ? choose_kernel<half_mode<__half>>(pixels)
-                                               : choose_kernel<half_mode<__nv_bfloat16>>(pixels);
+    switch (kind) {
+    case NUMERICS_F16: return choose_kernel<half_mode<__half>>(tile_pixels);
+    case NUMERICS_BF16: return choose_kernel<half_mode<__nv_bfloat16>>(tile_pixels);
+    case NUMERICS_TF32: return choose_kernel<tf32>(tile_pixels);
+    default: return choose_kernel<strict>(tile_pixels);
+    }
 }
 
 } // namespace tconv::gemm_col2im

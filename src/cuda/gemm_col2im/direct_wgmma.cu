@@ -6,11 +6,10 @@
  *
  * Numeric order: channels.
  */
-#include "direct.h"
+#include "direct.cuh"
 
 #include "../gemm/kernel.cuh"
 #include "../gemm/pipeline.cuh"
-#include "../model/planned.h"
 #include "../ptx/dependent_launch.cuh"
 #include "../ptx/memory.cuh"
 #include "../ptx/tma.cuh"
@@ -21,16 +20,18 @@ namespace tconv::gemm_col2im
 /* What device code alone uses lies outside of the unnamed namespace: the host's compiler would warn of it. */
 
 constexpr int CONSUMERS = WARPGROUPS * WARPGROUP_WARPS * WARP, THREADS = CONSUMERS + WARP;
-constexpr int N = 128;                  /* of a wgmma: weights */
-constexpr int BOX = DIRECT_K_BYTES / 2; /* elements of a row that TMA swizzles */
-constexpr int BOX_BYTES = BOX * DIRECT_K_BYTES;
-constexpr int MMA_TILES = 2; /* of a warpgroup */
+constexpr int N = DIRECT_WGMMA_N, MMA_TILES = DIRECT_WGMMA_TILES;
+constexpr int BOX = DIRECT_BOX, BOX_BYTES = DIRECT_BOX_BYTES;
+static_assert(THREADS == DIRECT_WGMMA_THREADS, "as the host launches");
 
 /* A tile of so many times 64 pixels. */
 template <int M_TILES> struct wgmma_shape {
     static constexpr int N_TILES = WARPGROUPS * MMA_TILES / M_TILES, ROWS = N_TILES * N;
     static constexpr int A_BYTES = M_TILES * BOX_BYTES, STAGE_BYTES = A_BYTES + ROWS / BOX * BOX_BYTES;
-    static constexpr int STAGES = 216 * 1024 / STAGE_BYTES, STEPS = DIRECT_K_BYTES / MMA_K_BYTES;
+    static constexpr int STAGES = direct_wgmma_stages(M_TILES * MMA_M), STEPS = DIRECT_K_BYTES / MMA_K_BYTES;
+    static_assert(ROWS == direct_wgmma_rows(M_TILES * MMA_M) &&
+                      STAGE_BYTES == direct_wgmma_stage_bytes(M_TILES * MMA_M),
+                  "as the host counts");
 
     /* Both operands' descriptors: rows of 128 bytes in TMA's swizzle, eight of them one after another (PTX ISA, "Matrix
      * Descriptor Format"). */
@@ -147,24 +148,19 @@ __global__ void TCONV_HOPPER_BOUNDS(THREADS)
 #endif
 }
 
-template <wgmma_type TYPE, int M_TILES> direct_kernel kernel_of()
+template <wgmma_type TYPE> const void *choose_kernel(int tile_pixels)
 {
-    using Shape = wgmma_shape<M_TILES>;
-    return {(const void *)multiply_weights<TYPE, M_TILES>, THREADS, Shape::ROWS, M_TILES * MMA_M,
-            Shape::STAGES * Shape::STAGE_BYTES};
-}
-
-template <wgmma_type TYPE> direct_kernel choose_kernel(int pixels)
-{
-    return pixels > 2 * MMA_M ? kernel_of<TYPE, 4>() : pixels > MMA_M ? kernel_of<TYPE, 2>() : kernel_of<TYPE, 1>();
+    return tile_pixels == 4 * MMA_M   ? (const void *)multiply_weights<TYPE, 4>
+           : tile_pixels == 2 * MMA_M ? (const void *)multiply_weights<TYPE, 2>
+                                      : (const void *)multiply_weights<TYPE, 1>;
 }
 
 } // namespace
 
-direct_kernel wgmma_kernel(const tconv_layer *layer, int pixels)
+const void *tconv_gemm_col2im_wgmma_kernel(numerics kind, int tile_pixels)
 {
-    return layer->problem.dtype == TCONV_F16 ? choose_kernel<WGMMA_F16_MN_MAJOR>(pixels)
-                                             : choose_kernel<WGMMA_BF16_MN_MAJOR>(pixels);
+    return kind == NUMERICS_F16 ? choose_kernel<WGMMA_F16_MN_MAJOR>(tile_pixels)
+                                : choose_kernel<WGMMA_BF16_MN_MAJOR>(tile_pixels);
 }
 
 } // namespace tconv::gemm_col2im

@@ -12,12 +12,9 @@
  */
 #include "gather.h"
 
-#include "../../core/checked.h"
-#include "../model/planned.h"
 #include "../numeric/compensated.cuh"
 #include "../numeric/element.cuh"
 #include "../ptx/dependent_launch.cuh"
-#include "../runtime/launch.h"
 
 namespace tconv::gemm_col2im
 {
@@ -25,13 +22,10 @@ namespace tconv::gemm_col2im
 namespace
 {
 
-constexpr int THREADS = 256, WARPS = THREADS / 32;
-constexpr int RESIDENT = 4;                  /* blocks of a multiprocessor, which leave registers enough */
-constexpr int TILE = 1024;                   /* outputs, at most */
-constexpr int MAX_RESIDUES = 32;             /* of a tile */
-constexpr int MAX_PITCHED = TILE + TILE / 2; /* outputs of a tile, with a word more for an even count of residues */
-constexpr int MIN_TILES = 512;               /* with fewer, they are smaller */
-constexpr int MAX_BLOCKS = 1 << 20;
+constexpr int THREADS = GATHER_THREADS, WARPS = THREADS / 32;
+constexpr int RESIDENT = 4; /* blocks of a multiprocessor, which leave registers enough */
+/* Outputs of a tile, with a word more for an even count of residues. */
+constexpr int MAX_PITCHED = GATHER_TILE + GATHER_TILE / 2;
 
 /* Taps of an output along an axis: the first kernel index and the input that it reads, and how many follow. */
 struct taps {
@@ -157,8 +151,8 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) gather_planes(const __grid_
 {
     wait_for_weights(); /* and products */
     __shared__ float tile_sums[MAX_PITCHED];
-    __shared__ int64_t starts[TILE];  /* of a place, in dst: that of the residue 0 */
-    __shared__ int coordinates[TILE]; /* padded, the same */
+    __shared__ int64_t starts[GATHER_TILE];  /* of a place, in dst: that of the residue 0 */
+    __shared__ int coordinates[GATHER_TILE]; /* padded, the same */
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     const int residues = of.residues.divisor, pitch = residues | 1, stride = of.columns.stride.divisor;
     const int first_quotient = divide(of.columns.begin, of.columns.stride).whole, begin = first_quotient * stride;
@@ -244,14 +238,6 @@ __global__ void __launch_bounds__(THREADS) gather_outputs(const __grid_constant_
     }
 }
 
-/* Four nested axes, the last of which runs fastest. */
-struct nested_axes {
-    fast_divisor extents[4];
-    int64_t strides[4];
-    int count;  /* of all elements */
-    int inside; /* elements of the last axis that there are; the others are zeros */
-};
-
 template <class Element, class To>
 __global__ void __launch_bounds__(THREADS)
     put_densely_kernel(const __grid_constant__ nested_axes axes, const Element *from, To *to)
@@ -273,11 +259,6 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-int64_t blocks_for(int64_t elements)
-{
-    return tconv_min(tconv_ceil_div(elements, THREADS), MAX_BLOCKS);
-}
-
 template <class Element> const void *dense_kernel(bool widens)
 {
     return widens ? (const void *)put_densely_kernel<Element, float>
@@ -294,80 +275,21 @@ template <class Element, bool compensated = false> const void *gather_kernel(boo
 
 } // namespace
 
-bool cut_tiles(gather_shape *shape)
+const void *tconv_gemm_col2im_gather_kernel(numerics kind, bool by_output, int at_once)
 {
-    const gather_axis *columns = &shape->columns;
-    const int64_t stride = columns->stride.divisor, rows = shape->rows.end - shape->rows.begin;
-    const int64_t lines = (int64_t)shape->images * shape->groups * shape->channels.divisor * rows;
-    const int64_t quotients = tconv_ceil_div(columns->end, stride) - columns->begin / stride;
-    const int64_t parts = tconv_ceil_div(stride, MAX_RESIDUES);
-    const int residues = (int)(parts > 1 ? MAX_RESIDUES : stride);
-    if ((double)lines * (double)(shape->by_output ? columns->end - columns->begin : quotients * parts) >=
-        (double)INT32_MAX - TILE)
-        return false;
-    shape->out_rows = divisor_of((int)rows);
-    shape->out_columns = divisor_of(columns->end - columns->begin);
-    shape->all_channels = divisor_of(shape->groups * shape->channels.divisor);
-    shape->quotients = divisor_of((int)quotients);
-    shape->places = lines * (shape->by_output ? columns->end - columns->begin : quotients);
-    shape->residues = divisor_of(residues);
-    shape->residue_tiles = divisor_of((int)parts);
-    shape->tile_places = TILE / MAX_RESIDUES * (MAX_RESIDUES / residues);
-    while (shape->tile_places > 32 && shape->tile_places * residues > THREADS &&
-           shape->places / shape->tile_places * parts < MIN_TILES)
-        shape->tile_places = (shape->tile_places / 2 + 31) / 32 * 32;
-    return true;
+    switch (kind) {
+    case NUMERICS_F16: return gather_kernel<__half>(by_output, at_once);
+    case NUMERICS_BF16: return gather_kernel<__nv_bfloat16>(by_output, at_once);
+    case NUMERICS_TF32: return gather_kernel<float>(by_output, at_once);
+    default: return gather_kernel<float, true>(by_output, at_once);
+    }
 }
 
-tconv_status gather(const tconv_layer *layer, const gather_shape *shape, bool overlaps, void *stream,
-                    tconv_issue *issue)
+const void *tconv_gemm_col2im_dense_kernel(tconv_dtype dtype, bool widens)
 {
-    const int at_once = shape->columns.dilation != 1       ? 1
-                        : shape->residues.divisor % 4 == 0 ? 4
-                        : shape->residues.divisor % 2 == 0 ? 2
-                                                           : 1;
-    const void *kernel = tconv_cuda_is_strict(layer)         ? gather_kernel<float, true>(shape->by_output, at_once)
-                         : layer->problem.dtype == TCONV_F32 ? gather_kernel<float>(shape->by_output, at_once)
-                         : layer->problem.dtype == TCONV_F16 ? gather_kernel<__half>(shape->by_output, at_once)
-                                                             : gather_kernel<__nv_bfloat16>(shape->by_output, at_once);
-    gather_shape of = *shape;
-    int tiles = (int)(tconv_ceil_div(of.places, of.tile_places) * of.residue_tiles.divisor);
-    void *arguments[] = {&of, &tiles};
-    const launch_grid grid = {kernel, of.by_output ? blocks_for(of.places) : tconv_min(tiles, MAX_BLOCKS), THREADS, 0,
-                              overlaps};
-    return tconv_launch_kernel(&grid, arguments, stream, issue);
-}
-
-tconv_status put_densely(tconv_dtype dtype, const dense_src *of, void *stream, tconv_issue *issue)
-{
-    const tconv_strides *strides = &of->strides;
-    const fast_divisor images = divisor_of((int)of->images), channels = divisor_of((int)of->channels);
-    const fast_divisor rows = divisor_of((int)of->rows), columns = divisor_of((int)of->columns);
-    nested_axes axes = {{images, channels, rows, columns}, {strides->n, strides->c, strides->h, strides->w}, 0, 0};
-    if (of->order == CHANNELS_FIRST)
-        axes = {{channels, images, rows, columns}, {strides->c, strides->n, strides->h, strides->w}, 0, 0};
-    if (of->order == CHANNELS_LAST)
-        axes = {{images, rows, columns, divisor_of((int)of->pitch)},
-                {strides->n, strides->h, strides->w, strides->c},
-                0,
-                0};
-    const int64_t inside = of->order == CHANNELS_LAST ? of->channels : of->columns;
-    axes.inside = (int)inside;
-    axes.count = (int)(of->images * of->channels * of->rows * of->columns / inside * axes.extents[3].divisor);
-    const void *kernel = dtype == TCONV_F32   ? (const void *)put_densely_kernel<float, float>
-                         : dtype == TCONV_F16 ? dense_kernel<__half>(of->widens)
-                                              : dense_kernel<__nv_bfloat16>(of->widens);
-    const void *from = of->src;
-    void *to = of->to;
-    void *arguments[] = {&axes, &from, &to};
-    return tconv_launch_blocks(kernel, blocks_for(axes.count), THREADS, arguments, stream, issue, false);
-}
-
-tconv_status copy_dense(tconv_dtype dtype, const void *from, void *to, bool widens, int64_t count, void *stream,
-                        tconv_issue *issue)
-{
-    const dense_src dense = {from, to, widens, 1, {0, 0, 0, 1}, 1, 1, 1, count, IMAGES_FIRST};
-    return put_densely(dtype, &dense, stream, issue);
+    return dtype == TCONV_F32   ? (const void *)put_densely_kernel<float, float>
+           : dtype == TCONV_F16 ? dense_kernel<__half>(widens)
+                                : dense_kernel<__nv_bfloat16>(widens);
 }
 
 } // namespace tconv::gemm_col2im

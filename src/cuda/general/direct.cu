@@ -7,7 +7,7 @@
  * neighbouring pixels in NCHW, and in NHWC neighbouring channel blocks first, so that src and dst are accessed in runs;
  * in NHWC a thread also reads several input channels at once where their addresses allow it.
  *
- * Taps outside src and the numeric order: general.cu.
+ * Taps outside src and the numeric order: general.c.
  */
 #include "../numeric/compensated.cuh"
 #include "../numeric/element.cuh"
@@ -202,22 +202,29 @@ __global__ void __launch_bounds__(THREADS, sizeof(Index) == 4 ? S::BLOCKS : 1)
         compute_tile<S, Index>(layer, find_tile<Index>(layer, number));
 }
 
+/* The kernels of a shape, which has to be that of the host's table. */
+template <class S, int number> struct kernels_of {
+    static constexpr kernel_shape SHAPE = direct_shape(sizeof(typename S::Element) == 8, number);
+    static_assert(SHAPE.channels == S::CHANNELS && SHAPE.pixels == THREADS * S::PIXELS && SHAPE.threads == THREADS,
+                  "direct_shape has the kernel's numbers");
+    static constexpr kernel_pair value = {direct_kernel<S, int64_t>, direct_kernel<S, int32_t>};
+};
 /* Channels, pixels, and blocks on a multiprocessor: as many as their registers allow. */
-template <class S>
-constexpr kernel_choice kernel_of = {
-    direct_kernel<S, int64_t>, direct_kernel<S, int32_t>, S::CHANNELS, THREADS *S::PIXELS, THREADS, 0};
 template <class Element>
-constexpr kernel_choice kernels[DIRECT_SHAPES] = {
-    kernel_of<shape<Element, 8, 2, 2>>, kernel_of<shape<Element, 4, 4, 2>>, kernel_of<shape<Element, 1, 4, 2>>};
+constexpr kernel_pair kernels[SHAPES] = {kernels_of<shape<Element, 8, 2, 2>, 0>::value,
+                                         kernels_of<shape<Element, 4, 4, 2>, 1>::value,
+                                         kernels_of<shape<Element, 1, 4, 2>, 2>::value};
 template <>
-constexpr kernel_choice kernels<double>[DIRECT_SHAPES] = {
-    kernel_of<shape<double, 8, 1, 2>>, kernel_of<shape<double, 4, 2, 2>>, kernel_of<shape<double, 1, 4, 2>>};
+constexpr kernel_pair kernels<double>[SHAPES] = {kernels_of<shape<double, 8, 1, 2>, 0>::value,
+                                                 kernels_of<shape<double, 4, 2, 2>, 1>::value,
+                                                 kernels_of<shape<double, 1, 4, 2>, 2>::value};
 
 } // namespace
 
-const kernel_choice *direct_kernels(tconv_dtype dtype)
+extern "C" const void *tconv_general_direct_kernel(tconv_dtype dtype, int number, bool is_narrow)
 {
-    return with_element(dtype, [](auto element) { return kernels<decltype(element)>; });
+    const kernel_pair *pairs = with_element(dtype, [](auto element) { return kernels<decltype(element)>; });
+    return (const void *)(is_narrow ? pairs[number].narrow : pairs[number].wide);
 }
 
 } // namespace tconv::general

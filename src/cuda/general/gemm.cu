@@ -9,7 +9,7 @@
  *
  * A thread whose pixels all have the tap multiplies without looking, others leave out the pixels that lack it. Nothing
  * is multiplied by a zero that stands for something missing; tensor cores multiply such zeros by weights that are
- * finite. Taps outside src and the numeric order: general.cu.
+ * finite. Taps outside src and the numeric order: general.c.
  */
 #include "../numeric/compensated.cuh"
 #include "../numeric/element.cuh"
@@ -24,7 +24,6 @@ namespace
 constexpr int THREADS = 128;
 constexpr int BLOCK_K = 8;      /* input channels of a K-block */
 constexpr int PIXEL_TABLES = 3; /* taps in use: the present one, the next, and the one being written */
-constexpr int WARP = 32;
 
 /* A block tile, of which a thread has TM x TN sums: vectors of neighbours, STEP_M and STEP_N apart. */
 template <class Element_, int BLOCK_M_, int BLOCK_N_, int BLOCKS_> struct tile_shape {
@@ -440,29 +439,29 @@ __global__ void __launch_bounds__(THREADS, sizeof(Index) == 4 ? S::BLOCKS : S::B
     }
 }
 
-/* The largest tiles take 64 KB of shared memory (f64: 52 KB): three blocks have room from compute capability 9.0 on,
- * two on 8.0. */
-template <class S>
-constexpr kernel_choice kernel_of = {gemm_kernel<S, int64_t>,
-                                     gemm_kernel<S, int32_t>,
-                                     S::BLOCK_M,
-                                     S::BLOCK_N,
-                                     THREADS,
-                                     (int64_t)sizeof(shared_memory<S, int64_t>)};
+/* The kernels of a shape, which has to be that of the host's table. */
+template <class S, int number> struct kernels_of {
+    static constexpr kernel_shape SHAPE = gemm_shape(sizeof(typename S::Element) == 8, number);
+    static_assert(SHAPE.channels == S::BLOCK_M && SHAPE.pixels == S::BLOCK_N && SHAPE.threads == THREADS &&
+                      SHAPE.shared_bytes == (int64_t)sizeof(shared_memory<S, int64_t>),
+                  "gemm_shape has the kernel's numbers");
+    static constexpr kernel_pair value = {gemm_kernel<S, int64_t>, gemm_kernel<S, int32_t>};
+};
 template <class Element>
-constexpr kernel_choice kernels[GEMM_SHAPES] = {kernel_of<shape<Element, 64, 128, 8, 8, 3>>,
-                                                kernel_of<shape<Element, 32, 128, 4, 8, 4>>,
-                                                kernel_of<shape<Element, 16, 128, 4, 4, 4>>};
+constexpr kernel_pair kernels[SHAPES] = {kernels_of<shape<Element, 64, 128, 8, 8, 3>, 0>::value,
+                                         kernels_of<shape<Element, 32, 128, 4, 8, 4>, 1>::value,
+                                         kernels_of<shape<Element, 16, 128, 4, 4, 4>, 2>::value};
 template <>
-constexpr kernel_choice kernels<double>[GEMM_SHAPES] = {kernel_of<matrix_shape<64, 64, 2, 3>>,
-                                                        kernel_of<matrix_shape<32, 64, 1, 4>>,
-                                                        kernel_of<matrix_shape<16, 64, 1, 4>>};
+constexpr kernel_pair kernels<double>[SHAPES] = {kernels_of<matrix_shape<64, 64, 2, 3>, 0>::value,
+                                                 kernels_of<matrix_shape<32, 64, 1, 4>, 1>::value,
+                                                 kernels_of<matrix_shape<16, 64, 1, 4>, 2>::value};
 
 } // namespace
 
-const kernel_choice *gemm_kernels(tconv_dtype dtype)
+extern "C" const void *tconv_general_gemm_kernel(tconv_dtype dtype, int number, bool is_narrow)
 {
-    return with_element(dtype, [](auto element) { return kernels<decltype(element)>; });
+    const kernel_pair *pairs = with_element(dtype, [](auto element) { return kernels<decltype(element)>; });
+    return (const void *)(is_narrow ? pairs[number].narrow : pairs[number].wide);
 }
 
 } // namespace tconv::general

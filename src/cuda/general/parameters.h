@@ -1,5 +1,5 @@
 /*
- * The host side of the general implementation (general.cu) and its kernels share this: what a kernel is told, and which
+ * The host side of the general implementation (general.c) and its kernels share this: what a kernel is told, and which
  * kernels there are.
  *
  * All kernels take the same parameters by value. Tiles are numbered from 0 and a block takes every gridDim.x-th, so
@@ -9,26 +9,29 @@
 #define TCONV_CUDA_GENERAL_PARAMETERS_H
 
 #include "../../core/impl.h"
+#include "../room.h"
 #include "fill.h"
 
-namespace tconv::general
-{
+TCONV_ROOM_BEGIN(tconv::general)
 
-constexpr int SRC_RUN = 4; /* input channels that a direct kernel reads at once: 16 bytes of f32 */
+enum {
+    SRC_RUN = 4, /* input channels that a direct kernel reads at once: 16 bytes of f32 */
+    SHAPES = 3   /* of each family of kernels */
+};
 
 /* One axis on the device; the table of phases is in the packed buffer. Names are those of core/phases.h. */
-struct device_axis {
+typedef struct device_axis {
     const tconv_phase *phases;
     int64_t count;       /* of phases */
     int64_t max_outputs; /* the most outputs of a phase */
     int64_t in, out;
     int64_t stride, kernel_step, shift_step;
-};
+} device_axis;
 
-/* phases: in device memory, as pack_phases wrote them, or NULL. */
-device_axis axis_of(const tconv_axis *axis, const tconv_phase_table *table, const tconv_phase *phases);
+/* phases: in device memory, as tconv_general_pack_phases wrote them, or NULL. */
+device_axis tconv_general_axis(const tconv_axis *axis, const tconv_phase_table *table, const tconv_phase *phases);
 
-struct parameters {
+typedef struct parameters {
     const void *src;
     const void *weights; /* packed */
     const void *bias;    /* or NULL */
@@ -46,30 +49,37 @@ struct parameters {
     int64_t tiles;            /* of all phases together */
     int channel_lanes_log2;   /* direct kernels: neighbouring threads on neighbouring channel blocks */
     bool src_in_runs; /* direct kernels: SRC_RUN input channels are neighbours in memory, aligned where src is */
-};
+} parameters;
 
-/* A kernel of one shape. A tile is `channels` output channels of one group by `pixels` outputs of one phase; with
+/* The shape of a kernel. A tile is `channels` output channels of one group by `pixels` outputs of one phase; with
  * channel lanes, as many times the channels and as many times fewer pixels. */
-struct kernel_choice {
-    void (*wide)(parameters);   /* for any layer */
-    void (*narrow)(parameters); /* for layers whose indices all fit in 32 bits */
+typedef struct kernel_shape {
     int channels, pixels, threads;
-    int64_t shared_bytes; /* dynamic shared memory that either takes */
-};
+    int64_t shared_bytes; /* dynamic shared memory */
+} kernel_shape;
 
-/* Kernels that are an implicit GEMM through shared memory, for many channels: the shapes for dtype, most channels
- * first. */
-constexpr int GEMM_SHAPES = 3;
-const kernel_choice *gemm_kernels(tconv_dtype dtype);
+/* Returns a shape of the kernels that are an implicit GEMM through shared memory, for many channels; most channels
+ * first. Three blocks of the largest have room on a multiprocessor from compute capability 9.0 on, two on 8.0. */
+TCONV_ROOM_CONSTANT kernel_shape gemm_shape(bool is_f64, int number)
+{
+    const kernel_shape shapes[][SHAPES] = {{{64, 128, 128, 64816}, {32, 128, 128, 38192}, {16, 128, 128, 24880}},
+                                           {{64, 64, 128, 52248}, {32, 64, 128, 31768}, {16, 64, 128, 21272}}};
+    return shapes[is_f64][number];
+}
 
-/* Kernels that read global memory alone, for few channels per group: the shapes for dtype, most channels first. */
-constexpr int DIRECT_SHAPES = 3;
-const kernel_choice *direct_kernels(tconv_dtype dtype);
+/* Returns a shape of the kernels that read global memory alone, for few channels per group; most channels first. */
+TCONV_ROOM_CONSTANT kernel_shape direct_shape(bool is_f64, int number)
+{
+    const kernel_shape shapes[][SHAPES] = {{{8, 512, 256, 0}, {4, 1024, 256, 0}, {1, 1024, 256, 0}},
+                                           {{8, 256, 256, 0}, {4, 512, 256, 0}, {1, 1024, 256, 0}}};
+    return shapes[is_f64][number];
+}
 
-/* Launches the kernel that packs the weights as `parameters` has them, channels past group_out as zeros. */
-tconv_status pack_weights(const tconv_problem *problem, int64_t packed_out, const void *weights, void *packed,
-                          void *stream, tconv_issue *issue);
+/* Name the kernels of a shape, for layers whose indices all fit in 32 bits, or for any layer; NULL in a build without
+ * CUDA. */
+const void *tconv_general_gemm_kernel(tconv_dtype dtype, int number, bool is_narrow);
+const void *tconv_general_direct_kernel(tconv_dtype dtype, int number, bool is_narrow);
 
-} // namespace tconv::general
+TCONV_ROOM_END
 
 #endif

@@ -2,17 +2,24 @@
  * The general kernels share the way from a tile's number to its phase, channels and pixels.
  *
  * Index is the integer of coordinates and offsets: int32_t where everything in the layer fits with room to spare (the
- * host chooses, see is_narrow in general.cu), which is most layers and much faster, else int64_t.
+ * host chooses, see is_narrow in general.c), which is most layers and much faster, else int64_t.
  */
 #ifndef TCONV_CUDA_GENERAL_TILE_CUH
 #define TCONV_CUDA_GENERAL_TILE_CUH
 
 #include <type_traits>
 
+#include "../hardware.h"
 #include "parameters.h"
 
 namespace tconv::general
 {
+
+/* The kernels of one shape: for any layer, and for layers whose indices all fit in 32 bits. */
+struct kernel_pair {
+    void (*wide)(parameters);
+    void (*narrow)(parameters);
+};
 
 template <class Index> using unsigned_index = typename std::make_unsigned<Index>::type;
 

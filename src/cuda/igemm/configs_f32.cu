@@ -1,16 +1,20 @@
 /* The kernels of the implicit GEMM for f32: TF32, and strict as three products of TF32. */
-#include "kernel.cuh"
+#include "configs.cuh"
+#include "plan.h"
 
 namespace tconv::igemm
 {
 
-const config tf32_configs[CONFIGS] = {{128, 2, true, implicit_gemm<tf32_mode, 128>},
-                                      {96, 2, true, implicit_gemm<tf32_mode, 96>},
-                                      {64, 2, true, implicit_gemm<tf32_mode, 64>},
-                                      {64, 1, true, implicit_gemm<small_mode<tf32_mode>, 64>},
-                                      {128, 2, true, implicit_gemm<quarters_mode<tf32_mode>, 128>, QUARTERS}};
-const config strict_configs[CONFIGS] = {{128, 1, false, implicit_gemm<strict_mode, 128>},
-                                        {128, 1, true, implicit_gemm<strict_long_mode, 128>},
-                                        {64, 1, true, implicit_gemm<strict_long_mode, 64>}};
+extern "C" const void *tconv_igemm_f32_kernel(bool strict, int config)
+{
+    const void *const tf32[CONFIGS] = {kernel_of<tf32_mode, tf32_configs, 0>(), kernel_of<tf32_mode, tf32_configs, 1>(),
+                                       kernel_of<tf32_mode, tf32_configs, 2>(),
+                                       kernel_of<small_mode<tf32_mode>, tf32_configs, 3>(),
+                                       kernel_of<quarters_mode<tf32_mode>, tf32_configs, 4>()};
+    const void *const of_strict[CONFIGS] = {kernel_of<strict_mode, strict_configs, 0>(),
+                                            kernel_of<strict_long_mode, strict_configs, 1>(),
+                                            kernel_of<strict_long_mode, strict_configs, 2>()};
+    return strict ? of_strict[config] : tf32[config];
+}
 
 } // namespace tconv::igemm

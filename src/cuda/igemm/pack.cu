@@ -96,87 +96,36 @@ __global__ void __launch_bounds__(PACK_THREADS) transpose_alone(const __grid_con
 }
 
 template <bool fills>
-tconv_status launch(const planned_layer *made, const src_transpose *transpose, const void *weights, void *packed,
+tconv_status launch(const planned_layer *planned, const src_transpose *transpose, const void *weights, void *packed,
                     void *stream, tconv_issue *issue)
 {
-    const mode mode = made->plan.mode;
-    order<fills> order = {{}, made->weights, made->plan.parameters, *transpose};
+    const numerics arithmetic = planned->plan.arithmetic;
+    order<fills> order = {{}, planned->weights, planned->plan.params, *transpose};
     if (weights == NULL)
         order.boxes = {};
-    return launch_boxes(order, mode == MODE_F16 || mode == MODE_BF16 ? 2 : 4, mode == MODE_STRICT ? 2 : 1,
+    return launch_boxes(order, numerics_bytes(arithmetic), numerics_split(arithmetic) ? 2 : 1,
                         transpose->thread_blocks > 0 ? TRANSPOSE_BYTES : 0, weights, packed, stream, issue);
 }
 
 } // namespace
 
-void plan_packing(planned_layer *made)
+extern "C" tconv_status tconv_igemm_transpose(const src_transpose *transpose, size_t element_size, void *stream,
+                                              tconv_issue *issue)
 {
-    const parameters *layer = &made->plan.parameters;
-    weight_source *source = &made->weights;
-    pack_boxes *boxes = &source->boxes;
-    const bool alternating = layer->paired && !layer->merged; /* M tiles are of either column phase in turn */
-    int64_t row_taps = 0;
-    for (int i = 0; i < layer->row_phases; i++)
-        row_taps += layer->rows[i].taps;
-    source->strips =
-        layer->merged ? layer->channel_m_tiles : layer->tiles_along_m * layer->m_tiles / (alternating ? 2 : 1);
-    source->run_columns = alternating ? source->column_taps[0] + source->column_taps[1] : layer->column_taps;
-    boxes->runs = layer->merged ? (int64_t)layer->row_phases * layer->column_phases +
-                                      layer->tiles_along_m * layer->m_tiles - layer->phase_m_tiles
-                                : row_taps * source->run_columns;
-    boxes->step_rows = (made->plan.mode == MODE_STRICT ? 2 : 1) * 2 * MMA_M;
-    boxes->core_step = MMA_M;
-    tconv_cuda_choose_boxes(boxes, layer->pixel_bytes / layer->k_block_channels,
-                            (int64_t)layer->groups * source->strips * layer->k_blocks, MMA_M, 2 * layer->k_steps);
-}
-
-int64_t transposed_pixel(const tconv_problem *problem)
-{
-    const int64_t vector = CORE_ROW_BYTES / (int64_t)problem->element_size;
-    return tconv_ceil_div(problem->in_channels, vector) * vector;
-}
-
-int64_t transposed_bytes(const tconv_problem *problem)
-{
-    return problem->batch * problem->h.in * problem->w.in * transposed_pixel(problem) * (int64_t)problem->element_size;
-}
-
-src_transpose transpose_of(const tconv_problem *problem)
-{
-    const int64_t vector = CORE_ROW_BYTES / (int64_t)problem->element_size;
-    const int64_t image = problem->h.in * problem->w.in;
-    src_transpose transpose = {};
-    transpose.from = problem->src;
-    transpose.pixels = (int)(problem->batch * image);
-    transpose.rows = (int)problem->h.in;
-    transpose.columns = (int)problem->w.in;
-    transpose.channels = (int)problem->in_channels;
-    transpose.pixel_vectors = (int)(transposed_pixel(problem) / vector);
-    transpose.channel_tiles = (int)tconv_ceil_div(transpose.pixel_vectors, TRANSPOSE_VECTORS);
-    transpose.thread_blocks = (int)tconv_ceil_div(transpose.pixels, TRANSPOSE_PIXELS) * transpose.channel_tiles;
-    transpose.vectors = problem->src.w == 1 && problem->src.h == problem->w.in && image % vector == 0 &&
-                        problem->src.c % vector == 0 && problem->src.n % vector == 0;
-    transpose.by_image = divisor_of((int)image);
-    transpose.by_columns = divisor_of((int)problem->w.in);
-    transpose.by_channel_tiles = divisor_of(transpose.channel_tiles);
-    return transpose;
-}
-
-tconv_status transpose(const src_transpose *transpose, size_t element_size, void *stream, tconv_issue *issue)
-{
-    src_transpose of = *transpose;
-    void *arguments[] = {&of};
+    src_transpose launched = *transpose;
+    void *arguments[] = {&launched};
     const launch_grid grid = {element_size == 2 ? (const void *)transpose_alone<uint16_t>
                                                 : (const void *)transpose_alone<uint32_t>,
-                              of.thread_blocks, PACK_THREADS, TRANSPOSE_BYTES, false};
+                              launched.thread_blocks, PACK_THREADS, TRANSPOSE_BYTES, false};
     return tconv_launch_kernel(&grid, arguments, stream, issue);
 }
 
-tconv_status pack(const planned_layer *made, const src_transpose *transpose, const void *weights, void *packed,
-                  void *stream, tconv_issue *issue)
+extern "C" tconv_status tconv_igemm_pack(const planned_layer *planned, const src_transpose *transpose,
+                                         const void *weights, void *packed, void *stream, tconv_issue *issue)
 {
-    return made->weights.boxes.filling.columns > 0 ? launch<true>(made, transpose, weights, packed, stream, issue)
-                                                   : launch<false>(made, transpose, weights, packed, stream, issue);
+    return planned->weights.boxes.filling.columns > 0
+               ? launch<true>(planned, transpose, weights, packed, stream, issue)
+               : launch<false>(planned, transpose, weights, packed, stream, issue);
 }
 
 } // namespace tconv::igemm

@@ -1,6 +1,5 @@
 /*
- * Between the host side of the implicit GEMM (igemm.cu, plan.cu) and its kernels: what a kernel is told, and which
- * there are.
+ * The parameters of the implicit GEMM's kernels, which the host's planner (plan.h) fills in.
  *
  * A operand = packed weights, B operand = pixels of src, C = output channels (M) x output pixels (N) of a phase, summed
  * over input channels and taps (K). The words that this implementation adds to the field's:
@@ -20,55 +19,55 @@
 #ifndef TCONV_CUDA_IGEMM_PARAMETERS_H
 #define TCONV_CUDA_IGEMM_PARAMETERS_H
 
-#include <cuda.h>
-
 #include "../../core/impl.h"
 #include "../gemm/shape.h"
 #include "../numeric/divisor.h"
 
-namespace tconv::igemm
-{
+TCONV_ROOM_BEGIN(tconv::igemm)
 
-constexpr int MAX_MMA_TILES = 2;       /* of a warpgroup: two of 64 x 128 take 128 registers of a thread */
-constexpr int MAX_M_TILES = 4;         /* of a block tile: all MMA tiles of both warpgroups */
-constexpr int THREADS = 512;           /* of a thread block: consumers, and as many that load and find addresses */
-constexpr int MAX_A_STAGE_TAPS = 4;    /* taps of an A stage: each is a commit group that is waited for by number */
-constexpr int MAX_STAGING_BUFFERS = 4; /* of a warpgroup: one for each half of its MMA tiles */
-constexpr int QUARTERS = 4;            /* parts of an MMA tile in staging buffers, else halves */
-constexpr int MAX_PHASES = 16;         /* of an axis: what tables of these parameters have room for */
-constexpr int MAX_COORDINATES = 768;   /* pixels of a B stage that there is a table of; of NCHW the most it may have */
+enum {
+    MAX_MMA_TILES = 2,       /* of a warpgroup: two of 64 x 128 take 128 registers of a thread */
+    MAX_M_TILES = 4,         /* of a block tile: all MMA tiles of both warpgroups */
+    THREADS = 512,           /* of a thread block: consumers, and as many that load and find addresses */
+    MAX_A_STAGE_TAPS = 4,    /* taps of an A stage: each is a commit group that is waited for by number */
+    MAX_STAGING_BUFFERS = 4, /* of a warpgroup: one for each half of its MMA tiles */
+    HALVES = 2,              /* parts of an MMA tile in staging buffers */
+    QUARTERS = 4,            /* likewise, where that leaves room for a pipeline stage more */
+    MAX_PHASES = 16,         /* of an axis: the tables of these parameters have room for as many */
+    MAX_COORDINATES = 768,   /* pixels of a B stage that there is a table of; a stage of NCHW has no more */
 
-/* In strict f32 partial sums of a K-block are added in f32, which may be off by a quarter of their number (where they
- * are alike): within the bound of 16 for so many. */
-constexpr int MAX_PLAIN_SUMS = 48;
+    /* In strict f32 partial sums of a K-block are added in f32, which may be off by a quarter of their number (where
+     * they are alike): the bound of 16 holds for as many. */
+    MAX_PLAIN_SUMS = 48
+};
 
 /* A warp stages 16 rows of M by half of an MMA tile's pixels at once: in NHWC a pixel after another, in NCHW a row of M
  * after another. Both are pitched so that neighbours do not meet in a bank and vectors of 16 bytes can be read. */
-constexpr int staged_pixel_bytes(int element_size)
+TCONV_ROOM_CONSTANT int staged_pixel_bytes(int element_size)
 {
     return WARP_M * element_size + 16;
 }
-constexpr int staged_row_bytes(int N, int element_size)
+TCONV_ROOM_CONSTANT int staged_row_bytes(int N, int element_size)
 {
     return (N / 2 + (element_size == 4 ? N / 2 % 32 == 8 || N / 2 % 32 == 24 ? 0 : 8 : 8)) * element_size;
 }
-constexpr int warp_staging_bytes(int N, int element_size)
+TCONV_ROOM_CONSTANT int warp_staging_bytes(int N, int element_size)
 {
     return N / 2 * staged_pixel_bytes(element_size) > WARP_M * staged_row_bytes(N, element_size)
                ? N / 2 * staged_pixel_bytes(element_size)
                : WARP_M * staged_row_bytes(N, element_size);
 }
 
-/* A staging buffer between a consumer warpgroup and the epilogue warps has a half of an MMA tile's pixels, or a quarter,
- * one after another, each with the M tile's rows; of a column pair a quarter of both MMA tiles' pixels, each warp's rows
- * one after another. */
-constexpr int staging_buffer_bytes(int N, int element_size, bool pairs, int parts)
+/* A staging buffer between a consumer warpgroup and the epilogue warps has a half of an MMA tile's pixels, or a
+ * quarter, one after another, each with the M tile's rows; of a column pair a quarter of both MMA tiles' pixels, each
+ * warp's rows one after another. */
+TCONV_ROOM_CONSTANT int staging_buffer_bytes(int N, int element_size, bool pairs, int parts)
 {
     return MMA_M * (pairs ? staged_row_bytes(N, element_size) : N / parts * element_size);
 }
 
 /* A phase of one axis. */
-struct axis_phase {
+typedef struct axis_phase {
     int taps;
     int first_tap; /* taps of the phases before it */
     int first_shift;
@@ -76,17 +75,17 @@ struct axis_phase {
     int outputs;
     int src_residue;  /* rows (columns) of src from its multiples of src_row_stride to the phase's first */
     int first_kernel; /* kernel row (column) of its first tap */
-};
+} axis_phase;
 
 /* NCHW: rows of M that follow one another and are neighbouring columns of one channel, see view.h. */
-struct column_runs {
+typedef struct column_runs {
     int rows;    /* of a run, a power of two; 1: rows of M are channels */
     int columns; /* that these are: as many, or fewer, and the rest zeros */
     int begin;   /* the first column of a row's first run that is an output */
     int end;     /* behind the last column of a row's last run that is one */
-};
+} column_runs;
 
-struct parameters {
+typedef struct parameters {
     const void *src;
     const void *weights; /* packed, by A tiles */
     const void *bias;    /* or NULL */
@@ -196,28 +195,8 @@ struct parameters {
     uint32_t b_stage_bytes;
     uint32_t plane_bytes; /* strict f32: from the plane of big parts of a B stage to that of small parts */
     uint32_t a_tile_bytes;
-};
+} parameters;
 
-typedef void kernel_function(parameters layer, CUtensorMap map, CUtensorMap weights_map);
-
-enum mode { MODE_TF32, MODE_STRICT, MODE_F16, MODE_BF16 };
-
-/* A kernel that there is for a mode. */
-struct config {
-    int N;          /* of a wgmma: positions of an MMA tile; 0: no such config */
-    int mma_tiles;  /* of a warpgroup */
-    bool long_sums; /* takes any number of partial sums, else (strict f32) MAX_PLAIN_SUMS */
-    kernel_function *kernel;
-    int staged_parts = 2; /* of an MMA tile, but of pairs: a staging buffer has one */
-};
-constexpr int CONFIGS = 5; /* of a mode, at most */
-extern const config tf32_configs[CONFIGS];
-extern const config strict_configs[CONFIGS];
-extern const config f16_configs[CONFIGS];
-extern const config bf16_configs[CONFIGS];
-extern const config f16_sums_configs[CONFIGS]; /* dst is of f32 */
-extern const config bf16_sums_configs[CONFIGS];
-
-} // namespace tconv::igemm
+TCONV_ROOM_END
 
 #endif

@@ -1,31 +1,29 @@
-/* The plan by which the implicit GEMM cuts a layer into block tiles: candidates (plan.cu), a tile (tile.cu), its
- * pipeline stages (stages.cu) and the work that its time is predicted from (work.cu), by which it is chosen; and what
- * the layer keeps of it. */
+/*
+ * The plan by which the implicit GEMM cuts a layer into block tiles. plan.c tries tiles of each config, tile.c
+ * describes a block tile, stages.c its pipeline stages and work.c the work that its time is predicted from: the tile
+ * with the least is taken. operands.c describes the tensors that the plan reads, and pack.cu packs the weights.
+ */
 #ifndef TCONV_CUDA_IGEMM_PLAN_H
 #define TCONV_CUDA_IGEMM_PLAN_H
 
 #include "../model/work.h"
+#include "../numeric/numerics.h"
 #include "../pack/boxes.h"
 #include "../runtime/launch.h"
 #include "../runtime/tensor_map.h"
+#include "configs.h"
 #include "parameters.h"
 #include "transpose_src.h"
 #include "view.h"
 
-namespace tconv::igemm
-{
+TCONV_ROOM_BEGIN(tconv::igemm)
 
-constexpr int MAX_TMA_BOX = 256; /* elements of a box along each axis (CUDA driver API, cuTensorMapEncodeTiled) */
-
-/* Bytes at whose multiples a box begins in shared memory (PTX ISA, cp.async.bulk.tensor). */
-constexpr int BOX_DESTINATION = 128;
-
-/* Bytes of dynamic shared memory: what a thread block may have, less barriers and records. */
-constexpr int SHARED_MEMORY = 227 * 1024 - 5 * 1024;
+/* Bytes of dynamic shared memory: all that a thread block may have, less barriers and records. */
+enum { SHARED_MEMORY = HOPPER_SHARED_BYTES - 5 * 1024 };
 
 /* A candidate; everything else follows from it and the layer. */
-struct tile_choice {
-    int config;  /* of the mode's */
+typedef struct tile_choice {
+    int config;  /* of the arithmetic's */
     int m_tiles; /* as in parameters */
     bool src_transposed;
     bool per_tap;
@@ -34,66 +32,68 @@ struct tile_choice {
     int images;  /* of a block tile */
     int rows;    /* of a block tile */
     int columns; /* of a block tile */
-};
+} tile_choice;
 
-/* What shared memory has room for where no warps of their own store. */
-struct fewer_stages {
+/* The pipeline stages that shared memory has room for where no warps of their own store. */
+typedef struct fewer_stages {
     int tables, b_stages, a_stages;
-};
+} fewer_stages;
 
-struct layer_plan {
-    igemm::mode mode;
-    igemm::config config;
-    igemm::parameters parameters; /* zeros where execute fills in; by_tma, epilogue_warps: for aligned addresses */
-    int output_bytes;             /* of an element of dst */
+typedef struct layer_plan {
+    numerics arithmetic;
+    kernel_config config;
+    int config_place;  /* of the config, among the arithmetic's */
+    bool sums;         /* dst is of sums in f32, whatever the dtype is */
+    int output_bytes;  /* of an element of dst */
+    parameters params; /* zeros where execute fills in; by_tma, epilogue_warps: for aligned addresses */
     fewer_stages without_epilogue_warps;
     double mean_taps; /* of a tile of the multiprocessor with most to do; of one of its src_phases */
     double seconds;   /* predicted; 0: there is no plan yet */
-};
+} layer_plan;
 
-/* A layer as block tiles see it: positions, and the halo that all taps of a position span. */
-struct position_space {
+/* A layer as block tiles have it: positions, and the halo that all taps of a position span. */
+typedef struct position_space {
     int64_t images, rows, columns;
     int64_t row_halo, column_halo;
     bool flat;  /* the rows of an image are one row, or im2col */
     bool whole; /* the images are one image */
-};
+} position_space;
 
-/* What all candidates of a layer have in common. */
-struct search {
-    const tconv_layer *layer; /* as it is given */
-    const tconv_layer *seen;  /* as it is planned, see layer_view */
+/* The facts that all candidates of a layer share. */
+typedef struct tile_search {
+    const tconv_layer *given; /* the layer as the caller has it */
+    const tconv_layer *layer; /* the layer of the view, which is planned */
     column_runs runs;         /* as in parameters */
     bool one_pixel;           /* as in layer_view */
-    bool sums;                /* dst is of sums in f32, whatever the dtype */
-    int output_bytes;         /* of an element of dst */
+    bool sums;                /* as in layer_plan */
+    int output_bytes;         /* likewise */
     tconv_cuda_machine machine;
-    tconv_cuda_work begun; /* what the work of each candidate begins with */
+    tconv_cuda_work begun; /* the work that every candidate has */
     double limit;          /* seconds that a plan is to be below; 0: there is no limit */
 
-    /* For least_seconds_of. */
+    /* For the least seconds of a candidate. */
     position_space spaces[2];  /* of tiles for one tap; of src as it is, transposed */
     position_space im2col;     /* likewise, all positions as one row */
     double mean_taps;          /* of a tile, of all phases */
     double m_tiles;            /* of all phases and groups */
     double k_blocks, products; /* of a channel group; of a K-block, for each 64 rows and 8 positions */
-};
+} tile_search;
 
-/* The weights as they lie: what the packing kernel is told beside the layer's parameters. */
-struct weight_source {
+/* The weights as they lie, which the packing kernel is told beside the layer's parameters. */
+typedef struct weight_source {
     pack_boxes boxes;
     bool one_pixel; /* as in layer_view */
     int64_t kernel_columns;
     int64_t first_kernel[2][MAX_PHASES]; /* kernel row (column) of the first tap of each row (column) phase */
     int kernel_step[2];                  /* kernel rows (columns) from a tap to the next */
-    int column_taps[MAX_PHASES];         /* of each column phase, before any two are seen as a pair */
-    /* What plan_packing adds. */
+    int column_taps[MAX_PHASES];         /* of each column phase, before any two are one pair */
+    /* tconv_igemm_plan_packing adds these. */
     int strips;      /* of a channel group and K-block: M tiles of a phase's channels */
     int run_columns; /* runs of a row tap: column taps of all phases */
-};
+} weight_source;
 
-/* What pack and execute get: the best candidate's plan, the operands as they lie, and the launch. */
-struct planned_layer {
+/* The decisions that pack and execute get: the best candidate's plan, the operands as they lie, and the launch. */
+typedef struct planned_layer {
     layer_plan plan;
     weight_source weights;
     src_transpose transpose;          /* without addresses; all zeros where src is not transposed */
@@ -102,83 +102,101 @@ struct planned_layer {
     int bias_outputs;                 /* as in parameters, where execute puts it */
     size_t vector_bytes;              /* that can be stored at once where dst begins at a multiple of them; 0: none */
     launch_grid grid;                 /* without overlaps, which each call sets */
-};
+} planned_layer;
 
-/* plan.cu */
+/* Returns the MMA tiles of a block tile. */
+static inline int mma_tiles_of(const kernel_config *config)
+{
+    return WARPGROUPS * config->mma_tiles;
+}
+
+/* plan.c */
 
 /* Makes a plan of zeros that of the candidate with the least predicted time; false where none fits, or is below the
  * limit. */
-bool choose(const search *in, layer_plan *best);
+bool tconv_igemm_choose(const tile_search *search, layer_plan *best);
 
-/* MMA tiles of a block tile. */
-int mma_tiles_of(const config *config);
+/* tile.c */
 
-/* tile.cu */
+/* Returns the bytes of a pixel's input channels in a K-block. */
+int tconv_igemm_pixel_bytes(const tconv_problem *problem);
 
-/* Bytes of a pixel's input channels in a K-block. */
-int pixel_bytes_of(const tconv_problem *problem);
+/* Returns whether src was transposed to NHWC before, while dst is in NCHW: a layer of cuda_dgrad's. */
+bool tconv_igemm_is_transposed_before(const tconv_layer *layer);
 
-/* Whether src was transposed to NHWC before, while dst is in NCHW: a layer of cuda_dgrad's. */
-bool is_transposed_before(const tconv_layer *layer);
+/* Return the positions and the halo of tiles; of im2col's, which are for one tap; of a candidate's. */
+position_space tconv_igemm_space(const tconv_layer *layer, bool per_tap, bool src_transposed);
+position_space tconv_igemm_im2col_space(const tconv_layer *layer);
+position_space tconv_igemm_space_of_choice(const tconv_layer *layer, const tile_choice *choice);
 
-position_space space_of(const tconv_layer *layer, bool per_tap, bool src_transposed);
-position_space im2col_space_of(const tconv_layer *layer);
-position_space space_of(const tconv_layer *layer, const tile_choice *choice);
+/* Returns whether TMA may bring the input of a tap for positions that follow one another from row to row. */
+bool tconv_igemm_may_be_im2col(const tconv_layer *layer);
 
-/* Tells whether TMA may bring the input of a tap for positions that follow one another from row to row. */
-bool may_be_im2col(const tconv_layer *layer);
-
-/* Fills in what no choice but src_transposed changes. */
-void describe_layer(const tconv_layer *layer, bool src_transposed, layer_plan *plan);
+/* Fills in the parameters that no choice but src_transposed changes. */
+void tconv_igemm_describe_layer(const tconv_layer *layer, bool src_transposed, layer_plan *plan);
 
 /* Fills in which M tiles and positions the MMA tiles take. */
-void describe_mma_tiles(const tconv_layer *layer, const tile_choice *choice, layer_plan *plan);
+void tconv_igemm_describe_mma_tiles(const tconv_layer *layer, const tile_choice *choice, layer_plan *plan);
 
 /* Fills in the divisors of the kernel's index arithmetic. */
-void describe_divisors(parameters *to);
+void tconv_igemm_describe_divisors(parameters *params);
 
 /* Fills in the block tile and its A tiles and B stages; false where positions or boxes do not fit. */
-bool describe_tile(const tconv_layer *layer, const tile_choice *choice, layer_plan *plan);
+bool tconv_igemm_describe_tile(const tconv_layer *layer, const tile_choice *choice, layer_plan *plan);
 
-/* Tells whether MMA tiles of a warpgroup can be neighbouring column phases, whose columns are stored together. Where
+/* Returns whether MMA tiles of a warpgroup can be neighbouring column phases, whose columns are stored together. Where
  * the phases differ in taps there must be but two, and a B stage must have the input of both. */
-bool has_pairs(const tconv_layer *layer, const tile_choice *choice, const parameters *of);
+bool tconv_igemm_has_pairs(const tconv_layer *layer, const tile_choice *choice, const parameters *params);
 
-/* stages.cu */
+/* stages.c */
 
 /* Fills in pipeline stages and staging buffers, given the work of a tile, and the plan's predicted time: the split of
  * shared memory with the least; false where none fits. */
-bool choose_stages(const search *in, const tile_choice *choice, const tconv_cuda_work *tile, layer_plan *plan);
+bool tconv_igemm_choose_stages(const tile_search *search, const tile_choice *choice, const tconv_cuda_work *tile,
+                               layer_plan *plan);
 
-/* Tells whether TMA brings all that wgmma reads, as it is: no warp touches it on the way. */
-bool is_fed_by_tma(const layer_plan *plan);
+/* Returns whether TMA brings all that wgmma reads, as it is: no warp touches it on the way. */
+bool tconv_igemm_is_fed_by_tma(const layer_plan *plan);
 
-/* pack.cu */
+/* work.c */
 
-/* Cuts the weights into boxes. Before, made->weights has all that is not made of the plan. */
-void plan_packing(planned_layer *made);
+/* Begins the search for the plan of a view of a layer. The search points to both. */
+tile_search tconv_igemm_begin_search(const tconv_layer *layer, const layer_view *view, bool sums, double limit);
 
-/* Packs the weights (unless they are NULL) and transposes src (unless transpose is all zeros), in one launch. */
-tconv_status pack(const planned_layer *made, const src_transpose *transpose, const void *weights, void *packed,
-                  void *stream, tconv_issue *issue);
+/* Returns the columns of a run that can be stored at once where dst begins at a multiple of them. */
+int tconv_igemm_run_vector(const column_runs *runs, const tconv_strides *dst, int64_t element);
 
-/* work.cu */
+/* Returns the seconds that a candidate takes at least, before it is described. */
+double tconv_igemm_least_seconds(const tile_search *search, const tile_choice *choice, const kernel_config *config);
 
-/* Begins the search for the plan of a layer that is seen so. Both have to outlive it. */
-search begin_search(const tconv_layer *layer, const layer_view *view, bool sums, double limit);
+/* Count the work of a candidate, for the prediction of its time: all of it; the work of its block tile; and that which
+ * follows from its stages, which may be counted anew for others. */
+tconv_cuda_work tconv_igemm_work(const tile_search *search, const layer_plan *plan);
+tconv_cuda_work tconv_igemm_tile_work(const tile_search *search, const layer_plan *plan);
+void tconv_igemm_count_stages(const layer_plan *plan, tconv_cuda_work *work);
 
-/* The columns of a run that can be stored at once where dst begins at a multiple of them. */
-int run_vector_of(const column_runs &runs, const tconv_strides *dst, int64_t element);
+/* operands.c */
 
-/* Seconds that a candidate takes at least, before it is described. */
-double least_seconds_of(const search *in, const tile_choice *choice, const config *config);
+/* Describes the operands and the launch of the chosen plan. */
+void tconv_igemm_describe_operands(const tconv_layer *layer, const layer_view *view, planned_layer *planned);
 
-/* Counts what a candidate does, for the prediction of its time: what its block tile does, and what follows from its
- * stages, which may be counted anew for others. */
-tconv_cuda_work work_of(const search *in, const layer_plan *plan);
-tconv_cuda_work tile_work_of(const search *in, const layer_plan *plan);
-void count_stages(const layer_plan *plan, tconv_cuda_work *work);
+/* Returns whether a call that is given weights at multiples of 16 bytes reads them as they lie. */
+bool tconv_igemm_reads_weights(const planned_layer *planned);
 
-} // namespace tconv::igemm
+/* Cuts the weights into boxes. Before, planned->weights has all that does not follow from the plan. */
+void tconv_igemm_plan_packing(planned_layer *planned);
+
+/* Kernels; none.c stands in their place in a build without CUDA. */
+
+/* configs_f32.cu, configs_half.cu: return the kernel at a place of its table in configs.h, NULL without CUDA. */
+const void *tconv_igemm_f32_kernel(bool strict, int config);
+const void *tconv_igemm_half_kernel(bool bf16, bool sums, int config);
+
+/* pack.cu: packs the weights (unless they are NULL) and transposes src (unless transpose is all zeros), in one launch.
+ * */
+tconv_status tconv_igemm_pack(const planned_layer *planned, const src_transpose *transpose, const void *weights,
+                              void *packed, void *stream, tconv_issue *issue);
+
+TCONV_ROOM_END
 
 #endif

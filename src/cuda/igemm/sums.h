@@ -1,15 +1,18 @@
-/* cuda_igemm with sums in f32 for outputs, whatever the dtype: parts of sums that cuda_dgrad adds. */
+/* cuda_igemm whose outputs are sums in f32, whatever the dtype is: partial sums, which cuda_dgrad adds. */
 #ifndef TCONV_CUDA_IGEMM_SUMS_H
 #define TCONV_CUDA_IGEMM_SUMS_H
 
 #include "../../core/impl.h"
 
-namespace tconv::igemm
-{
+#ifdef __cplusplus
+extern "C" {
+#endif
 
-/* Not in a list: the strides of dst are those of f32, and there is no bias. */
-extern const tconv_implementation sums;
+/* It is in no list. The strides of dst are those of f32, and there is no bias. */
+extern const tconv_implementation tconv_igemm_sums;
 
-} // namespace tconv::igemm
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -1,15 +1,14 @@
-/* The layout transform of a small src from NCHW to NHWC in the workspace: what is transposed, and into how much. */
+/* The layout transform of a small src from NCHW to NHWC in the workspace: the planner describes it, kernels read it. */
 #ifndef TCONV_CUDA_IGEMM_TRANSPOSE_SRC_H
 #define TCONV_CUDA_IGEMM_TRANSPOSE_SRC_H
 
 #include "../../core/impl.h"
 #include "../numeric/divisor.h"
 
-namespace tconv::igemm
-{
+TCONV_ROOM_BEGIN(tconv::igemm)
 
 /* A layout transform of src from NCHW to NHWC. All zeros: there is none. */
-struct src_transpose {
+typedef struct src_transpose {
     const void *src;
     void *to;
     tconv_strides from;          /* strides of src, in elements */
@@ -24,18 +23,19 @@ struct src_transpose {
     fast_divisor by_image;   /* pixels of an image */
     fast_divisor by_columns; /* pixels of a row */
     fast_divisor by_channel_tiles;
-};
+} src_transpose;
 
-/* Elements from a pixel of the transposed src to the next, and bytes of all of them. */
-int64_t transposed_pixel(const tconv_problem *problem);
-int64_t transposed_bytes(const tconv_problem *problem);
+/* Return the elements from a pixel of the transposed src to the next, and the bytes of all of them. */
+int64_t tconv_igemm_transposed_pixel(const tconv_problem *problem);
+int64_t tconv_igemm_transposed_bytes(const tconv_problem *problem);
 
-/* Describes the layout transform without addresses: vectors as an aligned src allows. */
-src_transpose transpose_of(const tconv_problem *problem);
+/* Describes the layout transform without addresses, with vectors where an aligned src allows them. */
+src_transpose tconv_igemm_transpose_of(const tconv_problem *problem);
 
 /* Transposes in a launch of its own, for an element size of 2 or 4. */
-tconv_status transpose(const src_transpose *transpose, size_t element_size, void *stream, tconv_issue *issue);
+tconv_status tconv_igemm_transpose(const src_transpose *transpose, size_t element_size, void *stream,
+                                   tconv_issue *issue);
 
-} // namespace tconv::igemm
+TCONV_ROOM_END
 
 #endif

@@ -1,18 +1,17 @@
-/* The layer that the implicit GEMM computes for the one it is given: as it is; with several groups fused; with outputs of
- * a channel as channels of their own. */
+/* A view is the layer that the implicit GEMM computes in place of the one that it is given: the same; with several
+ * groups fused; with outputs of a channel as channels of their own. */
 #ifndef TCONV_CUDA_IGEMM_VIEW_H
 #define TCONV_CUDA_IGEMM_VIEW_H
 
 #include "../../core/impl.h"
 #include "parameters.h"
 
-namespace tconv::igemm
-{
+TCONV_ROOM_BEGIN(tconv::igemm)
 
-constexpr int MAX_VIEW_PHASES = 16; /* of the columns after space-to-depth */
+enum { MAX_VIEW_PHASES = 16 }; /* of the columns after space-to-depth */
 
-struct layer_view {
-    tconv_layer layer;    /* what is planned and computed */
+typedef struct layer_view {
+    tconv_layer layer;    /* that is planned and computed */
     int64_t outputs;      /* of a channel that are channels of the view: channel * outputs + output; else 1 */
     int64_t out_columns;  /* columns that these outputs have */
     bool channels_inside; /* the view's channels are output * channels + channel instead */
@@ -20,23 +19,24 @@ struct layer_view {
     bool one_pixel;       /* outputs are those of images of one pixel; else neighbouring columns */
     int64_t fused_groups; /* channel groups of the layer that are one of the view */
     tconv_phase phases[MAX_VIEW_PHASES]; /* phases of the view, where it is another layer */
-};
+} layer_view;
 
 /*
  * Images of one pixel lie alike in NCHW and NHWC. Where each of their outputs has a tap, an output of a channel is a
  * channel of an image of one pixel as well, and dst as it lies is a matrix, images by these channels.
  *
- * Space-to-depth along W: in other layers each phase writes single columns, a stride apart. Where P divides the columns'
- * stride, padding, kernel and number, columns P * o + j, j < P, take the taps P * k + j of the same pixels. They are P
- * times as many channels of a layer with stride, padding, kernel and columns over P. In NCHW the channels are (channel,
- * j), and those of a channel are stored together, by vectors; P is the largest power of two up to 64. Where a pixel's
- * channels follow those of its neighbour, in NHWC or of one channel, and are fewer than two M tiles, they are (j,
- * channel), as they lie in dst: a pixel is longer, which takes more of an M tile; P is the largest there is.
+ * Space-to-depth along W: in other layers each phase writes single columns, a stride apart. Where P divides the
+ * columns' stride, padding, kernel and number, columns P * o + j, j < P, take the taps P * k + j of the same pixels.
+ * They are P times as many channels of a layer with stride, padding, kernel and columns over P. In NCHW the channels
+ * are (channel, j), and those of a channel are stored together, by vectors; P is the largest power of two up to 64.
+ * Where a pixel's channels follow those of its neighbour, in NHWC or of one channel, and are fewer than two M tiles,
+ * they are (j, channel), as they lie in dst: a pixel is longer, which takes more of an M tile; P is the largest there
+ * is.
  *
- * Filled runs: in NCHW P may be the stride, whatever the kernel, the padding and the number of columns are. The kernel is
- * filled up with zeros to a multiple of P; of the first run of a row columns that would lie before it are not stored,
- * nor of its last run those behind. Where P is no power of two, runs are filled up with rows of zeros as well. That
- * multiplies the products, but each row of dst is stored as it lies.
+ * Filled runs: in NCHW P may be the stride, whatever the kernel, the padding and the number of columns are. The kernel
+ * is filled up with zeros to a multiple of P; of the first run of a row columns that would lie before it are not
+ * stored, nor of its last run those behind. Where P is no power of two, runs are filled up with rows of zeros as well.
+ * That multiplies the products, but each row of dst is stored as it lies.
  *
  * Group fusion: groups whose channels are no whole K-blocks of 128 bytes are seen as one group with block-diagonal
  * weights: as few as make whole K-blocks, or all, if those have at most 512 bytes of channels. That multiplies the
@@ -44,11 +44,11 @@ struct layer_view {
  *
  * The view points into itself and into the layer.
  */
-void init_view(layer_view *view, const tconv_layer *layer);
+void tconv_igemm_init_view(layer_view *view, const tconv_layer *layer);
 
 /* Makes the view by filled runs; false where it is none, or the other is the same. */
-bool init_filled_view(layer_view *view, const tconv_layer *layer);
+bool tconv_igemm_init_filled_view(layer_view *view, const tconv_layer *layer);
 
-} // namespace tconv::igemm
+TCONV_ROOM_END
 
 #endif

@@ -1,14 +1,17 @@
-/* The kernels for bf16. */
+/* The kernels for bf16: up to 64 accumulators a thread, and as many partial sums. */
 #include "kernel.cuh"
 #include "row_kernel.cuh"
 
 namespace tconv::mma
 {
 
-const kernel_config *const bf16_nhwc_configs = half_configs<BF16_NHWC>::list;
-const kernel_config *const bf16_nchw_configs = half_configs<BF16_NCHW>::list;
+const void *tconv_mma_bf16_kernel(bool nhwc, int number)
+{
+    return nhwc ? kernel_of_number<BF16_NHWC, TCONV_MMA_HALF_SHAPES>(number)
+                : kernel_of_number<BF16_NCHW, TCONV_MMA_HALF_SHAPES>(number);
+}
 
-row_kernel bf16_row_kernel(row_sums sums, int64_t column_stride)
+const void *tconv_mma_bf16_row_kernel(row_sums sums, int64_t column_stride)
 {
     return find_half_row_kernel<BF16_NCHW>(sums, column_stride);
 }

@@ -1,14 +1,17 @@
-/* The kernels for f16. */
+/* The kernels for f16: up to 64 accumulators a thread, and as many partial sums. */
 #include "kernel.cuh"
 #include "row_kernel.cuh"
 
 namespace tconv::mma
 {
 
-const kernel_config *const f16_nhwc_configs = half_configs<F16_NHWC>::list;
-const kernel_config *const f16_nchw_configs = half_configs<F16_NCHW>::list;
+const void *tconv_mma_f16_kernel(bool nhwc, int number)
+{
+    return nhwc ? kernel_of_number<F16_NHWC, TCONV_MMA_HALF_SHAPES>(number)
+                : kernel_of_number<F16_NCHW, TCONV_MMA_HALF_SHAPES>(number);
+}
 
-row_kernel f16_row_kernel(row_sums sums, int64_t column_stride)
+const void *tconv_mma_f16_row_kernel(row_sums sums, int64_t column_stride)
 {
     return find_half_row_kernel<F16_NCHW>(sums, column_stride);
 }

@@ -6,12 +6,13 @@
 namespace tconv::mma
 {
 
-const kernel_config *const strict_configs =
-    configs<STRICT, 144, 142, 124, 114, 224, 222, 214, 314, 312, 414, 412, 512, 612, 712, 812>::list;
-const kernel_config *const compensated_configs =
-    configs<COMPENSATED, 142, 124, 114, 224, 222, 214, 314, 412, 512>::list;
+const void *tconv_mma_strict_kernel(bool compensated, int number)
+{
+    return compensated ? kernel_of_number<COMPENSATED, TCONV_MMA_COMPENSATED_SHAPES>(number)
+                       : kernel_of_number<STRICT, TCONV_MMA_STRICT_SHAPES>(number);
+}
 
-row_kernel strict_row_kernel(int64_t column_stride)
+const void *tconv_mma_strict_row_kernel(int64_t column_stride)
 {
     return find_row_kernel<STRICT, ADDED>(column_stride);
 }

@@ -5,10 +5,12 @@
 namespace tconv::mma
 {
 
-const kernel_config *const tf32_configs =
-    configs<TF32, 148, 144, 128, 118, 228, 224, 218, 318, 314, 418, 414, 514, 612, 712, 814>::list;
+const void *tconv_mma_tf32_kernel(int number)
+{
+    return kernel_of_number<TF32, TCONV_MMA_TF32_SHAPES>(number);
+}
 
-row_kernel tf32_row_kernel(int64_t column_stride)
+const void *tconv_mma_tf32_row_kernel(int64_t column_stride)
 {
     return find_row_kernel<TF32, DIRECT>(column_stride);
 }

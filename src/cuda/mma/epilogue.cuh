@@ -63,8 +63,8 @@ struct warp_tile : warp_mainloop<MODE, STRIDE_W, MMAS_M, MMAS_N> {
     using Mainloop::params, Mainloop::phase, Mainloop::row_shift, Mainloop::row_taps, Mainloop::shared, Mainloop::warp;
     using Mainloop::weights_offset;
     static constexpr bool STAGES = is_staged_stride(STRIDE_W);
-    static constexpr int STAGING_WORDS = MMA_N * (MMA_M / 2) * STRIDE_W; /* of a warp */
-    static constexpr int RUN = channel_run_of(MMAS_M, sizeof(Element));  /* channels, in NHWC */
+    static constexpr int STAGING_WORDS = MMA_SYNC_N * (MMA_SYNC_M / 2) * STRIDE_W; /* of a warp */
+    static constexpr int RUN = channel_run_of(MMAS_M, sizeof(Element));            /* channels, in NHWC */
 
     float bias[MMAS_M][2]; /* of the accumulators 2 * half of MMA m of M */
 
@@ -95,7 +95,7 @@ struct warp_tile : warp_mainloop<MODE, STRIDE_W, MMAS_M, MMAS_N> {
 
     __device__ __forceinline__ dst_target find_target(const tile_origin &tile, int n, int position) const
     {
-        const uint32_t packed = shared[params.positions_at + (n_warp * MMAS_N + n) * MMA_N + position];
+        const uint32_t packed = shared[params.positions_at + (n_warp * MMAS_N + n) * MMA_SYNC_N + position];
         dst_target found;
         found.image = tile.image + image_of(packed);
         found.src_row = tile.row + row_of(packed);
@@ -161,7 +161,7 @@ struct warp_tile : warp_mainloop<MODE, STRIDE_W, MMAS_M, MMAS_N> {
      */
     __device__ __forceinline__ bool store_staged(const tile_origin &tile, float *staging)
     {
-        constexpr int LENGTH = MMA_N * STRIDE_W; /* of a row of outputs */
+        constexpr int LENGTH = MMA_SYNC_N * STRIDE_W; /* of a row of outputs */
         bool finite = true;
 #pragma unroll
         for (int n = 0; n < MMAS_N; n++) {
@@ -178,8 +178,8 @@ struct warp_tile : warp_mainloop<MODE, STRIDE_W, MMAS_M, MMAS_N> {
                 }
                 __syncwarp();
 #pragma unroll
-                for (int j = 0; j < LENGTH * (MMA_M / 2) / LANES; j++) {
-                    const int at = j * LANES + lane, row = at / LENGTH, column = at % LENGTH;
+                for (int j = 0; j < LENGTH * (MMA_SYNC_M / 2) / WARP; j++) {
+                    const int at = j * WARP + lane, row = at / LENGTH, column = at % LENGTH;
                     const int channel = first_channel + channel_of_row(m, half, row, params.channel_run);
                     const Element value = from_compute<Element>(staging[at]);
                     if (column < target.columns && channel < params.group_out)

@@ -23,22 +23,24 @@
 namespace tconv::mma
 {
 
-/* The warps that a multiprocessor holds, by a thread's registers for accumulators and what goes with them (partial sums
- * but for TF32, and half as many for what additions lost): those left are enough for them. */
-constexpr int resident_warps(mode mode, int mmas)
+/* Returns the warps that a multiprocessor holds, as planning counts them (parameters.h). */
+template <mode MODE> constexpr int resident_warps_of(int mmas)
 {
-    const int registers = mmas * 2 * (mode == TF32 ? 2 : mode == COMPENSATED ? 5 : 4);
-    return registers >= 80 ? 8 : registers >= 48 ? 12 : 16;
+    const numerics arithmetic = IS_F16<MODE>      ? NUMERICS_F16
+                                : IS_BF16<MODE>   ? NUMERICS_BF16
+                                : IS_STRICT<MODE> ? NUMERICS_STRICT
+                                                  : NUMERICS_TF32;
+    return resident_warps(arithmetic, MODE == COMPENSATED, mmas);
 }
 
 constexpr int registers_of(int warps)
 {
-    return warps <= 8 ? 255 : 65536 / LANES / warps / 8 * 8;
+    return warps <= 8 ? 255 : 65536 / WARP / warps / 8 * 8;
 }
 
 template <mode MODE, int STRIDE_W, int MMAS_M, int MMAS_N>
-__global__ void __launch_bounds__(MAX_WARPS *LANES)
-    __maxnreg__(registers_of(resident_warps(MODE, STRIDE_W *MMAS_M *MMAS_N)))
+__global__ void __launch_bounds__(MAX_WARPS *WARP)
+    __maxnreg__(registers_of(resident_warps_of<MODE>(STRIDE_W *MMAS_M *MMAS_N)))
         compute_tiles(const __grid_constant__ parameters params)
 {
     extern __shared__ __align__(128) uint32_t shared[];
@@ -63,12 +65,12 @@ __global__ void __launch_bounds__(MAX_WARPS *LANES)
         __syncthreads(); /* the next may be of another tile */
     }
 
-    const int number = (int)threadIdx.x / LANES, rest = number / params.n_warps;
+    const int number = (int)threadIdx.x / WARP, rest = number / params.n_warps;
     const int phase = block.phase_set * params.phase_warps + rest % params.phase_warps;
     const int m_warp = rest / params.phase_warps;
     const bool has_taps = phase < params.row_phases;
     warp_tile<MODE, STRIDE_W, MMAS_M, MMAS_N> warp = {
-        {params, shared, (int)threadIdx.x % LANES, number, number % params.n_warps, block.group,
+        {params, shared, (int)threadIdx.x % WARP, number, number % params.n_warps, block.group,
          (block.m_tile * params.m_warps + m_warp) * params.warp_m, phase, has_taps ? params.rows[phase].taps : 0,
          has_taps ? params.rows[phase].first_shift : 0,
          warp_weights_offset(params, block.phase_set, m_warp, rest % params.phase_warps)}};
@@ -100,20 +102,13 @@ __global__ void __launch_bounds__(MAX_WARPS *LANES)
     }
 }
 
-/* The kernel of a shape, which is three digits: STRIDE_W, MMAS_M and MMAS_N. */
-template <mode MODE, int SHAPE>
-constexpr kernel_config config_of = {compute_tiles<MODE, SHAPE / 100, SHAPE / 10 % 10, SHAPE % 10>, SHAPE / 100,
-                                     SHAPE / 10 % 10, SHAPE % 10,
-                                     resident_warps(MODE, SHAPE / 100 * (SHAPE / 10 % 10) * (SHAPE % 10))};
-
-/* The kernels of some shapes, as parameters.h wants them. */
-template <mode MODE, int... SHAPES> struct configs {
-    static constexpr kernel_config list[] = {config_of<MODE, SHAPES>..., {}};
-};
-
-/* Those for 16-bit elements: up to 64 accumulators a thread, and as many partial sums. */
-template <mode MODE>
-using half_configs = configs<MODE, 144, 142, 128, 124, 118, 224, 222, 218, 214, 314, 312, 414, 412, 512, 612, 712, 812>;
+/* Returns the kernel of a number, of those compiled for the shapes of a list of parameters.h. */
+template <mode MODE, int... SHAPES> const void *kernel_of_number(int number)
+{
+    static constexpr void (*kernels[])(parameters) = {
+        compute_tiles<MODE, SHAPES / 100, SHAPES / 10 % 10, SHAPES % 10>...};
+    return (const void *)kernels[number];
+}
 
 } // namespace tconv::mma
 

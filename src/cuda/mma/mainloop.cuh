@@ -121,7 +121,7 @@ template <mode MODE, int STRIDE_W, int MMAS_M, int MMAS_N> struct warp_mainloop 
     __device__ __forceinline__ void load_neighbours(uint32_t at, uint32_t other, fragment_b (&b)[MMAS_N])
     {
         if constexpr (FIRST < MMAS_N) {
-            constexpr int DISTANCE = FIRST * MMA_N * PATCH_BYTES;
+            constexpr int DISTANCE = FIRST * MMA_SYNC_N * PATCH_BYTES;
             b[FIRST].at[0] = load_element<DISTANCE>(at);
             b[FIRST].at[1] = load_element<DISTANCE>(other);
             load_neighbours<FIRST + 1>(at, other, b);
@@ -237,7 +237,7 @@ template <mode MODE, int STRIDE_W, int MMAS_M, int MMAS_N> struct warp_mainloop 
     {
 #pragma unroll
         for (int n = 0; n < MMAS_N; n++) {
-            const uint32_t position = shared[params.positions_at + (n_warp * MMAS_N + n) * MMA_N + lane / 4];
+            const uint32_t position = shared[params.positions_at + (n_warp * MMAS_N + n) * MMA_SYNC_N + lane / 4];
             const int image = position != NO_POSITION ? (int)(position >> 20) : 0;
             const int row = position != NO_POSITION ? (int)(position >> 10 & MAX_TILE_EXTENT) : 0;
             const int column = position != NO_POSITION ? (int)(position & MAX_TILE_EXTENT) : 0;

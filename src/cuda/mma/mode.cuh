@@ -18,6 +18,18 @@
 namespace tconv::mma
 {
 
+/* The arithmetic of a kernel, and for f16 and bf16 the layout of src and dst. In shared memory a word holds two
+ * channels of a pixel in NHWC, two columns of a channel in NCHW. */
+enum mode {
+    TF32,        /* f32 rounded to TF32, both layouts */
+    STRICT,      /* f32 as 3xTF32, both layouts */
+    COMPENSATED, /* the same for sums of any length: it also keeps what additions lost */
+    F16_NHWC,
+    BF16_NHWC,
+    F16_NCHW,
+    BF16_NCHW
+};
+
 template <mode MODE> constexpr bool IS_STRICT = MODE == STRICT || MODE == COMPENSATED;
 template <mode MODE> constexpr bool IS_F16 = MODE == F16_NHWC || MODE == F16_NCHW;
 template <mode MODE> constexpr bool IS_BF16 = MODE == BF16_NHWC || MODE == BF16_NCHW;
@@ -50,7 +62,7 @@ __device__ __forceinline__ void split_any(float value, uint32_t *big, uint32_t *
 /* A lane's part of the A operand of an MMA. For 3xTF32 that is two fragments, big and small. */
 template <mode MODE> struct operand_a {
     static constexpr int FRAGMENTS = IS_STRICT<MODE> ? 2 : 1;
-    static constexpr int VECTORS = FRAGMENTS * LANES; /* 16-byte vectors of all lanes */
+    static constexpr int VECTORS = FRAGMENTS * WARP; /* 16-byte vectors of all lanes */
 
     fragment_a at[FRAGMENTS];
 
@@ -69,7 +81,7 @@ template <mode MODE> __device__ __forceinline__ operand_a<MODE> load_weights(con
     operand_a<MODE> loaded;
 #pragma unroll
     for (int i = 0; i < operand_a<MODE>::FRAGMENTS; i++)
-        loaded.at[i] = load_fragment_a(from + i * LANES);
+        loaded.at[i] = load_fragment_a(from + i * WARP);
     return loaded;
 }
 

@@ -49,8 +49,8 @@ struct order : vector_order {
         const int64_t a_tile = number / a_tile_vectors;
         const block_origin block = find_block(params, (unsigned int)(a_tile / params.k_blocks));
         pack_vector vector = a_fragment_vector<per_word>(number, planes);
-        int row_tap = (int)(number - a_tile * a_tile_vectors) / LANES;
-        const int m = take_index(row_tap, params.warp_m / MMA_M);
+        int row_tap = (int)(number - a_tile * a_tile_vectors) / WARP;
+        const int m = take_index(row_tap, params.warp_m / MMA_SYNC_M);
         int at = take_index(row_tap, params.column_taps * steps), shift = 0;
         const int warp = find_warp(block, row_tap);
         if (warp == params.m_warps * params.phase_warps) {
@@ -75,8 +75,8 @@ struct order : vector_order {
 
 } // namespace
 
-tconv_status launch_packing(const tconv_layer *layer, const parameters *params, const void *weights, void *packed,
-                            void *stream, tconv_issue *issue)
+tconv_status tconv_mma_launch_packing(const tconv_layer *layer, const parameters *params, const void *weights,
+                                      void *packed, void *stream, tconv_issue *issue)
 {
     order order = {order_of(layer->problem.weight, params->group_in, params->group_out, params->a_fragments == 2),
                    *params, params->a_tile_words / 4 / params->a_fragments};

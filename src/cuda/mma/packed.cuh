@@ -35,8 +35,8 @@ static __device__ __forceinline__ block_origin find_block(const parameters &para
 
 static __device__ __forceinline__ int row_tap_words(const parameters &params)
 {
-    return params.column_taps * (params.block_k_words / MMA_K_WORDS) * (params.warp_m / MMA_M) * params.a_fragments *
-           FRAGMENT_WORDS;
+    return params.column_taps * (params.block_k_words / MMA_K_WORDS) * (params.warp_m / MMA_SYNC_M) *
+           params.a_fragments * FRAGMENT_WORDS;
 }
 
 static __device__ __forceinline__ int row_taps_of(const parameters &params, int phase)
@@ -74,7 +74,7 @@ __device__ __forceinline__ float packed_weight(const parameters &params, unsigne
 {
     constexpr int PER_WORD = 4 / (int)sizeof(Element);
     const column_shift &column = params.columns[shift];
-    const int mmas_m = params.warp_m / MMA_M, steps = params.block_k_words / MMA_K_WORDS;
+    const int mmas_m = params.warp_m / MMA_SYNC_M, steps = params.block_k_words / MMA_K_WORDS;
     const int word = in / PER_WORD % params.block_k_words, k_block = in / PER_WORD / params.block_k_words;
     const int rank = __popc(column.phases & ((1 << column_phase) - 1));
     const int run = params.channel_run, index = channel / (8 * run) * run + channel % run, row = channel / run % 8;

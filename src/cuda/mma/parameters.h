@@ -1,5 +1,5 @@
 /*
- * Between the host side (mma.cu, plan.cu) and the kernels (kernel.cuh): how a layer is tiled, and what a kernel is
+ * Between the host side (mma.c, plan.c) and the kernels (kernel.cuh): how a layer is tiled, and what a kernel is
  * told.
  *
  * The product is M x N x K: output channels of a group x positions x (taps x input channels). A position q is an
@@ -22,49 +22,38 @@
 #define TCONV_CUDA_MMA_PARAMETERS_H
 
 #include "../../core/impl.h"
+#include "../hardware.h"
+#include "../numeric/numerics.h"
 
-namespace tconv::mma
-{
+TCONV_ROOM_BEGIN(tconv::mma)
 
-constexpr int LANES = 32;             /* threads of a warp */
-constexpr int MMA_M = 16;             /* output channels of one MMA (PTX ISA: mma.m16n8k8 and m16n8k16) */
-constexpr int MMA_N = 8;              /* positions of one MMA */
-constexpr int MMA_K_WORDS = 8;        /* words of input channels of one MMA */
-constexpr int FRAGMENT_WORDS = 128;   /* words of an A fragment: 4 of each lane */
-constexpr int MAX_STRIDE_H = 16;      /* row phases: their table goes with a kernel's parameters */
-constexpr int MAX_STRIDE_W = 8;       /* column phases: their accumulators are in a thread's registers together */
-constexpr int MAX_COLUMN_SHIFTS = 32; /* different column shifts: their table goes with a kernel's parameters */
-constexpr int MAX_WARPS = 8;          /* warps of a block; of the row kernel, twice as many take more time (measured) */
-constexpr int MAX_STAGES = 4;         /* pipeline stages */
-constexpr int MAX_TILE_EXTENT = 1023; /* rows or columns of a tile or patch: a position's are packed in 10 bits each */
-
-/* The arithmetic of a kernel, and for f16 and bf16 the layout of src and dst. In shared memory a word holds two
- * channels of a pixel in NHWC, two columns of a channel in NCHW. */
-enum mode {
-    TF32,        /* f32 rounded to TF32, both layouts */
-    STRICT,      /* f32 as 3xTF32, both layouts */
-    COMPENSATED, /* the same for sums of any length: it also keeps what additions lost */
-    F16_NHWC,
-    BF16_NHWC,
-    F16_NCHW,
-    BF16_NCHW,
-    MODES /* how many there are */
+enum {
+    MMA_SYNC_M = 16,        /* output channels of one MMA (PTX ISA: mma.m16n8k8 and m16n8k16) */
+    MMA_SYNC_N = 8,         /* positions of one MMA */
+    MMA_K_WORDS = 8,        /* words of input channels of one MMA */
+    FRAGMENT_WORDS = 128,   /* words of an A fragment: 4 of each lane */
+    MAX_STRIDE_H = 16,      /* row phases: their table goes with a kernel's parameters */
+    MAX_STRIDE_W = 8,       /* column phases: their accumulators are in a thread's registers together */
+    MAX_COLUMN_SHIFTS = 32, /* different column shifts: their table goes with a kernel's parameters */
+    MAX_WARPS = 8,          /* warps of a block; of the row kernel, twice as many take more time (measured) */
+    MAX_STAGES = 4,         /* pipeline stages */
+    MAX_TILE_EXTENT = 1023  /* rows or columns of a tile or patch: a position's are packed in 10 bits each */
 };
 
 /* The taps of a row phase; 0 where its outputs are only bias. Shifts count from the least of the layer. */
-struct row_phase {
+typedef struct row_phase {
     int taps, first_kernel, first_shift;
-};
+} row_phase;
 
 /* The taps of all column phases that read at one shift. */
-struct column_shift {
+typedef struct column_shift {
     short shift;                /* columns from the least shift of the layer */
     short phases;               /* a bit for each column phase that has a tap here */
     short before;               /* taps at earlier shifts */
     short kernel[MAX_STRIDE_W]; /* kernel column, by column phase */
-};
+} column_shift;
 
-struct parameters {
+typedef struct parameters {
     const void *src, *packed, *bias /* or NULL */;
     void *dst;
     tconv_strides src_strides, dst_strides; /* in elements */
@@ -113,39 +102,50 @@ struct parameters {
     bool staged;      /* the epilogue stores runs of columns through shared memory */
     bool linear;      /* a warp's positions are neighbours in the patch */
     int flush_steps;  /* steps that the tensor cores accumulate before f32 adds take over */
-};
+} parameters;
 
-/* A kernel, with the warp tile that it is compiled for: mmas_m x mmas_n MMAs for each of stride_w column phases. */
-struct kernel_config {
-    void (*function)(parameters);
-    int stride_w, mmas_m, mmas_n;
-    int warps; /* that fit on a multiprocessor by their registers */
-};
+/* The kernels are compiled for these warp tiles. A shape is three digits: the column stride, the MMAs of a warp along M,
+ * and those along N for each column phase. A kernel's number is the place of its shape in the list. */
+#define TCONV_MMA_TF32_SHAPES        148, 144, 128, 118, 228, 224, 218, 318, 314, 418, 414, 514, 612, 712, 814
+#define TCONV_MMA_STRICT_SHAPES      144, 142, 124, 114, 224, 222, 214, 314, 312, 414, 412, 512, 612, 712, 812
+#define TCONV_MMA_COMPENSATED_SHAPES 142, 124, 114, 224, 222, 214, 314, 412, 512
+#define TCONV_MMA_HALF_SHAPES                                                                                          \
+    144, 142, 128, 124, 118, 224, 222, 218, 214, 314, 312, 414, 412, 512, 612, 712, 812 /* f16 and bf16 */
 
-/* The kernels of a mode, ending with one whose function is NULL. */
-extern const kernel_config *const tf32_configs,
-    *const strict_configs, *const compensated_configs, *const f16_nhwc_configs, *const bf16_nhwc_configs,
-                                                                                    *const f16_nchw_configs,
-                                                                                        *const bf16_nchw_configs;
+/* Returns the warps that a multiprocessor holds, by a thread's registers for the accumulators of so many MMAs and what
+ * goes with them: partial sums except in TF32, and half as many registers for what additions lost in compensated sums.
+ * The registers that are left are enough for such warps. */
+TCONV_ROOM_CONSTANT int resident_warps(numerics arithmetic, bool compensated, int mmas)
+{
+    const int registers = mmas * 2 * (arithmetic == NUMERICS_TF32 ? 2 : compensated ? 5 : 4);
+    return registers >= 80 ? 8 : registers >= 48 ? 12 : 16;
+}
 
 /* Column strides whose runs of 2 * stride columns are no multiple of a vector of stores: in NCHW the epilogue stages
  * them in shared memory. */
-constexpr bool is_staged_stride(int stride)
+TCONV_ROOM_CONSTANT bool is_staged_stride(int stride)
 {
     return stride == 3 || stride == 5 || stride == 6;
 }
 
-/* How many neighbouring channels a thread holds in NHWC: of the 2 * mmas_m that it has, as many as a 16-byte store
- * takes. */
-constexpr int channel_run_of(int mmas_m, size_t element_size)
+/* Returns how many neighbouring channels a thread holds in NHWC: of the 2 * mmas_m that it has, as many as a 16-byte
+ * store takes. */
+TCONV_ROOM_CONSTANT int channel_run_of(int mmas_m, size_t element_size)
 {
-    return 2 * mmas_m < 16 / (int)element_size ? 2 * mmas_m : 16 / (int)element_size;
+    return 2 * mmas_m < VECTOR_BYTES / (int)element_size ? 2 * mmas_m : VECTOR_BYTES / (int)element_size;
 }
 
-/* Launches the kernel that packs the weights (pack.cu). */
-tconv_status launch_packing(const tconv_layer *layer, const parameters *params, const void *weights, void *packed,
-                            void *stream, tconv_issue *issue);
+/* Return the kernel of a number (configs_*.cu); NULL in a build without CUDA. The kernels for 16-bit elements are compiled
+ * for one layout. */
+const void *tconv_mma_tf32_kernel(int number);
+const void *tconv_mma_strict_kernel(bool compensated, int number);
+const void *tconv_mma_f16_kernel(bool nhwc, int number);
+const void *tconv_mma_bf16_kernel(bool nhwc, int number);
 
-} // namespace tconv::mma
+/* Launches the kernel that packs the weights (pack.cu). */
+tconv_status tconv_mma_launch_packing(const tconv_layer *layer, const parameters *params, const void *weights,
+                                      void *packed, void *stream, tconv_issue *issue);
+
+TCONV_ROOM_END
 
 #endif

@@ -26,7 +26,7 @@ namespace tconv::mma
 template <mode MODE, row_sums SUMS, int STRIDE_W> struct strip {
     using Mode = row_mode<MODE, SUMS>;
     using Element = element_of<MODE>;
-    static constexpr int MMAS_N = row_mmas_n(STRIDE_W), POSITIONS = MMAS_N * MMA_N;
+    static constexpr int MMAS_N = row_mmas_n(STRIDE_W), POSITIONS = MMAS_N * MMA_SYNC_N;
     static constexpr int LENGTH = access_length<Element>;
     static constexpr int MMA_K = MMA_K_BYTES / (int)sizeof(Element); /* of a step */
 
@@ -151,7 +151,7 @@ template <mode MODE, row_sums SUMS, int STRIDE_W> struct strip {
             operand_b b[MMAS_N];
 #pragma unroll
             for (int t = 0; t < MMAS_N; t++)
-                b[t] = Mode::load(from + t * MMA_N, params.src_pitch);
+                b[t] = Mode::load(from + t * MMA_SYNC_N, params.src_pitch);
             const uint4 *of_phase = tap;
 #pragma unroll
             for (int s = 0; s < STRIDE_W; s++) {
@@ -206,7 +206,7 @@ template <mode MODE, row_sums SUMS, int STRIDE_W> struct strip {
                 const auto output = [&](int i) {
                     return from_compute<Element>(accumulators[i % STRIDE_W][t][2 * half + i / STRIDE_W]);
                 };
-                Element *of_tile = to + t * MMA_N * STRIDE_W;
+                Element *of_tile = to + t * MMA_SYNC_N * STRIDE_W;
                 constexpr int END = before + (2 * STRIDE_W - before) / together * together;
 #pragma unroll
                 for (int i = 0; i < before; i++)
@@ -307,27 +307,28 @@ template <mode MODE, row_sums SUMS, int STRIDE_W> struct strip {
 };
 
 template <mode MODE, row_sums SUMS, int STRIDE_W>
-__global__ void __launch_bounds__(MAX_WARPS *LANES, row_max_blocks(sizeof(element_of<MODE>), SUMS, STRIDE_W))
+__global__ void __launch_bounds__(MAX_WARPS *WARP, row_max_blocks(sizeof(element_of<MODE>), SUMS, STRIDE_W))
     compute_strip(const __grid_constant__ row_parameters params)
 {
     extern __shared__ uint4 row_shared[];
     strip<MODE, SUMS, STRIDE_W>(params, row_shared).run();
 }
 
-template <mode MODE, row_sums SUMS> row_kernel find_row_kernel(int64_t column_stride)
+/* Returns the kernel of a column stride. */
+template <mode MODE, row_sums SUMS> const void *find_row_kernel(int64_t column_stride)
 {
-    static const row_kernel kernels[] = {compute_strip<MODE, SUMS, 1>,
-                                         compute_strip<MODE, SUMS, 2>,
-                                         compute_strip<MODE, SUMS, 3>,
-                                         compute_strip<MODE, SUMS, 4>,
-                                         compute_strip<MODE, SUMS, 5>,
-                                         compute_strip<MODE, SUMS, 6>,
-                                         NULL,
-                                         compute_strip<MODE, SUMS, 8>};
-    return kernels[column_stride - 1];
+    static constexpr void (*kernels[])(row_parameters) = {compute_strip<MODE, SUMS, 1>,
+                                                          compute_strip<MODE, SUMS, 2>,
+                                                          compute_strip<MODE, SUMS, 3>,
+                                                          compute_strip<MODE, SUMS, 4>,
+                                                          compute_strip<MODE, SUMS, 5>,
+                                                          compute_strip<MODE, SUMS, 6>,
+                                                          NULL,
+                                                          compute_strip<MODE, SUMS, 8>};
+    return (const void *)kernels[column_stride - 1];
 }
 
-template <mode MODE> row_kernel find_half_row_kernel(row_sums sums, int64_t column_stride)
+template <mode MODE> const void *find_half_row_kernel(row_sums sums, int64_t column_stride)
 {
     return sums == ADDED    ? find_row_kernel<MODE, ADDED>(column_stride)
            : sums == DIRECT ? find_row_kernel<MODE, DIRECT>(column_stride)

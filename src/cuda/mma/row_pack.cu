@@ -36,11 +36,11 @@ struct order : vector_order {
 
 } // namespace
 
-tconv_status launch_packing(const tconv_layer *layer, const row_parameters *params, const void *weights, void *packed,
-                            void *stream, tconv_issue *issue)
+tconv_status tconv_mma_launch_row_packing(const tconv_layer *layer, const row_parameters *params, const void *weights,
+                                          void *packed, void *stream, tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
-    const bool split = problem->dtype == TCONV_F32 && layer->target.math != TCONV_MATH_TF32;
+    const bool split = numerics_split(numerics_of(layer));
     order order = {order_of(problem->weight, problem->group_in, problem->group_out, split), *params,
                    (int)problem->h.kernel};
     order.vectors = (int64_t)params->groups * params->m_tiles * params->weight_vectors / order.planes;

@@ -1,5 +1,5 @@
 /*
- * Between the host side (rows.cu, row_plan.cu) and the row kernels (row_kernel.cuh): what one is told, and which there
+ * Between the host side (rows.c, row_plan.c) and the row kernels (row_kernel.cuh): what one is told, and which there
  * are.
  *
  * Padded outputs are o + pad = stride * q + residue: q is the position, and all outputs of one residue are a phase.
@@ -22,46 +22,44 @@
 #include "../maps/small_axis.h"
 #include "parameters.h"
 
-namespace tconv::mma
-{
+TCONV_ROOM_BEGIN(tconv::mma)
 
-constexpr int BLOCK_M = MMA_M;  /* output channels of a block */
-constexpr int MMA_K_BYTES = 32; /* of one pixel's channels in an MMA */
-constexpr int MAX_BACKS = 16;   /* columns from the first that a position reads to the last */
+enum {
+    BLOCK_M = MMA_SYNC_M, /* output channels of a block */
+    MAX_BACKS = 16,       /* columns from the first that a position reads to the last */
 
-/* Sectors of the second-level cache. One that is stored in parts, at different times, costs a third of the time of
- * whole rows. */
-constexpr int SECTOR_BYTES = 32;
+    /* The tensor cores' own additions lose bits, of 8 steps of like terms about 10 units. */
+    DIRECT_STEPS = 8,
+
+    NARROW_CHANNELS = 8, /* of half a step of f16 and bf16 */
+
+    /* Blocks on a multiprocessor: while one multiplies, the other's rows go out. The kernels' registers are for so many
+     * at most: with 16-bit rows, a third one may have room. */
+    MIN_BLOCKS = 2
+};
 
 /* How the steps of an output are summed. */
-enum row_sums {
+typedef enum row_sums {
     ADDED,  /* each step's products by themselves, which f32 adds take to the accumulators */
     DIRECT, /* by the tensor cores: TF32, and of f16 and bf16 at most DIRECT_STEPS steps */
     NARROW  /* so too, in f16 and bf16: one step, whose second half has no channels */
-};
+} row_sums;
 
-/* The tensor cores' own additions lose bits, of 8 steps of like terms about 10 units. */
-constexpr int DIRECT_STEPS = 8;
-
-constexpr int NARROW_CHANNELS = 8; /* of half a step of f16 and bf16 */
-
-/* MMAs along the positions of a warp: 4 accumulators each for every column phase, up to 48 registers. */
-constexpr int row_mmas_n(int column_stride)
+/* Returns the MMAs along the positions of a warp: 4 accumulators each for every column phase, up to 48 registers. */
+TCONV_ROOM_CONSTANT int row_mmas_n(int column_stride)
 {
     return column_stride <= 3 ? 4 : column_stride <= 6 ? 2 : 1;
 }
 
-/* Blocks on a multiprocessor: while one multiplies, the other's rows go out. The kernels' registers are for so many at
- * most: with 16-bit rows, a third one may have room. */
-constexpr int MIN_BLOCKS = 2;
-constexpr int row_max_blocks(size_t element_size, row_sums sums, int column_stride)
+/* Returns the most blocks on a multiprocessor, which the kernels' registers are for. */
+TCONV_ROOM_CONSTANT int row_max_blocks(size_t element_size, row_sums sums, int column_stride)
 {
     const bool third =
         element_size == 2 && column_stride * row_mmas_n(column_stride) <= 10 && (sums != ADDED || column_stride <= 4);
     return third ? MIN_BLOCKS + 1 : MIN_BLOCKS;
 }
 
-struct row_parameters {
+typedef struct row_parameters {
     const void *src, *weights /* packed */, *bias /* or NULL */;
     void *dst;
     int64_t src_image, src_channel, dst_image, dst_channel; /* strides in elements */
@@ -106,20 +104,18 @@ struct row_parameters {
     bool joins_rows;       /* a tile has whole rows, of at least two sectors */
     bool staging_pairs;    /* all channels' rows begin alike, so that pairs of elements are staged at once */
     bool src_aligned;      /* all vectors of src are at multiples of 16 bytes */
-};
+} row_parameters;
 
-typedef void (*row_kernel)(row_parameters);
+/* Return the row kernel of a column stride, 1 to 6 or 8 (configs_*.cu); NULL in a build without CUDA. */
+const void *tconv_mma_tf32_row_kernel(int64_t column_stride);
+const void *tconv_mma_strict_row_kernel(int64_t column_stride);
+const void *tconv_mma_f16_row_kernel(row_sums sums, int64_t column_stride);
+const void *tconv_mma_bf16_row_kernel(row_sums sums, int64_t column_stride);
 
-/* The kernels for column strides 1 to 6 and 8. */
-row_kernel tf32_row_kernel(int64_t column_stride);
-row_kernel strict_row_kernel(int64_t column_stride);
-row_kernel f16_row_kernel(row_sums sums, int64_t column_stride);
-row_kernel bf16_row_kernel(row_sums sums, int64_t column_stride);
+/* Launches the kernel that packs the weights of the row kernels (row_pack.cu). */
+tconv_status tconv_mma_launch_row_packing(const tconv_layer *layer, const row_parameters *params, const void *weights,
+                                          void *packed, void *stream, tconv_issue *issue);
 
-/* Launches the kernel that packs the weights (pack.cu). */
-tconv_status launch_packing(const tconv_layer *layer, const row_parameters *params, const void *weights, void *packed,
-                            void *stream, tconv_issue *issue);
-
-} // namespace tconv::mma
+TCONV_ROOM_END
 
 #endif

@@ -11,12 +11,10 @@
 #include <cmath>
 #include <cstdint>
 
+#include "segment.h"
+
 namespace tconv
 {
-
-/* Terms of a segment: it is off by at most 12.5 units, which leaves room for the other roundings; a multiple of 8
- * and 16. */
-constexpr int SEGMENT_TERMS = 48;
 
 /* Adds term to sum; lost is the excess of the sum. Where the sum is infinite, lost would not be finite: it is then
  * forgotten, so that infinity stays. */

@@ -25,20 +25,20 @@ static inline numerics numerics_of(const tconv_layer *layer)
 }
 
 /* Returns "tf32", "strict", "f16" or "bf16". */
-static inline const char *numerics_name(numerics numerics)
+static inline const char *numerics_name(numerics mode)
 {
     static const char *const names[] = {"tf32", "strict", "f16", "bf16"};
-    return names[numerics];
+    return names[mode];
 }
 
 /* Returns whether f32 is split in big and small parts, and the bytes of an element. */
-static inline bool numerics_split(numerics numerics)
+static inline bool numerics_split(numerics mode)
 {
-    return numerics == NUMERICS_STRICT;
+    return mode == NUMERICS_STRICT;
 }
-static inline int numerics_bytes(numerics numerics)
+static inline int numerics_bytes(numerics mode)
 {
-    return numerics == NUMERICS_F16 || numerics == NUMERICS_BF16 ? 2 : 4;
+    return mode == NUMERICS_F16 || mode == NUMERICS_BF16 ? 2 : 4;
 }
 
 TCONV_ROOM_END

@@ -25,6 +25,7 @@
 #define TCONV_CUDA_PACK_BOXES_CUH
 
 #include "../../core/checked.h"
+#include "../hardware.h"
 #include "boxes.h"
 #include "convert.cuh"
 

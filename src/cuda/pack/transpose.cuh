@@ -3,18 +3,14 @@
 #ifndef TCONV_CUDA_PACK_TRANSPOSE_CUH
 #define TCONV_CUDA_PACK_TRANSPOSE_CUH
 
+#include "transpose.h"
+
 #include <cstdint>
 
 namespace tconv
 {
 
-/* Of elements of 2 or 4 bytes. Words are of 4 bytes, vectors of 16. */
-constexpr int TRANSPOSE_THREADS = 256;
-constexpr int TRANSPOSE_PIXELS = 128;                                             /* of a tile */
-constexpr int TRANSPOSE_WORDS = 32;                                               /* of a tile's pixel */
-constexpr int TRANSPOSE_VECTORS = TRANSPOSE_WORDS * 4 / 16;                       /* likewise */
 constexpr int TRANSPOSE_RUNS = 8;                                                 /* of a row of threads */
-constexpr int TRANSPOSE_BYTES = TRANSPOSE_PIXELS * TRANSPOSE_WORDS * 4;           /* of shared memory */
 template <class Element> constexpr int TRANSPOSE_RUN = 16 / (int)sizeof(Element); /* pixels of a vector of a plane */
 template <class Element> constexpr int WORD_CHANNELS = 4 / (int)sizeof(Element);
 template <class Element> constexpr int TRANSPOSE_CHANNELS = TRANSPOSE_WORDS *WORD_CHANNELS<Element>; /* of a tile */

@@ -4,11 +4,22 @@
 namespace tconv::wgmma
 {
 
-const kernel_config tf32_configs[CONFIGS] = {{128, implicit_gemm<tf32_mode, 128>},
-                                             {104, implicit_gemm<tf32_mode, 104>},
-                                             {88, implicit_gemm<tf32_mode, 88>},
-                                             {64, implicit_gemm<tf32_mode, 64>}};
-const kernel_config strict_configs[CONFIGS] = {
-    {88, implicit_gemm<strict_mode, 88>}, {80, implicit_gemm<strict_mode, 80>}, {64, implicit_gemm<strict_mode, 64>}};
+namespace
+{
+
+kernel_function *const tf32_kernels[CONFIGS] = {
+    implicit_gemm<tf32_mode, config_N(NUMERICS_TF32, 0)>, implicit_gemm<tf32_mode, config_N(NUMERICS_TF32, 1)>,
+    implicit_gemm<tf32_mode, config_N(NUMERICS_TF32, 2)>, implicit_gemm<tf32_mode, config_N(NUMERICS_TF32, 3)>};
+kernel_function *const strict_kernels[CONFIGS] = {implicit_gemm<strict_mode, config_N(NUMERICS_STRICT, 0)>,
+                                                  implicit_gemm<strict_mode, config_N(NUMERICS_STRICT, 1)>,
+                                                  implicit_gemm<strict_mode, config_N(NUMERICS_STRICT, 2)>};
+static_assert(config_N(NUMERICS_STRICT, 3) == 0);
+
+} // namespace
+
+extern "C" const void *tconv_wgmma_f32_kernel(numerics arithmetic, int config)
+{
+    return (const void *)(arithmetic == NUMERICS_STRICT ? strict_kernels : tf32_kernels)[config];
+}
 
 } // namespace tconv::wgmma

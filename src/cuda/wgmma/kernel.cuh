@@ -203,6 +203,8 @@ __global__ void TCONV_HOPPER_BOUNDS(Mode::THREADS)
 #endif
 }
 
+typedef void kernel_function(parameters params, CUtensorMap map);
+
 } // namespace tconv::wgmma
 
 #endif

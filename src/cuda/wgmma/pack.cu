@@ -12,7 +12,7 @@
  *     [core][column taps][zeros, then row taps][32 rows of M][4 or 8 input channels], zeros
  */
 #include "../pack/boxes.cuh"
-#include "plan.h"
+#include "packing.h"
 
 namespace tconv::wgmma
 {
@@ -32,35 +32,11 @@ struct order : tf32_order, packing_layout {
     {
     }
 
-    /* Returns how many warpgroups have output channels of their own; 1 where they have the same channels. */
-    __host__ __device__ int channel_warpgroups() const
-    {
-        return params.warpgroup_channels > 0 ? warpgroups : 1;
-    }
-
-    /* Returns into how many parts an MMA tile's output channels fall: with space-to-depth, a part is those of a
-     * warp. */
-    __host__ __device__ int parts() const
-    {
-        return depth == 2 ? params.mma_tile_channels / SPACE_TO_DEPTH_CHANNELS : 1;
-    }
-
-    __host__ __device__ int all_column_taps() const
-    {
-        return params.column_taps[0] + (mma_tiles == 2 ? params.column_taps[1] : 0);
-    }
-
-    /* Returns how many runs a strip has in an A stage where a stack's weights overlap: blocks of 32 rows, and the zeros
-     * behind them. */
-    __host__ __device__ int overlapping_runs() const
-    {
-        return a_stage_columns * (row_taps[0] + 1) + 1;
-    }
-
     __device__ __forceinline__ pack_strip strip_of(unsigned strip) const
     {
-        const unsigned part = strip % parts(), of_part = strip / parts(), of_block = of_part / channel_warpgroups();
-        const int warpgroup = (int)(of_part % channel_warpgroups()), block = (int)(of_block / params.k_blocks);
+        const int parts = channel_parts(this, &params), warpgroups_apart = channel_warpgroups(this, &params);
+        const unsigned part = strip % parts, of_part = strip / parts, of_block = of_part / warpgroups_apart;
+        const int warpgroup = (int)(of_part % warpgroups_apart), block = (int)(of_block / params.k_blocks);
         return {block / params.group_m_blocks,
                 block % params.group_m_blocks * params.tile_channels + warpgroup * params.warpgroup_channels +
                     (int)part * SPACE_TO_DEPTH_CHANNELS,
@@ -74,7 +50,7 @@ struct order : tf32_order, packing_layout {
 
     __device__ __forceinline__ pack_run overlapping_run_of(const pack_strip &strip, int run) const
     {
-        const int stage = run / overlapping_runs(), at = run % overlapping_runs();
+        const int stage = run / overlapping_runs(this), at = run % overlapping_runs(this);
         const int column = at / (row_taps[0] + 1), row_tap = at % (row_taps[0] + 1) - 1;
         const int kernel_row = first_kernel_row[0] + row_tap * kernel_row_step;
         const int kernel_column = first_kernel_column[0] + (stage * a_stage_columns + column) * kernel_column_step;
@@ -86,7 +62,7 @@ struct order : tf32_order, packing_layout {
     {
         if (a_stage_columns > 0)
             return overlapping_run_of(strip, run);
-        const int taps = all_column_taps(), sharing = warpgroups / channel_warpgroups();
+        const int taps = all_column_taps(this, &params), sharing = warpgroups / channel_warpgroups(this, &params);
         int rest = run, tap = take_index(rest, taps);
         const int row_of_stack = take_index(rest, params.stack);
         const int to_column = take_index(rest, depth), from_column = take_index(rest, depth);
@@ -111,30 +87,13 @@ struct order : tf32_order, packing_layout {
 
 } // namespace
 
-void plan_packing(planned_layer *made)
+extern "C" tconv_status tconv_wgmma_pack_weights(const packing_layout *layout, const parameters *params,
+                                                 numerics arithmetic, const void *weights, void *packed, void *stream,
+                                                 tconv_issue *issue)
 {
-    const parameters *params = &made->plans[0].params;
-    const order order = {{}, made->packing, *params};
-    const int64_t stages = params->max_k_block_a_stages, taps = order.depth * order.all_column_taps();
-    const int warpgroups = order.channel_warpgroups(), parts = order.parts();
-    pack_boxes *boxes = &made->packing.boxes;
-    made->packing.product_rows = operand_planes(made->plans[0].mode) * 2 * MMA_M;
-    boxes->step_rows = (int)taps * made->packing.product_rows;
-    boxes->runs = order.a_stage_columns > 0
-                      ? stages * order.overlapping_runs()
-                      : stages * order.warpgroups / warpgroups * params->stack * order.depth * taps;
-    tconv_cuda_choose_boxes(boxes, params->k_steps * 2 * CORE_ROW_BYTES / params->k_block_channels,
-                            (int64_t)params->m_blocks * params->k_blocks * warpgroups * parts,
-                            params->mma_tile_channels / parts, 2 * params->k_steps);
-}
-
-tconv_status pack_weights(const planned_layer *made, const void *weights, void *packed, void *stream,
-                          tconv_issue *issue)
-{
-    const arithmetic mode = made->plans[0].mode;
-    const bool half = mode == arithmetic::F16 || mode == arithmetic::BF16;
-    const order order = {{}, made->packing, made->plans[0].params};
-    return launch_boxes(order, half ? 2 : 4, operand_planes(mode), 0, weights, packed, stream, issue);
+    const order order = {{}, *layout, *params};
+    return launch_boxes(order, (size_t)numerics_bytes(arithmetic), numerics_split(arithmetic) ? 2 : 1, 0, weights,
+                        packed, stream, issue);
 }
 
 } // namespace tconv::wgmma

@@ -25,39 +25,45 @@
 #ifndef TCONV_CUDA_WGMMA_PARAMETERS_H
 #define TCONV_CUDA_WGMMA_PARAMETERS_H
 
-#include <cuda.h>
-
-#include "../../core/impl.h"
 #include "../gemm/shape.h"
 #include "../numeric/divisor.h"
+#include "../numeric/numerics.h"
 
-namespace tconv::wgmma
-{
+TCONV_ROOM_BEGIN(tconv::wgmma)
 
-constexpr int SWIZZLE_PIXELS = 64;   /* pixels in a row of a swizzled box: 128 bytes of a 16-bit type */
-constexpr int MMA_TILES = 2;         /* of a warpgroup: two of 64 x 128 take 128 registers of a thread */
-constexpr int COMMIT_GROUP_MMAS = 4; /* K steps of an MMA tile in a commit group, which strict f32 sums from zero */
+enum {
+    SWIZZLE_PIXELS = 64,   /* pixels in a row of a swizzled box: 128 bytes of a 16-bit type */
+    MMA_TILES = 2,         /* of a warpgroup: two of 64 x 128 take 128 registers of a thread */
+    COMMIT_GROUP_MMAS = 4, /* K steps of an MMA tile in a commit group, which strict f32 sums from zero */
 
-/* After space-to-depth, a warp has both columns of dst of so many channels: half of its 16 rows of M. */
-constexpr int SPACE_TO_DEPTH_CHANNELS = 8;
+    /* After space-to-depth, a warp has both columns of dst of so many channels: half of its 16 rows of M. */
+    SPACE_TO_DEPTH_CHANNELS = 8,
+
+    /* An MMA tile has no more commit groups than this in strict f32: their sums are added in f32, which may be off by a
+     * quarter of their number (where they are alike), and is within the bound of 16 for so many. */
+    STRICT_MAX_COMMIT_GROUPS = 48,
+
+    CONFIGS = 4,         /* the most kernels of an arithmetic */
+    MN_MAJOR_CONFIGS = 2 /* of those, in 16 bits, the first so many take planes of src as an MN-major B operand too */
+};
 
 /* Returns the bytes from one staged row of N elements to the next, or half of that where two phases are interleaved:
  * neighbouring rows never meet in a bank, and each may begin at a multiple of 16, in 16-bit types as far past it as a
  * row of dst. */
-constexpr int staged_pitch(int N, int element_size)
+TCONV_ROOM_CONSTANT int staged_pitch(int N, int element_size)
 {
     return element_size == 4 ? (N % 32 == 8 || N % 32 == 24 ? N : N + 8) * 4 : (N / 2 % 8 == 4 ? N + 16 : N + 8) * 2;
 }
 
 /* Returns the bytes that a warp stages at once: half of its MMA tiles, and room to begin where a row of dst does,
  * modulo 16 bytes. */
-constexpr int staged_bytes(int N, int element_size)
+TCONV_ROOM_CONSTANT int staged_bytes(int N, int element_size)
 {
     return 8 * MMA_TILES * staged_pitch(N, element_size) + 128;
 }
 
 /* Returns the most columns of a row that a warp transposes in place: its registers hold all of them. */
-constexpr int max_transposed_columns(int element_size, bool space_to_depth)
+TCONV_ROOM_CONSTANT int max_transposed_columns(int element_size, bool space_to_depth)
 {
     return space_to_depth ? 224 : element_size == 4 ? 128 : 192;
 }
@@ -65,14 +71,14 @@ constexpr int max_transposed_columns(int element_size, bool space_to_depth)
 /* An MMA tile's MMAs of an A stage follow one another in two nested loops, of which the inner one goes
  * from a tap to the next or, where there is but one, from a K step to the next; where there are two taps, the inner
  * loop goes through pairs of them from a K step to the next. Offsets are in 16 bytes of weights and of pixels. */
-struct mma_schedule {
+typedef struct mma_schedule {
     int outer, inner;                     /* rounds of the outer loop; MMAs in each */
     uint32_t outer_weights, outer_pixels; /* from a round of the outer loop to the next */
     uint32_t weights, pixels;             /* from the first MMA of a pair to the second */
     uint32_t pair_weights, pair_pixels;   /* from a pair to the next */
-};
+} mma_schedule;
 
-struct parameters {
+typedef struct parameters {
     const void *src;
     const void *weights; /* packed, by A stages */
     const void *bias;    /* or NULL */
@@ -154,47 +160,32 @@ struct parameters {
     int channel_alignment;   /* bytes at whose multiples all channels begin: 8, 4 or 2; 0 where nothing is realigned */
     int src_misalignment;    /* pixels by which src begins past a multiple of 16 bytes */
     uint32_t b_stage_bytes, raw_stage_bytes, a_stage_bytes;
-};
+} parameters;
 
-typedef void kernel_function(parameters params, CUtensorMap map);
-
-/* The type of the factors, and how they are multiplied: f32 rounded to TF32 once, f32 as three products of TF32, and 16
- * bits. */
-enum class arithmetic { TF32, STRICT, F16, BF16 };
+/* Returns the N of a kernel; 0: the registers do not hold another. */
+TCONV_ROOM_CONSTANT int config_N(numerics arithmetic, int config)
+{
+    const int N[][CONFIGS] = {{128, 104, 88, 64}, {88, 80, 64, 0}, {128, 104, 88, 64}, {128, 104, 88, 64}};
+    return N[arithmetic][config];
+}
 
 /* Returns the threads of a block: those that multiply, load, transpose and store. In strict f32 the registers do not do
  * for more. */
-constexpr int threads_of(arithmetic mode)
+TCONV_ROOM_CONSTANT int threads_of(numerics arithmetic)
 {
-    return mode == arithmetic::STRICT ? 512 : 640;
+    return arithmetic == NUMERICS_STRICT ? 512 : 640;
 }
 
 /* Returns how many epilogue warps store what a warpgroup stages. */
-constexpr int epilogue_warps_of(arithmetic mode)
+TCONV_ROOM_CONSTANT int epilogue_warps_of(numerics arithmetic)
 {
-    return mode == arithmetic::STRICT ? 1 : 2;
+    return arithmetic == NUMERICS_STRICT ? 1 : 2;
 }
 
-/* An MMA tile has no more commit groups than this in strict f32: their sums are added in f32, which may be off by a
- * quarter of their number (where they are alike), and is within the bound of 16 for so many. */
-constexpr int STRICT_MAX_COMMIT_GROUPS = 48;
+/* Name the kernels of f32, and of f16 and bf16; NULL in a build without CUDA. */
+const void *tconv_wgmma_f32_kernel(numerics arithmetic, int config);
+const void *tconv_wgmma_half_kernel(numerics arithmetic, bool mn_major, int config);
 
-/* The kernels of each arithmetic, by N. Those that the registers do not hold are not there: N = 0. */
-constexpr int CONFIGS = 4;
-struct kernel_config {
-    int N;
-    kernel_function *kernel;
-};
-extern const kernel_config tf32_configs[CONFIGS];
-extern const kernel_config strict_configs[CONFIGS];
-extern const kernel_config f16_configs[CONFIGS];
-extern const kernel_config bf16_configs[CONFIGS];
-
-/* The kernels of 16-bit types that take planes of src as an MN-major B operand. */
-constexpr int MN_MAJOR_CONFIGS = 2;
-extern const kernel_config f16_mn_major_configs[MN_MAJOR_CONFIGS];
-extern const kernel_config bf16_mn_major_configs[MN_MAJOR_CONFIGS];
-
-} // namespace tconv::wgmma
+TCONV_ROOM_END
 
 #endif

@@ -29,16 +29,16 @@ struct tf32_mode {
     static constexpr int PLANES = 1;               /* of a factor: 2 where it is split */
     static constexpr int CONSUMER_REGISTERS = 168; /* of a thread */
     static constexpr int OTHER_REGISTERS = 48;     /* of a thread of any other warp */
-    static constexpr int THREADS = threads_of(arithmetic::TF32);
-    static constexpr int EPILOGUE_WARPS = epilogue_warps_of(arithmetic::TF32); /* for each warpgroup */
+    static constexpr int THREADS = threads_of(NUMERICS_TF32);
+    static constexpr int EPILOGUE_WARPS = epilogue_warps_of(NUMERICS_TF32); /* for each warpgroup */
 };
 struct strict_mode : tf32_mode {
     static constexpr bool STRICT = true;
     static constexpr int PLANES = 2;
     static constexpr int CONSUMER_REGISTERS = 216;
     static constexpr int OTHER_REGISTERS = 40;
-    static constexpr int THREADS = threads_of(arithmetic::STRICT);
-    static constexpr int EPILOGUE_WARPS = epilogue_warps_of(arithmetic::STRICT);
+    static constexpr int THREADS = threads_of(NUMERICS_STRICT);
+    static constexpr int EPILOGUE_WARPS = epilogue_warps_of(NUMERICS_STRICT);
 };
 struct f16_mode : tf32_mode {
     using Element = __half;

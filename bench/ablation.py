@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""Times of every CUDA implementation on every layer of results/h200_implementations.csv.gz, in all three operations.
+
+    ablation.py LIBRARY.so [--precisions tf32,f32,f16,bf16] [--layouts nchw,nhwc] [--operations forward,...]
+                [--seconds S] [--out FILE.csv]
+
+A line has the precision, the layout, the operation, the layer, the implementation, its microseconds (weights packed
+once, in a CUDA graph, median of five replays), the predicted ones, and the plan's words: what is lost without an
+implementation, or without one of its kernels, can be read from the file. A plan that is predicted to take over SLOWEST
+times as long as the best is not timed, and has no microseconds. Needs PyTorch with CUDA. On an H200 it takes about
+three minutes.
+"""
+
+import argparse
+import csv
+import ctypes as c
+import itertools
+import math
+import pathlib
+import sys
+import time
+
+import compare_builds as builds
+import run_files
+import torch
+
+HERE = pathlib.Path(__file__).resolve().parent
+OPERATIONS = {"forward": "OP_FORWARD", "backward_data": "OP_BACKWARD_DATA", "backward_weights": "OP_BACKWARD_WEIGHTS"}
+EXTENTS = ("N", "Cin", "H", "W", "Cout", "kh", "kw", "sh", "sw", "ph", "pw", "oph", "opw", "dh", "dw", "g")
+SLOWEST = 20
+GRAPH_MS, MOST_EXECUTES, LONG_MS = 0.3, 20, 5.0
+PARTS = 11  # words of a line of tconv_explain before the plan's own: rank, name, the predicted time and its parts
+
+
+def layers():
+    rows = run_files.rows(HERE / "results" / "h200_implementations.csv.gz")
+    return {row["layer"]: {key: int(row[key]) for key in EXTENTS} for row in rows}
+
+
+class Plan(builds.Plan):
+    """A plan of any operation by a named implementation, on tensors that all plans of the layer share."""
+
+    def __init__(self, build, desc, implementation):
+        api = build.api
+        options = api.new_options()
+        options.backend, options.location, options.implementation = (
+            api.BACKEND_CUDA,
+            api.LOCATION_CUDA,
+            implementation.encode(),
+        )
+        self.build, self.desc, self.location, self.handle = build, desc, api.LOCATION_CUDA, c.c_void_p()
+        build.check(build.library.tconv_plan_create(c.byref(desc), c.byref(options), c.byref(self.handle), None))
+        self.writes_weights = desc.op == api.OP_BACKWARD_WEIGHTS
+
+    def bind(self, src, weights, bias, dst):
+        if not self.writes_weights:
+            super().bind(src, weights, bias, dst)
+            return
+        size = c.c_size_t()
+        self.build.check(self.build.library.tconv_plan_workspace_size(self.handle, c.byref(size)))
+        self.workspace = torch.empty(max(size.value, 1), dtype=torch.uint8, device=src.device)
+        self.size, self.src = size.value, src
+        self.tensors = [self.tensor(tensor) for tensor in (src, weights, bias, dst)]
+
+    def run(self):
+        if not self.writes_weights:
+            super().run()
+            return
+        execute, workspace = self.build.library.tconv_plan_execute, self.workspace.data_ptr() if self.size else None
+        tensors = [None if tensor is None else c.byref(tensor) for tensor in self.tensors]
+        self.build.check(execute(self.handle, *tensors, workspace, self.size, builds.stream(self.src)))
+
+
+def explained(build, desc):
+    """(implementation, predicted microseconds, words of the plan), for each that takes the layer, best first."""
+    api, length = build.api, c.c_size_t()
+    options = api.new_options()
+    options.backend = api.BACKEND_CUDA
+    explain = build.library.tconv_explain
+    build.check(explain(c.byref(desc), c.byref(options), None, 0, None, c.c_size_t(0), c.byref(length), None))
+    text = c.create_string_buffer(length.value + 1)
+    build.check(explain(c.byref(desc), c.byref(options), None, 0, text, c.c_size_t(length.value + 1), None, None))
+    for line in text.value.decode().splitlines():
+        words = line.split()
+        if len(words) > PARTS and words[0].isdigit():
+            yield words[1], float(words[2]), " ".join(words[PARTS:])
+
+
+def describe(build, row, precision, layout, operation):
+    api, desc = build.api, build.api.new_desc()
+    dtype, math_name, _ = builds.PRECISIONS[precision]
+    desc.batch, desc.in_channels, desc.out_channels, desc.groups = row["N"], row["Cin"], row["Cout"], row["g"]
+    desc.in_h, desc.in_w = row["H"], row["W"]
+    for field, key in (("kernel", "k"), ("stride", "s"), ("output_padding", "op"), ("dilation", "d")):
+        setattr(desc, field + "_h", row[key + "h"])
+        setattr(desc, field + "_w", row[key + "w"])
+    desc.pad_top = desc.pad_bottom = row["ph"]
+    desc.pad_left = desc.pad_right = row["pw"]
+    desc.dtype, desc.math, desc.op = getattr(api, dtype), getattr(api, math_name), getattr(api, OPERATIONS[operation])
+    desc.layout = api.NHWC if layout == "nhwc" else api.NCHW
+    return desc
+
+
+def tensors_of(build, desc, row, precision, layout):
+    memory = torch.channels_last if layout == "nhwc" else torch.contiguous_format
+    dtype = builds.PRECISIONS[precision][2]
+
+    def numbers(*shape):
+        return (torch.rand(*shape, device="cuda") - 0.5).to(dtype)
+
+    src = numbers(row["N"], row["Cin"], row["H"], row["W"]).contiguous(memory_format=memory)
+    weights = numbers(row["Cin"], row["Cout"] // row["g"], row["kh"], row["kw"])
+    dst = numbers(*build.api.output_shape(desc)).contiguous(memory_format=memory)
+    return src, weights, None, dst
+
+
+def microseconds(plan, tensors):
+    plan.bind(*tensors)
+    first, second = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    first.record()
+    plan.run()
+    second.record()
+    second.synchronize()
+    if first.elapsed_time(second) > 4 * LONG_MS:
+        return first.elapsed_time(second) * 1e3
+    one = builds.milliseconds(plan.run, "cuda")
+    if one > LONG_MS:
+        return one * 1e3
+    executes = max(1, min(MOST_EXECUTES, int(GRAPH_MS / max(one, 0.004))))
+    replay = builds.graph_of(plan, executes)
+    replay()
+    return builds.milliseconds(replay, "cuda") / executes * 1e3
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("library")
+    parser.add_argument("--precisions", default="tf32,f32,f16,bf16")
+    parser.add_argument("--layouts", default="nchw,nhwc")
+    parser.add_argument("--operations", default=",".join(OPERATIONS))
+    parser.add_argument("--seconds", type=float, default=math.inf)
+    parser.add_argument("--out", type=argparse.FileType("w"), default=sys.stdout)
+    asked = parser.parse_args()
+    start, build, timed = time.monotonic(), builds.Build(asked.library), 0
+    writer = csv.writer(asked.out)
+    writer.writerow(["precision", "layout", "operation", "layer", "implementation", "us", "predicted_us", "words"])
+    kinds = itertools.product(asked.precisions.split(","), asked.layouts.split(","))
+    for precision, layout in kinds:
+        for layer, row in layers().items():
+            tensors = None
+            for operation in asked.operations.split(","):
+                if time.monotonic() - start > asked.seconds:
+                    print(f"stopped in {precision} {layout} at {layer}: {timed} timed", file=sys.stderr)
+                    return
+                desc = describe(build, row, precision, layout, operation)
+                tensors = tensors or tensors_of(build, desc, row, precision, layout)
+                found = list(explained(build, desc))
+                best = min((predicted for _, predicted, _ in found if predicted > 0), default=0)
+                for implementation, predicted, words in found:
+                    us = ""
+                    if predicted <= SLOWEST * best:
+                        plan = Plan(build, desc, implementation)
+                        us = f"{microseconds(plan, tensors):.2f}"
+                        plan.close()
+                        timed += 1
+                    writer.writerow(
+                        [precision, layout, operation, layer, implementation, us, f"{predicted:.1f}", words]
+                    )
+    print(f"{timed} timed in {time.monotonic() - start:.0f} s", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+/* The work of a plan of forward, see model/work.h. Blocks are many and small, so that a multiprocessor's share
+ * of all outputs is one tile; a K-block is what the threads of a block store at once. */
+#include "../model/planned.h"
+#include "forward_plan.h"
+
+#include <math.h>
+
+/* The correction. */
+static const double TILE_CYCLES = 1500; /* of the first and the last block: tables, src to shared memory */
+
+/* Loads of a warp from the first-level cache take so much longer, with their indices, than those from shared memory. */
+static const double CACHE_LOADS = 1.6;
+enum { STORE_WARPS = 48 }; /* of the blocks that share a multiprocessor */
+
+tconv_cuda_work tconv_depthwise_forward_work_of(const tconv_layer *layer, const layer_plan *plan)
+{
+    const tconv_problem *problem = &layer->problem;
+    const double element = (double)problem->element_size;
+    const double taps = (double)(layer->rows.max_taps * layer->columns.max_taps);
+    const bool loops =
+        plan->by_address[0].kind >= (problem->layout == TCONV_NCHW ? (int)COLUMNS_LOOP : (int)PIXEL_LOOP);
+    /* Taps in a loop: a strip's outputs share values, of which it loads one for each tap and those ahead, and weights. */
+    const double row_taps = layer->rows.max_taps > 1 ? (double)layer->rows.max_taps : 1;
+    const double strip_loads =
+        (problem->layout == TCONV_NHWC ? CACHE_LOADS : 1) * (STRIP - 1 + 2 * row_taps) / (STRIP * row_taps);
+    const double outputs = THREADS * VECTOR_BYTES / element;
+    const double all =
+        (double)problem->batch * (double)problem->out_channels * (double)(problem->h.out * problem->w.out);
+    tconv_cuda_work work = tconv_cuda_begin_work(layer);
+    work.k_blocks = fmax(1, all / outputs / layer->target.multiprocessors);
+    work.ffma = outputs * taps;
+    work.loads = outputs * taps * (loops ? strip_loads / WARP : 1.0 / THREADS);
+    work.tile_cycles = TILE_CYCLES;
+    work.stores = outputs * element / VECTOR_BYTES / WARP * work.k_blocks;
+    work.store_warps = STORE_WARPS;
+    work.sectors = outputs * element / SECTOR_BYTES * work.k_blocks;
+    work.overlaps = true;
+    return work;
+}

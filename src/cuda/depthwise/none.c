@@ -1,0 +1,32 @@
+/* The kernels of cuda_depthwise in a build without CUDA: there are none. */
+#include "kernels.h"
+
+const void *tconv_depthwise_planes_kernel(tconv_dtype dtype, int columns, int taps, bool vectors)
+{
+    (void)dtype, (void)columns, (void)taps, (void)vectors;
+    return NULL;
+}
+
+const void *tconv_depthwise_pixels_kernel(tconv_dtype dtype, int taps, int elements)
+{
+    (void)dtype, (void)taps, (void)elements;
+    return NULL;
+}
+
+const void *tconv_depthwise_data_kernel(tconv_dtype dtype, tconv_layout layout, int vector)
+{
+    (void)dtype, (void)layout, (void)vector;
+    return NULL;
+}
+
+const void *tconv_depthwise_spans_kernel(tconv_dtype dtype, int stride, int before)
+{
+    (void)dtype, (void)stride, (void)before;
+    return NULL;
+}
+
+const void *tconv_depthwise_weights_kernel(tconv_dtype dtype, bool by_lanes)
+{
+    (void)dtype, (void)by_lanes;
+    return NULL;
+}

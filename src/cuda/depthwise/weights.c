@@ -1,0 +1,137 @@
+/*
+ * cuda_depthwise, backward_weights: the gradients of weights and bias of layers with one input channel a group and few
+ * output channels, every dtype and either layout, straight from global memory.
+ *
+ * A block has a channel (NCHW, or very few channels), or 32 whose neighbours are in neighbouring threads (NHWC), a few of its
+ * pairs of a tap and an output channel, and a part of the pixels. A thread loads an input once for all of its pairs, whose
+ * sums are in registers; what pairs share comes from the first-level cache. Outputs that are not there are skipped. The sums
+ * of a part are a slice (wgrad/tiles.h).
+ *
+ * Numeric order, by layer and number of multiprocessors alone: segments of SEGMENT pixels of a thread from zero; segments,
+ * threads of a block and slices in double, in f64 with what rounding loses; one rounding.
+ */
+#include "../../core/checked.h"
+#include "../../core/status.h"
+#include "../implementations.h"
+#include "../runtime/launch.h"
+#include "../wgrad/sums.h"
+#include "kernels.h"
+#include "weights_parameters.h"
+
+#include <stdio.h>
+
+enum {
+    LEAST_CHANNELS = 8,   /* of a layer in NHWC, for blocks of LANES channels */
+    MOST_OUT = 4,         /* output channels of a group: tensor cores do more better */
+    MAX_EXTENT = 1 << 28, /* of coordinates, so that sums of a few fit in 32 bits */
+    BLOCKS = 16,          /* of a multiprocessor, about */
+    THREAD_PIXELS = 16,   /* that a thread sums, at least */
+    MOST_SLICES_BYTES = 32 << 20,
+    SUM_BYTES = (int)sizeof(double) /* of a sum in a slice */
+};
+
+typedef struct planned_layer {
+    parameters params; /* without addresses */
+    sum_tiles tiles;
+    bool by_lanes; /* a warp's threads have a channel each */
+    int64_t blocks;
+} planned_layer;
+
+/* Returns whether the coordinates along an axis fit in 32 bits. */
+static bool is_small(const tconv_axis *wide)
+{
+    return wide->in < MAX_EXTENT && wide->out < MAX_EXTENT && wide->stride < MAX_EXTENT &&
+           wide->in * wide->stride < 2 * (int64_t)MAX_EXTENT && (wide->kernel - 1) * wide->dilation < MAX_EXTENT &&
+           wide->pad < MAX_EXTENT;
+}
+
+static axis narrow_axis(const tconv_axis *wide)
+{
+    const int64_t pad = wide->pad, reach = (wide->kernel - 1) * wide->dilation;
+    return (axis){.in = (int)wide->in,
+                  .out = (int)wide->out,
+                  .kernel = (int)wide->kernel,
+                  .stride = (int)wide->stride,
+                  .dilation = (int)wide->dilation,
+                  .pad = (int)pad,
+                  .inside = {(int)pad, (int)(wide->out - 1 - reach + pad)}};
+}
+
+static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_planned *planned, tconv_issue *issue)
+{
+    const tconv_problem *problem = &layer->problem;
+    planned_layer *plan = memory;
+    parameters *params = &plan->params;
+    if (problem->group_in != 1 || (problem->group_out > MOST_OUT && !planned->named))
+        return tconv_decline(issue, "needs one input channel a group and at most %d output channels", (int)MOST_OUT);
+    if (!is_small(&problem->h) || !is_small(&problem->w) || problem->h.in * problem->w.in >= 2 * (int64_t)MAX_EXTENT)
+        return tconv_decline(issue, "needs extents below 2^28");
+    params->src_strides = problem->src;
+    params->dst_strides = problem->dst;
+    params->rows = narrow_axis(&problem->h);
+    params->columns = narrow_axis(&problem->w);
+    params->by_columns = divisor_of((int)problem->w.in);
+    params->groups = problem->groups;
+    params->group_out = problem->group_out;
+    params->image_pixels = problem->h.in * problem->w.in;
+    params->pixels = problem->batch * params->image_pixels;
+    plan->tiles = tconv_wgrad_tiles_of_all_pairs(problem, 1);
+    params->pairs = plan->tiles.block_n;
+    params->pair_blocks = tconv_ceil_div(params->pairs, PAIRS);
+    plan->by_lanes = problem->layout == TCONV_NHWC && problem->groups >= LEAST_CHANNELS;
+    const int64_t channels = plan->by_lanes ? LANES : 1;
+    params->channel_blocks = tconv_ceil_div(params->groups, channels);
+    const int64_t blocks = BLOCKS * (int64_t)layer->target.multiprocessors;
+    const int64_t bytes = params->groups * params->pairs * SUM_BYTES;
+    const int64_t parts =
+        tconv_min(tconv_ceil_div(blocks, params->channel_blocks * params->pair_blocks), MOST_SLICES_BYTES / bytes);
+    params->part_pixels =
+        tconv_max(THREAD_PIXELS * THREADS / channels, tconv_ceil_div(params->pixels, tconv_max(1, parts)));
+    params->parts = tconv_ceil_div(params->pixels, params->part_pixels);
+    plan->blocks = params->parts * params->channel_blocks * params->pair_blocks;
+    planned->sizes.scratch = (size_t)tconv_max(params->parts * bytes, (int64_t)tconv_wgrad_bias_scratch(layer));
+    return TCONV_SUCCESS;
+}
+
+/* Launches the kernel that writes the slices (wgrad_sum_weights). */
+static tconv_status sum_weights(const tconv_layer *layer, const void *memory, const tconv_arguments *arguments,
+                                wgrad_slices *slices, tconv_issue *issue)
+{
+    const planned_layer *plan = memory;
+    parameters params = plan->params;
+    params.src = arguments->src;
+    params.diff_dst = arguments->dst;
+    params.slices = arguments->scratch;
+    slices->tiles = plan->tiles;
+    slices->count = params.parts;
+    slices->are_double = true;
+    if (plan->blocks == 0)
+        return TCONV_SUCCESS;
+    void *kernel_arguments[] = {&params};
+    return tconv_launch_blocks(tconv_depthwise_weights_kernel(layer->problem.dtype, plan->by_lanes), plan->blocks,
+                               THREADS, kernel_arguments, arguments->stream, issue, false);
+}
+
+static tconv_status execute(const tconv_layer *layer, const void *memory, const tconv_arguments *arguments,
+                            tconv_issue *issue)
+{
+    return tconv_wgrad_execute_gradients(layer, memory, arguments, sum_weights, issue);
+}
+
+static void describe(const tconv_layer *layer, const void *memory, char *text, size_t capacity)
+{
+    const planned_layer *plan = memory;
+    (void)layer;
+    snprintf(text, capacity, "pairs=%d parts=%lld blocks=%lld", PAIRS, (long long)plan->params.parts,
+             (long long)plan->blocks);
+}
+
+const tconv_implementation tconv_cuda_depthwise_weights = {.name = "cuda_depthwise",
+                                                           .backend = TCONV_BACKEND_CUDA,
+                                                           .dtypes = TCONV_DTYPES_TO_F64,
+                                                           .plan_bytes = sizeof(planned_layer),
+                                                           .plan = plan_layer,
+                                                           .pack = tconv_wgrad_pack_nothing,
+                                                           .execute = execute,
+                                                           .describe = describe,
+                                                           .accumulates = true};

@@ -1,0 +1,263 @@
+/* Describes the inner layer of a chunk, and how its operands are made. */
+#include "plan.h"
+
+#include <string.h>
+
+#include "../../core/checked.h"
+
+static const int64_t MAX_COUNT = INT32_MAX; /* of lines of weights, and of channels */
+
+/* Returns the phases of an axis of stride 1: one. */
+static tconv_phase_table table_of(tconv_phase *phase, const tconv_axis *axis)
+{
+    *phase = (tconv_phase){.outputs = axis->out, .taps = axis->kernel, .first_shift = axis->pad};
+    return (tconv_phase_table){.stride = 1,
+                               .kernel_step = 1,
+                               .count = 1,
+                               .shift_step = axis->dilation,
+                               .max_taps = axis->kernel,
+                               .max_shift = axis->pad,
+                               .min_shift = axis->pad - (axis->kernel - 1) * axis->dilation,
+                               .phases = phase};
+}
+
+/* Returns the planes of an axis as the phases of the inner layer's src. */
+static tconv_phase_table phases_of(tconv_phase *phases, const tconv_cuda_planes *planes, int64_t outputs)
+{
+    for (int64_t i = 0; i < planes->count; i++)
+        phases[i] = (tconv_phase){.residue = tconv_cuda_plane_output(planes, i, 0),
+                                  .outputs = outputs,
+                                  .taps = (planes->kernel - i - 1) / planes->kernel_step + 1,
+                                  .first_kernel = planes->first_kernel + i};
+    return (tconv_phase_table){.stride = planes->stride,
+                               .kernel_step = planes->kernel_step,
+                               .shift_step = -planes->shift_step,
+                               .count = planes->count,
+                               .max_taps = planes->taps,
+                               .max_shift = planes->halo,
+                               .phases = phases};
+}
+
+/* Describes how partial sums are added, where there are parts. */
+static void describe_sums(const tconv_problem *problem, dgrad_plan *plan)
+{
+    const tconv_problem *inner = &plan->inner.layer.problem;
+    if (plan->parts == 1)
+        return;
+    plan->sums.from_strides = inner->dst;
+    plan->sums.to_strides = problem->src;
+    plan->sums.parts = (int)plan->parts;
+    plan->sums.count = (int)(inner->batch * problem->in_channels * inner->h.out * inner->w.out);
+    plan->sums.channels = divisor_of((int)problem->in_channels);
+    plan->sums.rows = divisor_of((int)inner->h.out);
+    plan->sums.columns = divisor_of((int)inner->w.out);
+    plan->sums_bytes = tconv_inner_aligned(inner->dst_extent * (int64_t)sizeof(float));
+}
+
+/* Sees all outputs of an image as the channels of one pixel. */
+static void flatten_one_pixel(const tconv_problem *problem, const dgrad_plan *plan, tconv_problem *inner)
+{
+    inner->in_channels *= problem->h.out * problem->w.out;
+    inner->group_in = inner->in_channels / plan->parts;
+    inner->layout = TCONV_NHWC;
+    inner->h = inner->w = one_pixel_axis();
+    inner->src = (tconv_strides){.n = problem->dst.n, .c = 1, .h = problem->dst.n, .w = problem->dst.n};
+    inner->dst = (tconv_strides){.n = problem->src.n, .c = 1, .h = problem->src.n, .w = problem->src.n};
+    inner->weight = (tconv_weight_strides){.in = 1, .out = problem->weight.in, .h = 1, .w = 1};
+}
+
+/* Has a chunk of the gradient of dst transposed before: a window of its rows and columns, and zeros around them. */
+static void describe_window(const tconv_problem *problem, dgrad_plan *plan, tconv_problem *inner)
+{
+    inner->h.in = window_of(&plan->rows, plan->chunk_rows);
+    inner->w.in = window_of(&plan->columns, plan->chunk_columns);
+    inner->h.out = plan->chunk_rows;
+    inner->w.out = plan->chunk_columns;
+    plan->transpose = tconv_igemm_transpose_of(inner);
+    plan->transpose.rows = (int)problem->h.out;
+    plan->transpose.columns = (int)problem->w.out;
+    const int64_t vector = vector_of(problem), pixel = tconv_round_up(inner->in_channels, vector);
+    const int64_t all_steps =
+        inner->w.in | problem->w.out | problem->dst.h | problem->dst.c | problem->dst.n | plan->columns.pad;
+    plan->transpose.vectors = problem->dst.w == 1 && all_steps % vector == 0;
+    inner->src = (tconv_strides){.n = inner->h.in * inner->w.in * pixel, .c = 1, .h = inner->w.in * pixel, .w = pixel};
+    inner->src_extent = inner->batch * inner->src.n;
+    plan->depth_bytes = tconv_inner_aligned(inner->src_extent * (int64_t)problem->element_size);
+}
+
+static tconv_axis exchanged(const tconv_axis *axis)
+{
+    return (tconv_axis){.in = axis->out, .out = axis->in, .kernel = axis->kernel, .stride = 1, .dilation = 1};
+}
+
+/* Returns the strides of partial sums, which lie densely. */
+static tconv_strides dense_strides(const tconv_problem *inner)
+{
+    const int64_t pixels = inner->h.out * inner->w.out, channels = inner->out_channels;
+    if (inner->layout == TCONV_NHWC)
+        return (tconv_strides){.n = pixels * channels, .c = 1, .h = inner->w.out * channels, .w = channels};
+    return (tconv_strides){.n = pixels * channels, .c = pixels, .h = inner->w.out, .w = 1};
+}
+
+/* Describes the inner layer whose planes are phases of its src: the layer with its tensors' roles exchanged. */
+static void describe_strided(const tconv_layer *layer, dgrad_plan *plan)
+{
+    const tconv_problem *problem = &layer->problem;
+    tconv_layer *inner_layer = &plan->inner.layer;
+    *inner_layer = *layer;
+    inner_layer->phases_of_src = true;
+    tconv_problem *inner = &inner_layer->problem;
+    inner->batch = plan->images;
+    inner->groups = plan->parts * problem->groups;
+    inner->in_channels = problem->out_channels;
+    inner->out_channels = plan->parts * problem->in_channels;
+    inner->group_in = problem->group_out / plan->parts;
+    inner->group_out = problem->group_in;
+    inner->h = exchanged(&problem->h);
+    inner->w = exchanged(&problem->w);
+    inner->src = problem->dst;
+    inner->dst = problem->src;
+    inner->src_extent = problem->dst_extent;
+    inner->dst_extent = problem->src_extent;
+    inner->weight.in = problem->weight.out;
+    inner->weight.out = problem->weight.in;
+    if (plan->one_pixel)
+        flatten_one_pixel(problem, plan, inner);
+    tconv_cuda_planes rows = plan->rows, columns = plan->columns;
+    if (plan->source == TRANSPOSED) {
+        describe_window(problem, plan, inner);
+        rows.pad = columns.pad = 0; /* windows begin where their first taps are */
+    }
+    inner_layer->group_weights =
+        plan->parts > 1 ? inner->group_in * inner->weight.in : problem->group_in * problem->weight.in;
+    if (plan->parts > 1) {
+        inner->dst = dense_strides(inner);
+        inner->dst_extent = plan->images * inner->h.out * inner->w.out * inner->out_channels;
+    }
+    inner_layer->rows = phases_of(plan->row_phases, &rows, inner->h.out);
+    inner_layer->columns = phases_of(plan->column_phases, &columns, inner->w.out);
+    describe_sums(problem, plan);
+}
+
+/* Describes the gradient of dst itself as the inner layer's src. */
+static void describe_native(const tconv_problem *problem, const dgrad_plan *plan, tconv_desc *desc)
+{
+    const tconv_strides *src = &problem->dst;
+    const int64_t strides[4] = {src->n, src->c, src->h, src->w};
+    desc->in_h = problem->h.out;
+    desc->in_w = problem->w.out;
+    desc->pad_top = plan->rows.halo - plan->rows.pad;
+    desc->pad_left = plan->columns.halo - plan->columns.pad;
+    desc->pad_bottom = problem->h.out - problem->h.in + plan->rows.pad;
+    desc->pad_right = problem->w.out - problem->w.in + plan->columns.pad;
+    memcpy(desc->src_strides, strides, sizeof strides);
+}
+
+/* Describes planes of a chunk as the inner layer's src. */
+static void describe_planes(const tconv_problem *problem, dgrad_plan *plan, tconv_desc *desc)
+{
+    const int64_t vector = vector_of(problem), rows = plan->chunk_rows + plan->rows.halo;
+    const int64_t columns = tconv_dgrad_row_elements(problem, plan);
+    const bool nhwc = problem->layout == TCONV_NHWC;
+    depth_shape *depth = &plan->depth;
+    depth->to_pixel = nhwc ? tconv_round_up(desc->in_channels, vector) : 1;
+    depth->to_row = columns * depth->to_pixel;
+    depth->to_channel = nhwc ? 1 : tconv_round_up(rows * columns, vector);
+    depth->to_image = nhwc ? rows * depth->to_row : desc->in_channels * depth->to_channel;
+    desc->in_h = rows;
+    desc->in_w = columns;
+    desc->pad_top = desc->pad_bottom = plan->rows.halo;
+    desc->pad_left = plan->columns.halo;
+    desc->pad_right = columns - plan->chunk_columns;
+    const int64_t strides[4] = {depth->to_image, depth->to_channel, depth->to_row, depth->to_pixel};
+    memcpy(desc->src_strides, strides, sizeof strides);
+
+    depth->from_strides = problem->dst;
+    depth->rows = plan->rows;
+    depth->rows.positions = rows;
+    depth->columns = plan->columns;
+    depth->columns.positions = plan->chunk_columns + plan->columns.halo;
+    depth->images = (int)plan->images;
+    depth->group_out = (int)problem->group_out;
+    depth->row_elements = (int)columns;
+    depth->groups = divisor_of((int)problem->groups);
+    depth->channels = divisor_of((int)problem->out_channels);
+    depth->group_channels = divisor_of((int)problem->group_out);
+    depth->row_planes = divisor_of((int)plan->rows.count);
+    depth->row_positions = divisor_of((int)rows);
+    depth->column_positions = divisor_of((int)depth->columns.positions);
+    plan->depth_bytes = tconv_inner_aligned(plan->images * depth->to_image * (int64_t)problem->element_size);
+}
+
+/* Describes how the inner layer's weights are made; false where they are too many. Neighbours in the layer's weights
+ * stay neighbours, as far as they are of one tap. */
+static bool describe_weights(const tconv_problem *problem, dgrad_plan *plan)
+{
+    const tconv_problem *inner = &plan->inner.layer.problem;
+    weight_shape *weights = &plan->weights;
+    weights->inputs_inside = problem->desc.weight_layout == TCONV_WEIGHT_HWOI;
+    weights->lines = inner->weight_extent / (weights->inputs_inside ? problem->group_in : problem->group_out);
+    if (weights->lines > MAX_COUNT || problem->in_channels > MAX_COUNT)
+        return false;
+    weights->from_strides = problem->weight;
+    weights->to_strides = inner->weight;
+    weights->rows = plan->rows;
+    weights->columns = plan->columns;
+    weights->group_in = (int)problem->group_in;
+    weights->group_out = (int)problem->group_out;
+    weights->groups = divisor_of((int)problem->groups);
+    weights->row_taps = divisor_of((int)plan->rows.taps);
+    weights->column_taps = divisor_of((int)plan->columns.taps);
+    weights->row_planes = divisor_of((int)plan->rows.count);
+    weights->column_planes = divisor_of((int)plan->columns.count);
+    plan->weights_bytes = tconv_inner_aligned(inner->weight_extent * (int64_t)problem->element_size);
+    return true;
+}
+
+int64_t tconv_dgrad_row_elements(const tconv_problem *problem, const dgrad_plan *plan)
+{
+    const int64_t positions = plan->chunk_columns + plan->columns.halo;
+    const bool one_row = plan->rows.taps == 1 && plan->columns.taps == 1;
+    return problem->layout == TCONV_NHWC || one_row ? positions : tconv_round_up(positions, vector_of(problem));
+}
+
+bool tconv_dgrad_describe_inner(const tconv_layer *layer, int64_t channels, dgrad_plan *plan)
+{
+    const tconv_problem *problem = &layer->problem;
+    const tconv_strides *dst = &problem->src;
+    const int64_t strides[4] = {dst->n, dst->c, dst->h, dst->w};
+    tconv_layer *inner = &plan->inner.layer;
+    tconv_desc desc;
+    if (is_strided(plan)) {
+        describe_strided(layer, plan);
+        return true;
+    }
+    if (tconv_desc_init(&desc) != TCONV_SUCCESS)
+        return false;
+    desc.batch = plan->images;
+    desc.in_channels = channels;
+    desc.out_channels = plan->parts * problem->in_channels;
+    desc.groups = plan->parts * problem->groups;
+    desc.kernel_h = plan->rows.taps;
+    desc.kernel_w = plan->columns.taps;
+    desc.dilation_h = plan->rows.shift_step;
+    desc.dilation_w = plan->columns.shift_step;
+    desc.dtype = problem->dtype;
+    desc.layout = problem->layout;
+    desc.math = layer->target.math;
+    desc.weight_layout = problem->desc.weight_layout == TCONV_WEIGHT_HWOI ? TCONV_WEIGHT_IHWO : TCONV_WEIGHT_HWOI;
+    if (plan->parts == 1)
+        memcpy(desc.dst_strides, strides, sizeof strides);
+    if (plan->source == NATIVE)
+        describe_native(problem, plan, &desc);
+    else
+        describe_planes(problem, plan, &desc);
+    if (tconv_problem_init(&inner->problem, &desc, NULL) != TCONV_SUCCESS)
+        return false;
+    inner->rows = table_of(plan->row_phases, &inner->problem.h);
+    inner->columns = table_of(plan->column_phases, &inner->problem.w);
+    inner->target = layer->target;
+    inner->packed_before = layer->packed_before;
+    describe_sums(problem, plan);
+    return describe_weights(problem, plan);
+}

@@ -1,0 +1,65 @@
+/*
+ * Writes the outputs without a tap: where stride and dilation share a factor, or the stride exceeds the kernel's reach,
+ * some residues of rows or columns have no phase, and their outputs are the bias.
+ *
+ * A block takes up to FILL_ROWS output rows of one plane (an image and channel in NCHW, an image in NHWC) and a stretch
+ * along them. Whether a row or a column belongs to a phase is looked up once for each, not for each output. In NHWC a
+ * thread stores 16 bytes of channels at once where they lie so.
+ */
+#include <string.h>
+
+#include "../../core/checked.h"
+#include "../hardware.h"
+#include "../model/planned.h"
+#include "../numeric/divisor.h"
+#include "../runtime/launch.h"
+#include "outputs.h"
+
+enum {
+    BLOCKS = 4,      /* of a multiprocessor that there should be, by tiles of fewer rows */
+    MAX_REPEATS = 16 /* of a thread along a row: as many as keep tiles enough for all multiprocessors */
+};
+
+static uint64_t mask_of(const tconv_axis *axis, const tconv_phase_table *table)
+{
+    uint64_t mask = 0;
+    for (int64_t i = 0; axis->stride <= MASK_STRIDE && i < table->count; i++)
+        mask |= (uint64_t)1 << table->phases[i].residue;
+    return mask;
+}
+
+tconv_status tconv_general_fill_bias_only(const tconv_layer *layer, const tconv_phase *phases,
+                                          const tconv_arguments *arguments, tconv_issue *issue)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t vector = VECTOR_BYTES / (int64_t)problem->element_size;
+    const bool nhwc = problem->layout == TCONV_NHWC;
+    const bool vectors = nhwc && problem->out_channels % vector == 0 && (uintptr_t)arguments->dst % VECTOR_BYTES == 0 &&
+                         tconv_cuda_begins_at_multiples(problem, &problem->dst, vector);
+    outputs tiled;
+    memset(&tiled, 0, sizeof tiled);
+    tiled.rows = tconv_general_axis(&problem->h, &layer->rows, phases);
+    tiled.columns = tconv_general_axis(&problem->w, &layer->columns, phases + layer->rows.count);
+    tiled.row_mask = mask_of(&problem->h, &layer->rows);
+    tiled.column_mask = mask_of(&problem->w, &layer->columns);
+    tiled.bias = arguments->bias;
+    tiled.dst = arguments->dst;
+    tiled.strides = problem->dst;
+    tiled.nhwc = nhwc;
+    tiled.plane_channels = problem->out_channels / (vectors ? vector : 1);
+    tiled.row_length = nhwc ? problem->w.out * tiled.plane_channels : problem->w.out;
+    tiled.lanes_log2 = log2_at_least(tconv_min(tiled.row_length, FILL_THREADS));
+    tiled.repeats = (int)tconv_max(1, tconv_min(MAX_REPEATS, FILL_ROWS / problem->h.out));
+    tiled.stretches = tconv_ceil_div(tiled.row_length, (int64_t)tiled.repeats << tiled.lanes_log2);
+    const int64_t planes = nhwc ? problem->batch : problem->batch * tiled.plane_channels;
+    const int64_t least = (int64_t)BLOCKS * layer->target.multiprocessors;
+    for (tiled.rows_log2 = log2_at_least(FILL_ROWS);; tiled.rows_log2--) {
+        tiled.row_tiles = ((problem->h.out - 1) >> tiled.rows_log2) + 1;
+        tiled.tiles = planes * tiled.row_tiles * tiled.stretches;
+        if (tiled.tiles >= least || 1 << tiled.rows_log2 <= FILL_THREADS >> tiled.lanes_log2)
+            break; /* so many rows are written side by side anyway */
+    }
+    void *kernel_arguments[] = {&tiled};
+    return tconv_launch_blocks(tconv_general_fill_kernel(problem->dtype, vectors), tiled.tiles, FILL_THREADS,
+                               kernel_arguments, arguments->stream, issue, false);
+}

@@ -1,0 +1,36 @@
+/* What the kernel that fills outputs without a tap is told. */
+#ifndef TCONV_CUDA_GENERAL_OUTPUTS_H
+#define TCONV_CUDA_GENERAL_OUTPUTS_H
+
+#include "parameters.h"
+
+TCONV_ROOM_BEGIN(tconv::general)
+
+enum {
+    FILL_THREADS = 256,
+    FILL_ROWS = 64,  /* of a tile, at most: enough that finding a tile is cheap beside writing its outputs */
+    MASK_STRIDE = 64 /* the longest stride whose residues fit in a mask */
+};
+
+/* The outputs, cut into tiles whose elements along a row are neighbours: columns in NCHW; in NHWC columns and channels,
+ * or vectors of these. */
+typedef struct outputs {
+    device_axis rows, columns;      /* phases are sorted by residue */
+    uint64_t row_mask, column_mask; /* of the residues that have a phase, where the stride is at most MASK_STRIDE */
+    const void *bias;               /* or NULL */
+    void *dst;
+    tconv_strides strides;
+    bool nhwc;
+    int lanes_log2;         /* threads along a row */
+    int rows_log2;          /* output rows of a tile */
+    int repeats;            /* elements of a row that a thread writes, where there are few rows: lanes apart */
+    int64_t plane_channels; /* single channels, or vectors of them */
+    int64_t row_length, row_tiles, stretches, tiles;
+} outputs;
+
+/* Names the kernel, which writes single elements, or vectors of VECTOR_BYTES; NULL in a build without CUDA. */
+const void *tconv_general_fill_kernel(tconv_dtype dtype, bool vectors);
+
+TCONV_ROOM_END
+
+#endif

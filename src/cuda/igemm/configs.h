@@ -1,0 +1,41 @@
+/* The kernels that there are of the implicit GEMM, as the planner knows them. Files of kernels (configs_*.cu) have them
+ * in the same order. */
+#ifndef TCONV_CUDA_IGEMM_CONFIGS_H
+#define TCONV_CUDA_IGEMM_CONFIGS_H
+
+#include "parameters.h"
+
+#ifdef __cplusplus
+#define TCONV_IGEMM_CONFIGS static constexpr kernel_config
+#else
+#define TCONV_IGEMM_CONFIGS static const kernel_config
+#endif
+
+TCONV_ROOM_BEGIN(tconv::igemm)
+
+enum { CONFIGS = 5 }; /* of an arithmetic, at most */
+
+typedef struct kernel_config {
+    int N;          /* of a wgmma: positions of an MMA tile; 0: there is no such config */
+    int mma_tiles;  /* of a warpgroup */
+    bool long_sums; /* takes any number of partial sums, else (strict f32) MAX_PLAIN_SUMS */
+    int parts;      /* HALVES or QUARTERS, but of pairs: a staging buffer has one */
+} kernel_config;
+
+TCONV_IGEMM_CONFIGS tf32_configs[CONFIGS] = {{128, 2, true, HALVES},
+                                             {96, 2, true, HALVES},
+                                             {64, 2, true, HALVES},
+                                             {64, 1, true, HALVES},
+                                             {128, 2, true, QUARTERS}};
+TCONV_IGEMM_CONFIGS strict_configs[CONFIGS] = {{128, 1, false, HALVES}, {128, 1, true, HALVES}, {64, 1, true, HALVES}};
+
+/* Of f16 and bf16 alike. */
+TCONV_IGEMM_CONFIGS half_configs[CONFIGS] = {
+    {128, 2, true, HALVES}, {96, 2, true, HALVES}, {64, 2, true, HALVES}, {64, 1, true, HALVES}};
+
+/* The same with sums in f32 for outputs. */
+TCONV_IGEMM_CONFIGS half_sums_configs[CONFIGS] = {{128, 2, true, HALVES}, {64, 2, true, HALVES}, {64, 1, true, HALVES}};
+
+TCONV_ROOM_END
+
+#endif

@@ -1,0 +1,161 @@
+/* The candidates for the block tile of an implicit GEMM, of which the one with the least predicted time is taken. */
+#include "plan.h"
+
+#include "../../core/checked.h"
+#include "../model/planned.h"
+
+#include <string.h>
+
+enum {
+    LEAST_COLUMNS = 8, /* positions: narrower tiles are not tried where there are wider ones */
+
+    /* Bytes of src, at most, for it to be transposed: reads after the first should come from the second-level cache,
+     * and the workspace be small. */
+    MOST_TRANSPOSED_BYTES = 48 << 20
+};
+
+/* Returns the configs that there are for a search. */
+static const kernel_config *configs_of(const tile_search *search)
+{
+    switch (numerics_of(search->layer)) {
+    case NUMERICS_TF32: return tf32_configs;
+    case NUMERICS_STRICT: return strict_configs;
+    default: return search->sums ? half_sums_configs : half_configs;
+    }
+}
+
+/* Returns whether src can be transposed in the workspace. */
+static bool may_be_transposed(const tconv_layer *layer)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t elements = problem->batch * problem->in_channels * problem->h.in * problem->w.in;
+    return problem->layout == TCONV_NCHW && !tconv_igemm_is_transposed_before(layer) &&
+           elements <= MOST_TRANSPOSED_BYTES && tconv_igemm_transposed_bytes(problem) <= MOST_TRANSPOSED_BYTES;
+}
+
+/* Returns the partial sums that the sums of the phase with most taps are made of, or of as many phases as a tile sums
+ * over. */
+static int64_t most_partial_sums(const tconv_layer *layer, const parameters *params)
+{
+    return params->k_blocks * layer->rows.max_taps * layer->columns.max_taps * params->src_phases;
+}
+
+/* Returns whether tiles may be of the plan's config. Configs of fewer MMA tiles than the arithmetic's others are for
+ * layers that do not fill the multiprocessors; not where pairs are stored, or where raw stages are transposed for each
+ * tap, which more tiles do more often. */
+static bool may_have(const tile_search *search, const tile_choice *choice, const layer_plan *plan)
+{
+    const tconv_layer *layer = search->layer;
+    const parameters *params = &plan->params;
+    return plan->config.mma_tiles == configs_of(search)[0].mma_tiles ||
+           (params->tiles <= layer->target.multiprocessors &&
+            !(params->merged && tconv_igemm_has_pairs(layer, choice, params)) &&
+            (params->src_channels_last || !params->per_tap));
+}
+
+/* Plans the layer in tiles of this choice; false where that does not fit, or takes no less than the limit. */
+static bool describe_candidate(const tile_search *search, const tile_choice *choice, double limit, layer_plan *plan)
+{
+    const tconv_layer *layer = search->layer;
+    memset(plan, 0, sizeof *plan);
+    plan->arithmetic = numerics_of(layer);
+    plan->config = configs_of(search)[choice->config];
+    plan->config_place = choice->config;
+    plan->sums = search->sums;
+    plan->output_bytes = search->output_bytes;
+    tconv_igemm_describe_layer(layer, choice->src_transposed, plan);
+    if (layer->phases_of_src && !plan->params.by_tma)
+        return false; /* a pixel between others would be gathered one by one */
+    if (plan->config.N % MMA_M != 0 && !tconv_igemm_is_fed_by_tma(plan))
+        return false; /* N of 96 was timed there alone */
+    tconv_igemm_describe_mma_tiles(layer, choice, plan);
+    if (!tconv_igemm_describe_tile(layer, choice, plan) ||
+        (!plan->config.long_sums && most_partial_sums(layer, &plan->params) > MAX_PLAIN_SUMS))
+        return false;
+    if (!may_have(search, choice, plan))
+        return false;
+    const tconv_cuda_work tile = tconv_igemm_tile_work(search, plan);
+    return !tconv_cuda_is_beyond(limit, &search->machine, &tile) &&
+           tconv_igemm_choose_stages(search, choice, &tile, plan);
+}
+
+/* Takes the candidate where its predicted time is the least up to now. */
+static void try_tile(const tile_search *search, const tile_choice *choice, layer_plan *best)
+{
+    const double limit = best->seconds > 0 ? best->seconds : search->limit;
+    layer_plan plan;
+    if (limit > 0 && tconv_igemm_least_seconds(search, choice, &configs_of(search)[choice->config]) >= limit)
+        return;
+    if (describe_candidate(search, choice, limit, &plan) && (limit == 0 || plan.seconds < limit))
+        *best = plan;
+}
+
+/* Tries all tiles of so many M tiles: rows of positions in equal parts, as many rows and images as fit. */
+static void try_tiles(const tile_search *search, tile_choice choice, const kernel_config *config, layer_plan *best)
+{
+    const position_space space = tconv_igemm_space_of_choice(search->layer, &choice);
+    const int64_t block_n = mma_tiles_of(config) / choice.m_tiles * config->N;
+    for (int64_t tiles = tconv_ceil_div(space.columns, block_n);; tiles += 1 + tiles / 8) {
+        const int64_t columns = tiles == 1 && space.columns < block_n ? space.columns
+                                : space.flat                          ? block_n
+                                                                      : tconv_ceil_div(space.columns, tiles);
+        const int64_t pitch = columns + space.column_halo;
+        int64_t rows = tconv_min(space.rows, (block_n - columns) / pitch + 1);
+        rows = tconv_ceil_div(space.rows, tconv_ceil_div(space.rows, rows));
+        const int64_t image = (rows + space.row_halo) * pitch, first = (rows - 1) * pitch + columns;
+        choice.columns = (int)columns;
+        choice.rows = (int)rows;
+        choice.images = 1;
+        if (rows == space.rows && columns == space.columns)
+            choice.images = (int)tconv_min(tconv_min(space.images, MAX_TMA_BOX), (block_n - first) / image + 1);
+        try_tile(search, &choice, best);
+        if (space.flat || columns <= LEAST_COLUMNS)
+            return;
+    }
+}
+
+/* Tries the narrow tiles of so many M tiles: MMA tiles below and beside one another. */
+static void try_narrow_tiles(const tile_search *search, tile_choice choice, const kernel_config *config,
+                             layer_plan *best)
+{
+    const int n_tiles = mma_tiles_of(config) / choice.m_tiles;
+    choice.per_tap = false;
+    choice.images = 1;
+    for (choice.across = 1; choice.across <= n_tiles; choice.across *= 2) {
+        choice.columns = choice.across * CORE_ROWS;
+        choice.rows = n_tiles / choice.across * config->N / CORE_ROWS;
+        try_tile(search, &choice, best);
+    }
+}
+
+bool tconv_igemm_choose(const tile_search *search, layer_plan *best)
+{
+    const tconv_layer *layer = search->layer;
+    const kernel_config *configs = configs_of(search);
+    /* Without a halo a plain tile is as good as a narrow one, and in NCHW a row should have many neighbours. */
+    const position_space space = tconv_igemm_space(layer, false, false);
+    const bool halo = space.row_halo + space.column_halo > 0;
+    tile_choice choice;
+    memset(&choice, 0, sizeof choice);
+    for (choice.config = 0; choice.config < CONFIGS && configs[choice.config].N > 0; choice.config++)
+        for (choice.m_tiles = 1; choice.m_tiles <= mma_tiles_of(&configs[choice.config]); choice.m_tiles *= 2) {
+            for (int src_transposed = 0; src_transposed <= (may_be_transposed(layer) ? 1 : 0); src_transposed++) {
+                choice.src_transposed = src_transposed == 1;
+                for (int per_tap = 0; per_tap < 2; per_tap++) {
+                    choice.per_tap = per_tap == 1;
+                    try_tiles(search, choice, &configs[choice.config], best);
+                }
+                choice.im2col = tconv_igemm_may_be_im2col(layer);
+                if (choice.im2col)
+                    try_tiles(search, choice, &configs[choice.config], best);
+                choice.im2col = false;
+                if (halo && (choice.src_transposed || tconv_igemm_is_transposed_before(layer) ||
+                             layer->problem.layout == TCONV_NHWC))
+                    try_narrow_tiles(search, choice, &configs[choice.config], best);
+            }
+        }
+    if (best->seconds == 0)
+        return false;
+    tconv_igemm_describe_divisors(&best->params);
+    return true;
+}

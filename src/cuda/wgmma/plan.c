@@ -1,0 +1,196 @@
+/*
+ * Chooses the tile of a layer: tiles for each N that there is a kernel for are tried, and the one with the least
+ * predicted time is taken.
+ */
+#include "plan.h"
+
+#include <string.h>
+
+#include "../../core/checked.h"
+#include "../maps/hopper.h"
+#include "../model/planned.h"
+
+enum {
+    MAX_MMA_TILE_ROWS = 16, /* the most that are tried */
+    MAX_K_STEPS = 4         /* the same */
+};
+
+/* Tells whether planes of src can be an MN-major B operand, realigned or not: 16-bit types alone have such MMAs. */
+static bool src_can_be_mn_major(const tconv_problem *problem)
+{
+    return problem->element_size == 2 && tconv_wgmma_is_aligned(problem->src.n, problem) &&
+           problem->in_channels % tconv_wgmma_aligned_channels(problem) == 0 && problem->src.c < HOPPER_MAX_EXTENT;
+}
+
+/* Fills in the numbers that the kernel divides by. */
+static void describe_divisors(parameters *params)
+{
+    const int tile =
+        (params->flat_columns > 0 ? params->flat_columns : params->tile_columns) * params->position_columns;
+    const int last = params->out_columns - (params->column_tiles - 1) * tile;
+    params->by_m_blocks = divisor_of(params->m_blocks);
+    params->by_group_m_blocks = divisor_of(params->group_m_blocks);
+    params->by_column_tiles = divisor_of(params->column_tiles);
+    params->by_row_tiles = divisor_of(params->row_tiles);
+    params->by_flat_columns = divisor_of((int)tconv_max(params->flat_columns, 1));
+    params->by_row = divisor_of(tile);
+    params->by_last_row = params->flat_columns > 0 ? params->by_row : divisor_of(last);
+}
+
+/* Makes the plan of the layer in tiles of this choice; false where that does not fit. */
+static bool make_plan(const tconv_layer *layer, const tile_choice *choice, tile_plan *plan)
+{
+    const tconv_problem *problem = &layer->problem;
+    parameters *params = &plan->params;
+    memset(params, 0, sizeof *params);
+    plan->arithmetic = numerics_of(layer);
+    plan->mn_major = choice->mn_major;
+    plan->realigned = choice->realigned;
+    plan->aligned = tconv_wgmma_is_aligned(problem->src.n, problem) && tconv_wgmma_is_aligned(problem->src.c, problem);
+    plan->a_stage_columns = 0;
+    plan->config = choice->config;
+    plan->N = config_N(plan->arithmetic, choice->config);
+    if (!tconv_wgmma_lay_out_tile(layer, choice, plan) || !tconv_wgmma_lay_out_stages(layer, choice, plan) ||
+        (plan->arithmetic == NUMERICS_STRICT &&
+         tconv_max(tconv_wgmma_commit_groups(params, 0), tconv_wgmma_commit_groups(params, 1)) >
+             STRICT_MAX_COMMIT_GROUPS))
+        return false;
+    params->src_image = problem->src.n;
+    params->src_channel = problem->src.c;
+    params->dst_image = problem->dst.n;
+    params->dst_channel = problem->dst.c;
+    params->group_in = (int)problem->group_in;
+    params->group_out = (int)problem->group_out;
+    params->group_m_blocks = (int)tconv_ceil_div(problem->group_out, params->tile_channels);
+    params->m_blocks = (int)problem->groups * params->group_m_blocks;
+    params->row_tiles = (int)tconv_ceil_div(params->out_rows, layer->rows.stride * params->tile_rows);
+    if (params->flat_columns > 0)
+        params->row_tiles = 1;
+    describe_divisors(params);
+    const int64_t tiles = problem->batch * params->m_blocks * params->row_tiles * params->column_tiles;
+    if (tiles >= HOPPER_MAX_EXTENT)
+        return false;
+    params->tiles = (int)tiles;
+    plan->thread_blocks = (int)tconv_max(1, tconv_min(tiles, layer->target.multiprocessors));
+    if (params->resident) /* a thread block takes every so manieth tile: those of the same output channels */
+        plan->thread_blocks = (int)tconv_max(plan->thread_blocks / params->m_blocks, 1) * params->m_blocks;
+    return true;
+}
+
+/* The best plan so far. */
+typedef struct best_plan {
+    tile_plan *plan;
+    tile_choice choice;
+    bool found;
+    double seconds;
+    tile_plan candidate; /* the one that is considered */
+} best_plan;
+
+/* Keeps the plan of this choice where it is faster than the best so far; false where it does not fit. */
+static bool consider(const tile_search *search, const tile_choice *choice, best_plan *best)
+{
+    if (!make_plan(search->layer, choice, &best->candidate))
+        return false;
+    const tconv_cuda_work work = tconv_wgmma_work(search, &best->candidate);
+    const double seconds = tconv_cuda_seconds_below(best->seconds, &search->machine, &work);
+    if (!best->found || seconds < best->seconds) {
+        *best->plan = best->candidate;
+        best->choice = *choice;
+        best->seconds = seconds;
+    }
+    best->found = true;
+    return true;
+}
+
+/* Which tiles a layer may have. */
+typedef struct tile_kinds {
+    bool flat, stack, split_channels, mn_major, in_place, space_to_depth;
+} tile_kinds;
+
+static tile_kinds kinds_of(const tconv_layer *layer)
+{
+    const bool strict = numerics_of(layer) == NUMERICS_STRICT;
+    tile_kinds kinds;
+    kinds.flat = tconv_wgmma_is_flat(layer);
+    kinds.stack = !kinds.flat && layer->rows.stride == 1 && layer->rows.shift_step == 1;
+    kinds.split_channels = layer->rows.count == 1 && layer->problem.group_out > MMA_M;
+    kinds.mn_major = kinds.flat && src_can_be_mn_major(&layer->problem);
+    kinds.in_place = !kinds.flat && !strict;
+    /* Rows that are transposed in place can be; a kernel of one column would have as many taps. */
+    kinds.space_to_depth = kinds.in_place && layer->columns.stride == 1 && layer->columns.kernel_step == 1 &&
+                           layer->columns.shift_step == 1 && layer->problem.w.kernel > 1;
+    return kinds;
+}
+
+/* Considers every way to load the patch of a tile. */
+static void consider_loads(const tile_search *search, const tile_kinds *kinds, tile_choice choice, best_plan *best)
+{
+    const tconv_problem *problem = &search->layer->problem;
+    choice.mn_major = choice.realigned = choice.tight = choice.in_place = choice.resident = choice.space_to_depth =
+        false;
+    /* MN-major only where K-major fits as well, for addresses that TMA does not take. */
+    const bool fits = consider(search, &choice, best);
+    choice.in_place = kinds->in_place;
+    if (choice.in_place)
+        consider(search, &choice, best);
+    choice.resident = choice.in_place && tconv_wgmma_weights_overlap(search->layer, &choice);
+    if (choice.resident)
+        consider(search, &choice, best);
+    choice.resident = false;
+    choice.space_to_depth = kinds->space_to_depth && choice.k_steps == 1 && choice.mma_tile_rows == 1 &&
+                            choice.stack == 1 && !choice.split_channels;
+    if (choice.space_to_depth)
+        consider(search, &choice, best);
+    choice.in_place = choice.space_to_depth = false;
+    choice.mn_major = fits && kinds->mn_major && choice.config < MN_MAJOR_CONFIGS;
+    choice.realigned = choice.mn_major && !tconv_wgmma_is_aligned(problem->src.c, problem);
+    if (choice.mn_major)
+        consider(search, &choice, best);
+    choice.mn_major = choice.realigned = false;
+    choice.tight = choice.mma_tile_rows > 1;
+    if (choice.tight)
+        consider(search, &choice, best);
+}
+
+/* Makes the plan with the least predicted time, and tells its tile; false where no tile fits, or where strict sums
+ * would be too long. */
+static bool choose_plan(const tile_search *search, tile_plan *plan, tile_choice *best_choice)
+{
+    const tile_kinds kinds = kinds_of(search->layer);
+    const numerics arithmetic = numerics_of(search->layer);
+    const int most_rows = kinds.flat ? 1 : MAX_MMA_TILE_ROWS;
+    best_plan best;
+    tile_choice choice;
+    memset(&best, 0, sizeof best);
+    memset(&choice, 0, sizeof choice);
+    best.plan = plan;
+    for (choice.config = 0; choice.config < CONFIGS && config_N(arithmetic, choice.config) > 0; choice.config++)
+        for (choice.k_steps = 1; choice.k_steps <= MAX_K_STEPS; choice.k_steps *= 2)
+            for (choice.mma_tile_rows = 1; choice.mma_tile_rows <= most_rows; choice.mma_tile_rows++)
+                for (choice.stack = 1; choice.stack <= (kinds.stack && choice.mma_tile_rows == 1 ? 2 : 1);
+                     choice.stack++)
+                    for (int split = 0; split <= (kinds.split_channels && choice.stack == 1 ? 1 : 0); split++) {
+                        choice.split_channels = split == 1;
+                        consider_loads(search, &kinds, choice, &best);
+                    }
+    *best_choice = best.choice;
+    return best.found;
+}
+
+bool tconv_wgmma_make_plans(const tile_search *search, planned_layer *planned)
+{
+    const tconv_layer *layer = search->layer;
+    tile_choice choice;
+    if (!choose_plan(search, &planned->plans[0], &choice))
+        return false;
+    planned->count = 1;
+    if (!choice.mn_major)
+        return true;
+    if (!choice.realigned) {
+        choice.realigned = true;
+        planned->count += make_plan(layer, &choice, &planned->plans[planned->count]);
+    }
+    choice.mn_major = choice.realigned = false; /* it fits: else MN-major is not considered */
+    planned->count += make_plan(layer, &choice, &planned->plans[planned->count]);
+    return true;
+}
