@@ -1,5 +1,5 @@
 /*
- * cuda_wgrad sums the gradient of weights by planes from lines that TMA brings (src/cuda/wgrad/plan_lines.cu): those of the
+ * cuda_wgrad sums the gradient of weights by planes from lines that TMA brings (src/cuda/wgrad/plan_lines.c): those of the
  * gradient of dst to two blocks at once, and several rows of src as one. Layers for which it does, exact on integers. These are
  * tests of the suites gradients and gradients_cuda.
  */

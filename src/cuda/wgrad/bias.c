@@ -1,4 +1,5 @@
-/* The gradient of the bias on the host: its parts, which follow from the layer and the number of multiprocessors alone. */
+/* The gradient of the bias on the host: its parts, which follow from the layer and the number of multiprocessors
+ * alone. */
 #include "bias.h"
 
 #include "../../core/checked.h"

@@ -2,11 +2,11 @@
  * The gradient of the bias: the sum of the gradient of dst over all outputs of a channel, with a tap or without.
  *
  * The outputs are cut into parts, by the layer alone: pieces of images. A block sums a part of some channels that are
- * neighbours in memory (NHWC): its threads read vectors, one after the other, and so many of them that what a thread reads
- * next is of the same channels. In NCHW a warp sums a part of one channel. Then a warp adds the parts of a channel, in an
- * order of its own. A thread's sums are in double, of doubles compensated, and all others are compensated, so that they are
- * exact but for one rounding for any number of outputs that memory holds; 16-bit outputs are added four at a time in f32
- * before, since each conversion to double takes longer than all else.
+ * neighbours in memory (NHWC): its threads read vectors, one after the other, and so many of them that what a thread
+ * reads next is of the same channels. In NCHW a warp sums a part of one channel. Then a warp adds the parts of a
+ * channel, in an order of its own. A thread's sums are in double, of doubles compensated, and all others are
+ * compensated, so that they are exact but for one rounding for any number of outputs that memory holds; 16-bit outputs
+ * are added four at a time in f32 before, since each conversion to double takes longer than all else.
  */
 #include "bias.h"
 
@@ -42,8 +42,8 @@ struct plain {
     }
 };
 
-/* Adds to a thread's sums AT_ONCE vectors, `step` apart, of which the first has so many elements left and each next one `less`
- * fewer; what is not left counts as zero. Loads of vectors are all under way together. */
+/* Adds to a thread's sums AT_ONCE vectors, `step` apart, of which the first has so many elements left and each next one
+ * `less` fewer; what is not left counts as zero. Loads of vectors are all under way together. */
 template <class Element, int V, class Sum>
 __device__ __forceinline__ void add_vectors(Sum (&sums)[V], const Element *from, int64_t step, int64_t left,
                                             int64_t less, bool aligned)

@@ -14,8 +14,8 @@ enum {
     BIAS_PART_BYTES = 16      /* bytes of a partial sum: a double and what rounding has lost of it */
 };
 
-/* The images are cut into pieces, and one or more pieces are a part, of which a block (NHWC) or a warp (NCHW) sums the outputs
- * of its channels. */
+/* The images are cut into pieces, and one or more pieces are a part, of which a block (NHWC) or a warp (NCHW) sums the
+ * outputs of its channels. */
 typedef struct bias_parameters {
     tconv_strides strides; /* of the gradient of dst */
     int64_t channels;
@@ -27,7 +27,8 @@ typedef struct bias_parameters {
     bool accumulates;                                 /* to what the gradient holds */
 } bias_parameters;
 
-/* Returns the kernel that writes partial sums, of tensors in NCHW or NHWC, whose loads are vectors or single elements. */
+/* Returns the kernel that writes partial sums, of tensors in NCHW or NHWC, whose loads are vectors or single
+ * elements. */
 const void *tconv_wgrad_bias_kernel(tconv_dtype dtype, tconv_layout layout, bool vectors);
 
 /* Returns the kernel that adds partial sums. */

@@ -1,8 +1,9 @@
 /*
- * The kernel of cuda_wgrad for Hopper whose operands are 16 bits and lie by channels (NHWC): the same tiles, K-tiles and
- * slices as kernel.cuh, both operands MN-major in shared memory as TMA brings them. A box has rows of 64 channels, which are
- * the pixels of a K-tile, or the slots of its outputs. M are 64 output channels of a tap, whose pixels are so many slots on
- * from the first; N are input channels.
+ * The kernel of cuda_wgrad for Hopper by boxes, for 16 bits in NHWC. It has the tiles, K-tiles and split-K slices of
+ * kernel.cuh. Both operands are MN-major in shared memory, as TMA brings them: a box has rows of 64 channels, and a row
+ * is a pixel of the K-tile, or a slot. The M of an MMA are 64 output channels of a tap: its A operand begins at the
+ * tap's first slot, and a pixel's row is as many slots on as the pixel's slots are from the first. N are input
+ * channels.
  *
  * Numeric order: as in kernel.cuh.
  */
@@ -44,7 +45,8 @@ __device__ __forceinline__ void copy_elements(crew by, uint32_t to, const place 
     }
 }
 
-/* Box i: those of src, then those of the gradient of dst, channels by channels, residue by residue. */
+/* Finds box i. The boxes of src come first, then those of the gradient of dst, ordered by 64 channels, then by
+ * residue. */
 template <int N> __device__ __forceinline__ tile_box find_box(const parameters &p, const block_tile &block, int i)
 {
     constexpr int OF_SRC = N / BOX_CHANNELS;
@@ -59,7 +61,7 @@ template <int N> __device__ __forceinline__ tile_box find_box(const parameters &
                          OF_SRC * BYTES + i * p.residue_slots * SWIZZLED_BYTES);
 }
 
-/* Has TMA fill the stages: one warp, a lane a box. */
+/* Has TMA fill the stages: each lane of one warp issues a box. */
 template <int M, int N>
 __device__ __forceinline__ void produce_boxes(const parameters &p, const tensor_maps &maps, const block_tile &block,
                                               const stage_ring &ring, int first, int count, int lane)
@@ -88,7 +90,7 @@ __device__ __forceinline__ void produce_boxes(const parameters &p, const tensor_
     launch_dependents(); /* what adds slices: not before, or it would crowd where no block is */
 }
 
-/* Sums the gradient of the bias of what TMA has brought: the warps that nothing else has work for. */
+/* Sums the gradient of the bias from the boxes, in the producer warps that do not issue boxes. */
 template <class Element>
 __device__ __forceinline__ void sum_bias_of_boxes(const parameters &p, const block_tile &block, const stage_ring &ring,
                                                   int count, const block_work &work)
@@ -109,7 +111,7 @@ __device__ __forceinline__ void sum_bias_of_boxes(const parameters &p, const blo
     sums.template finish<BOX_SUMMERS>(p, work, by, stage.buffer());
 }
 
-/* Fills the stages where TMA does not. */
+/* Fills the stages where TMA cannot. */
 template <class Element, int N>
 __device__ __forceinline__ void produce_elements(const parameters &p, const block_tile &block, const tables &tables,
                                                  const stage_ring &ring, int first, int count)
@@ -129,8 +131,8 @@ __device__ __forceinline__ void produce_elements(const parameters &p, const bloc
     launch_dependents();
 }
 
-/* Multiplies the stages: the MMAs of a K-tile are a commit group, and its stage is released when those of the next are on
- * their way. */
+/* Multiplies the stages. The MMAs of a K-tile are a commit group; its stage is released once the MMAs of the next
+ * K-tile are issued. */
 template <numerics MODE, int M, int N>
 __device__ __forceinline__ void consume_boxes(const parameters &p, const block_tile &block, const tables &tables,
                                               const stage_ring &ring, int count, float *slice, float *stages, int warp,
@@ -141,7 +143,8 @@ __device__ __forceinline__ void consume_boxes(const parameters &p, const block_t
     const int first_pair = warpgroup * M * MMA_M + warp % WARPGROUP_WARPS * WARP_M;
     const uint32_t src_high = 1u << 30 | CORE_ROWS * SWIZZLED_BYTES / 16;
     const uint32_t src_box = BOX_PIXELS * SWIZZLED_BYTES / 16 << 16;
-    /* Of each MMA tile and of each step, the slots in units of 16 bytes; eight pixels on. */
+    /* In units of 16 bytes: the offset of each MMA tile's slots, of each step's slots, and the distance of eight pixels
+     * in a step. */
     uint32_t tiles[M], steps[BOX_STEPS], high[BOX_STEPS];
 #pragma unroll
     for (int m = 0; m < M; m++) {

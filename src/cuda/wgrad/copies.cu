@@ -81,7 +81,8 @@ __global__ void __launch_bounds__(TRANSPOSE_THREADS) copy_kernel(const __grid_co
     }
 }
 
-/* Copies a vector of channels with a thread, by words that all begin at multiples of their size, zeros where there are none. */
+/* Copies a vector of channels with a thread, by words that all begin at multiples of their size, zeros where there are
+ * none. */
 template <class Word> __global__ void __launch_bounds__(PAD_THREADS) pad_kernel(const __grid_constant__ padded_copy of)
 {
     constexpr int WORDS = VECTOR_BYTES / (int)sizeof(Word);

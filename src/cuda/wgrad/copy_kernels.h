@@ -16,8 +16,8 @@ enum {
     COPY_VECTOR = 8 /* elements of a vector */
 };
 
-/* What is copied of a tensor of 16 bits in NCHW: the same rows of all images of a chunk, whose pixels lie one behind another in
- * memory. */
+/* What is copied of a tensor of 16 bits in NCHW: the same rows of all images of a chunk, whose pixels lie one behind
+ * another in memory. */
 typedef struct transposed_copy {
     const uint16_t *from;
     void *copy;

@@ -4,8 +4,8 @@
 #include "../../core/checked.h"
 #include "../gemm/shape.h"
 
-/* The prediction of kernels by mma.sync is made of these: cycles of a multiprocessor, or of a quarter of it, and instructions
- * of a warp. */
+/* The prediction of kernels by mma.sync is made of these: cycles of a multiprocessor, or of a quarter of it, and
+ * instructions of a warp. */
 #define MMA_CYCLES         6.4  /* an MMA takes a quarter so long */
 #define LONE_WARP          1.25 /* MMAs take so many times as long where a quarter has one warp */
 #define L2_BYTES           20.0 /* loaded in a cycle */
@@ -47,8 +47,8 @@
 #define BOX_L2_BYTES     30.0  /* loaded in a cycle */
 #define BOX_TILE_CYCLES  40.0
 
-/* Returns how many times as many bytes move as are used: memory moves whole sectors, and single elements that are `apart`
- * elements apart may use a part of a sector. */
+/* Returns how many times as many bytes move as are used: memory moves whole sectors, and single elements that are
+ * `apart` elements apart may use a part of a sector. */
 static double sector_part(const tconv_problem *problem, const planned_layer *plan, int apart)
 {
     const double run = (double)apart * (double)(1 << plan->params.columns.tile_log2);
@@ -57,8 +57,8 @@ static double sector_part(const tconv_problem *problem, const planned_layer *pla
     return channels || run >= sector ? 1 : sector / run;
 }
 
-/* Returns how often a shared-memory bank is read for one pixel of lines: with a stride, lanes meet in banks, unless they have
- * taps of neighbouring columns. */
+/* Returns how often a shared-memory bank is read for one pixel of lines: with a stride, lanes meet in banks, unless
+ * they have taps of neighbouring columns. */
 static double line_loads(const parameters *params, bool half)
 {
     const int power = params->columns.stride & -params->columns.stride;

@@ -4,8 +4,8 @@
 
 #include "plan.h"
 
-/* Return the cycles that a K-tile of all blocks of a multiprocessor takes, of a kernel by mma.sync, of one by wgmma, and of
- * one by boxes. slots: outputs of a K-tile in the shared memory of a block. */
+/* Return the cycles that a K-tile of all blocks of a multiprocessor takes, of a kernel by mma.sync, of one by wgmma,
+ * and of one by boxes. slots: outputs of a K-tile in the shared memory of a block. */
 double tconv_wgrad_mma_cycles(const tconv_layer *layer, const planned_layer *plan, int64_t slots);
 double tconv_wgrad_wgmma_cycles(const tconv_layer *layer, const planned_layer *plan, int64_t slots);
 double tconv_wgrad_box_cycles(const planned_layer *plan, int64_t slots);

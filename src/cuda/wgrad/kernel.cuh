@@ -1,14 +1,14 @@
 /*
- * The kernel of cuda_wgrad: for a tile of the gradient of weights and a part of the pixels, the products of src and the
- * gradient of dst, as an implicit GEMM whose terms are pixels.
+ * The kernel of cuda_wgrad by mma.sync: an implicit GEMM whose K is pixels. A block has a tile of the gradient of the
+ * weights and a split-K slice of the pixels, and multiplies src by the gradient of dst.
  *
- * A K-tile is a box of inputs. A stage of shared memory holds, pixel by pixel, the block's input channels of src, and slot by
- * slot (tile_axis) its output channels of the gradient of dst. A row of the B operand is a tap and an output channel, so
- * that its address is that of the pixel's first slot plus an offset that a lane keeps: taps share what was loaded, for any
- * stride and dilation.
+ * A K-tile is a box of inputs. A stage of shared memory holds the block's input channels of src, pixel by pixel, and
+ * its output channels of the gradient of dst, slot by slot (tile_axis). A column of the B operand is a tap and an
+ * output channel. Its address for a pixel is the address of the pixel's first slot plus an offset that a lane keeps. So
+ * taps share the outputs in shared memory, for any stride and dilation.
  *
- * A lane's fragments of f32 come from two pixels, of src two neighbouring channels of each at once: the MMA's rows g and
- * g + 8 are channels 2g and 2g + 1. In 16 bits ldmatrix transposes.
+ * A lane's fragments of f32 come from two pixels, of src two neighbouring channels of each at once: the MMA's rows g
+ * and g + 8 are channels 2g and 2g + 1. In 16 bits ldmatrix transposes.
  */
 #ifndef TCONV_CUDA_WGRAD_KERNEL_CUH
 #define TCONV_CUDA_WGRAD_KERNEL_CUH

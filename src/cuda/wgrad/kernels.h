@@ -1,6 +1,6 @@
 /*
- * The kernels of cuda_wgrad. Each family has a list of tiles below, from which kernels.c makes what planning has to know of
- * them and the configs_*.cu make the kernels, in the same order.
+ * The kernels of cuda_wgrad. Each family has a list of tiles below, from which kernels.c makes what planning has to
+ * know of them and the configs_*.cu make the kernels, in the same order.
  */
 #ifndef TCONV_CUDA_WGRAD_KERNELS_H
 #define TCONV_CUDA_WGRAD_KERNELS_H
@@ -25,7 +25,8 @@
 /* The warps of a kernel by mma.sync for which a multiprocessor has registers: 255, 168 or 128 a thread. */
 #define WGRAD_MMA_RESIDENT_WARPS(strict, height) ((strict) || (height) == 4 ? 8 : (height) == 2 ? 12 : 16)
 
-/* The pixels of src of a K-tile that the producers of a kernel by wgmma hold in registers, for elements of `size` bytes. */
+/* The pixels of src of a K-tile that the producers of a kernel by wgmma hold in registers, for elements of `size`
+ * bytes. */
 #define WGRAD_HELD_PIXELS(channels, size) (HELD_SRC_BYTES / ((channels) * (size)))
 
 TCONV_ROOM_BEGIN(tconv::wgrad)
@@ -49,8 +50,8 @@ kernel_functions tconv_wgrad_wgmma_bf16(int number);
 kernel_functions tconv_wgrad_boxes_f16(int number);
 kernel_functions tconv_wgrad_boxes_bf16(int number);
 
-/* What planning knows of a kernel. A block of a kernel by mma.sync has any number of warp tiles; a block of the others has one
- * tile. */
+/* What planning knows of a kernel. A block of a kernel by mma.sync has any number of warp tiles; a block of the others
+ * has one tile. */
 typedef struct kernel_choice {
     kernel_family family;
     int channels;       /* input channels of the tile */

@@ -72,7 +72,8 @@ static tconv_status sum_slots(const tconv_layer *layer, const planned_layer *pla
     return status;
 }
 
-/* Adapts parameters to the addresses of src and of the gradient of dst, and makes the tensor maps. Returns the load mode. */
+/* Adapts parameters to the addresses of src and of the gradient of dst, and makes the tensor maps. Returns the load
+ * mode. */
 static load_mode adapt(const planned_layer *plan, parameters *params, host_maps *maps)
 {
     const bool src_aligned = (uintptr_t)params->src % VECTOR_BYTES == 0;
@@ -105,8 +106,8 @@ static load_mode adapt(const planned_layer *plan, parameters *params, host_maps 
     return load;
 }
 
-/* Launches the kernel that multiplies src and the gradient of dst. Where it does not write partial sums of the bias that the
- * parameters ask for, they do not afterwards. */
+/* Launches the kernel that multiplies src and the gradient of dst. Where it does not write partial sums of the bias
+ * that the parameters ask for, they do not afterwards. */
 static tconv_status launch_products(const tconv_layer *layer, const planned_layer *plan, parameters *params,
                                     void *stream, tconv_issue *issue)
 {

@@ -14,8 +14,8 @@ static inline bool has_bias_parts(const planned_layer *plan)
     return plan->bias_parts > 0 && plan->params.k_tiles > 0;
 }
 
-/* Launches the kernels that compute the gradient of the weights of a plan, and with it, where the plan's blocks do so and the
- * caller asks for the bias, partial sums of the bias. *slices gets bias_parts, bias and bias_waits. */
+/* Launches the kernels that compute the gradient of the weights of a plan, and with it, where the plan's blocks do so
+ * and the caller asks for the bias, partial sums of the bias. *slices gets bias_parts, bias and bias_waits. */
 tconv_status tconv_wgrad_launch(const tconv_layer *layer, const planned_layer *plan, const tconv_arguments *arguments,
                                 wgrad_slices *slices, tconv_issue *issue);
 

@@ -1,10 +1,11 @@
 /*
- * The slots of a K-tile as lines: all columns of a row of outputs, as they lie in memory, for each channel one. TMA
- * brings lines, and where it can src as well, as the operand; else single elements are copied.
+ * Load mode LINES. A line is a shared-memory row with all columns of an output row, in the order of memory; each
+ * channel has a line of its own, or all channels share one. TMA brings the lines, and brings src as the operand where
+ * it can; where TMA cannot, threads copy single elements.
  *
- * The MMA's rows are pairs of a tap and an output channel in an order of their own, in which neighbours are taps of
- * neighbouring columns (`twins`) before they are channels: with a stride, a fragment's eight rows by four pixels lie in all
- * banks so, since lines are padded (plan_lines.cu).
+ * A row of M is a pair of a tap and an output channel. In this load mode the rows have an order of their own, in which
+ * taps of neighbouring kernel columns (`twins`) follow one another before channels do. With a stride, and as lines are
+ * padded (plan_lines.c), a fragment's eight rows by four pixels then lie in different banks.
  */
 #ifndef TCONV_CUDA_WGRAD_LINES_CUH
 #define TCONV_CUDA_WGRAD_LINES_CUH
@@ -14,14 +15,15 @@
 namespace tconv::wgrad
 {
 
-/* The number among the block's pairs of row m of M. */
+/* Returns the pair of row m of M: its number among the pairs of the block. */
 static __device__ __forceinline__ int line_pair(const parameters &p, int m)
 {
     const int chunk = (int)p.tiles.chunk, columns = p.tiles.columns.group_taps;
     const int taps = p.tiles.rows.group_taps * columns;
     if (m >= taps * chunk)
         return m;
-    int first = m / (p.lines.twins * chunk) * p.lines.twins; /* tap of the twins; the last may be fewer */
+    int first =
+        m / (p.lines.twins * chunk) * p.lines.twins; /* the first tap of the twins; the last twins may be fewer */
     const int twins = min(p.lines.twins, taps - first);
     const int rest = m - first * chunk;
     first += rest % twins;
@@ -30,19 +32,21 @@ static __device__ __forceinline__ int line_pair(const parameters &p, int m)
     return (first - column + place) * chunk + rest / twins;
 }
 
-/* The block's first channel in a line. */
+/* Returns the place of the block's first channel in a line. */
 static __device__ __forceinline__ int line_channel(const parameters &p, const block_tile &block)
 {
     return p.lines.channels == 1 ? 0 : (int)(block.at.group * p.tiles.group_out + block.at.chunk * p.tiles.chunk);
 }
 
-/* The output, from a K-tile's first, that a block's lines begin with: TMA wants a multiple of 16 bytes. */
+/* Returns the output column at which a block's lines begin, from the first output of a K-tile: TMA takes multiples of
+ * 16 bytes. */
 template <class Element> __device__ __forceinline__ int line_begin(const block_tile &block)
 {
     return block.outputs.columns[0] & -access_length<Element>;
 }
 
-/* Where its slots begin. */
+/* Returns the offset in the lines of a stage, in bytes, of the outputs of row m of M at the first pixel; 0 where the
+ * row has no pair. */
 template <class Element> __device__ __forceinline__ int line_offset(const parameters &p, const block_tile &block, int m)
 {
     const pair_places at = find_pair(p, block, line_pair(p, m));
@@ -54,7 +58,7 @@ template <class Element> __device__ __forceinline__ int line_offset(const parame
            (at.channel + line_channel(p, block)) * p.dst_pitch + output * p.lines.channels * (int)sizeof(Element);
 }
 
-/* Row i of lines of a block's K-tile: residue by residue, image by image. */
+/* Finds row i of the lines of a block's K-tile. Rows are ordered by residue, then by image. */
 template <class Element> __device__ __forceinline__ place find_line(const parameters &p, const block_tile &block, int i)
 {
     const int images = 1 << p.images_log2, slot = i % p.rows.extent;
@@ -72,7 +76,7 @@ static __device__ __forceinline__ int line_rows(const parameters &p, const block
     return (block.row_residues * p.rows.extent) << p.images_log2;
 }
 
-/* The box of the lines of residue i of rows. */
+/* Finds the box that brings the lines of residue i of the rows. */
 template <class Element>
 __device__ __forceinline__ tile_box find_line_box(const parameters &p, const block_tile &block, int i)
 {
@@ -82,14 +86,14 @@ __device__ __forceinline__ tile_box find_line_box(const parameters &p, const blo
             p.rows.least[block.row_first + i]};
 }
 
-/* Box i of src's channels, which is the operand as it lies. */
+/* Finds box i of src, which is a part of the operand. */
 static __device__ __forceinline__ tile_box find_src_box(const parameters &p, const block_tile &block, int i)
 {
     return {(uint32_t)(i * p.lines.src_box_bytes), i * p.lines.src_box_pixels,
             (int)(block.at.group * p.tiles.group_in) + (int)block.at.m_tile * p.tiles.block_m, 0};
 }
 
-/* Copies so many bytes to shared memory, or zeros: fewer than 4 bytes, which cp.async does not, before it goes on. */
+/* Copies bytes to shared memory, or zeros. cp.async takes 4 bytes at least; a copy of 2 bytes is done on return. */
 template <int bytes> __device__ __forceinline__ void copy_unit(uint32_t to, const char *from, bool exists)
 {
     if constexpr (bytes >= 4)
@@ -99,7 +103,8 @@ template <int bytes> __device__ __forceinline__ void copy_unit(uint32_t to, cons
                      : "memory");
 }
 
-/* Copies lines by so many elements at once, zeros where they do not exist: some lanes of a warp have a line. */
+/* Copies lines, `unit` elements at once, with zeros where outputs do not exist. Eight or more lanes of a warp copy a
+ * line. */
 template <class Element, int unit>
 __device__ __forceinline__ void copy_lines(const parameters &p, const block_tile &block, crew by, uint32_t slots,
                                            const place *table, const origin &from)
@@ -138,7 +143,7 @@ __device__ __forceinline__ void copy_lines(const parameters &p, const block_tile
     }
 }
 
-/* Copies the lines of a K-tile by as many elements as can be copied at once. */
+/* Copies the lines of a K-tile, as many elements at once as the plan allows. */
 template <class Element>
 __device__ __forceinline__ void copy_lines_by_units(const parameters &p, const block_tile &block, crew by,
                                                     uint32_t slots, const place *table, const k_walk &k_tile)

@@ -1,6 +1,7 @@
 /*
- * What a block of cuda_wgrad copies to shared memory: K-tiles of src and of the gradient of dst, by tables of where pixels and
- * slots lie that it makes once; vectors of channels where they are neighbours in memory, else single elements.
+ * A block of cuda_wgrad copies K-tiles of src and of the gradient of dst to shared memory. It makes tables once with
+ * the places of the pixels and slots of a K-tile, and copies vectors of channels where channels are neighbours in
+ * memory, else single elements.
  */
 #ifndef TCONV_CUDA_WGRAD_LOAD_CUH
 #define TCONV_CUDA_WGRAD_LOAD_CUH
@@ -17,22 +18,22 @@ namespace tconv::wgrad
 
 constexpr int GATHER_PIXELS = 8; /* neighbouring pixels of a warp, where channels are no neighbours: a sector of f32 */
 constexpr int GATHER_CHANNELS = WARP / GATHER_PIXELS;
-constexpr int COPIES = 4; /* of vectors, whose offsets are loaded together */
+constexpr int COPIES = 4; /* vectors whose offsets a thread loads together */
 
-/* A pixel of a K-tile, or a slot of its outputs: where it lies from the K-tile's first, in bytes of memory and in
- * coordinates. A block makes a table of them, once. */
+/* A pixel of a K-tile, or a slot: its distance from the first pixel or output of the K-tile, in bytes of memory and in
+ * coordinates. */
 struct alignas(16) place {
     int offset, column, row, image;
 };
 
-/* The first pixel of a K-tile, or the output that lies there, and what exists of the tensor. */
+/* The first pixel or output of a K-tile, and the extents of the tensor. */
 struct origin {
     const char *data; /* of the block's first channel */
     int column, row, image;
     int columns, rows, images;
     int64_t channel_stride; /* bytes */
-    int channels;           /* of the block, that exist */
-    bool all;               /* every place of the table is known to exist */
+    int channels;           /* channels of the block that exist */
+    bool all;               /* every place of the K-tile exists */
 
     __device__ __forceinline__ bool has_row(const place &at) const
     {
@@ -44,7 +45,7 @@ struct origin {
     }
 };
 
-/* The threads that copy: number `thread` of so many, whole warps. */
+/* A thread among those that copy or sum together, which are whole warps. */
 struct crew {
     int thread, threads;
 };
@@ -62,8 +63,8 @@ __device__ __forceinline__ uint4 gather_vector(const origin &from, const place &
                       gathered[6] | gathered[7] << 16);
 }
 
-/* copy_pixels of 16 bits whose channels are not read as vectors: lanes have neighbouring pixels, as many as leave all vectors
- * of a pixel, or four of them, to others; each has two at once. */
+/* copy_pixels of 16 bits whose channels are not read as vectors: lanes have neighbouring pixels, as many as leave all
+ * vectors of a pixel, or four of them, to others; each has two at once. */
 __device__ __forceinline__ void gather_vectors(crew by, uint32_t to, int pitch, const place *table, int count,
                                                int channels, const origin &from)
 {
@@ -140,7 +141,7 @@ __device__ __forceinline__ void copy_pixels(crew by, uint32_t to, int pitch, con
     }
 }
 
-/* The least and the greatest coordinates of a table's places. */
+/* The least and the greatest coordinates of the places of a K-tile, from its first. */
 struct box {
     int columns[2], rows[2], images;
 };
@@ -152,7 +153,7 @@ static __device__ __forceinline__ bool holds(const box &of, int column, int row,
            row + of.rows[1] < rows && image + of.images < images;
 }
 
-/* The least and the greatest output of an axis's slots, of some residues. */
+/* Finds the least and the greatest output of the slots of some residues of an axis. */
 static __device__ __forceinline__ void find_ends(const tile_axis &axis, int first, int residues, int (&ends)[2])
 {
     ends[0] = ends[1] = axis.least[first];
@@ -163,13 +164,13 @@ static __device__ __forceinline__ void find_ends(const tile_axis &axis, int firs
     ends[1] += axis.stride * (axis.extent - 1);
 }
 
-/* A block's tile of sums, and what follows from it for all K-tiles. */
+/* The tile of a block, and what all its K-tiles have alike. */
 struct block_tile {
     tile_at at;
-    int row_first, column_first; /* residues of its groups of taps, among all of an axis */
+    int row_first, column_first; /* the first residue of the block's groups of taps, by axis */
     int row_residues, column_residues;
     int slots;
-    box inputs, outputs; /* of a K-tile, from its first */
+    box inputs, outputs; /* of src and of the gradient of dst */
 };
 
 static __device__ __forceinline__ block_tile find_block(const parameters &p, uint32_t number)
@@ -189,7 +190,7 @@ static __device__ __forceinline__ block_tile find_block(const parameters &p, uin
     return block;
 }
 
-/* Input i of a K-tile. */
+/* Finds pixel i of a K-tile. */
 static __device__ __forceinline__ place find_input(const parameters &p, int i, int element_size)
 {
     place at;
@@ -201,7 +202,8 @@ static __device__ __forceinline__ place find_input(const parameters &p, int i, i
     return at;
 }
 
-/* Slot i of a block's K-tile: residue by residue of rows, of columns, image by image. What fills them up is the first. */
+/* Finds slot i of a block's K-tile. Slots are ordered by residue of the rows, residue of the columns, image, row and
+ * column; padding repeats the first slot. */
 static __device__ __forceinline__ place find_slot(const parameters &p, const block_tile &block, int i, int element_size)
 {
     const int residues = i / p.residue_slots, image_slots = p.rows.extent * p.columns.extent;
@@ -218,7 +220,7 @@ static __device__ __forceinline__ place find_slot(const parameters &p, const blo
     return at;
 }
 
-/* The number of a block's tile, and its part of the pixels. Those that share are blocks one after another. */
+/* The number of a block's tile, and its split-K slice. The blocks of a cluster follow one another. */
 struct block_work {
     uint32_t number;
     int split;
@@ -237,7 +239,7 @@ static __device__ __forceinline__ block_work find_work(const parameters &p)
     return {(number / inner * sharers + sharer) * inner + number % inner, (int)(of_all / count)};
 }
 
-/* The K-tiles of a part. */
+/* The K-tiles of a split-K slice. */
 struct k_range {
     int first, count;
 };
@@ -248,14 +250,13 @@ static __device__ __forceinline__ k_range find_k_tiles(const parameters &p, int 
     return {first, (int)((int64_t)p.k_tiles * (split + 1) / p.splits) - first};
 }
 
-/* What a block keeps in shared memory beside the stages. */
+/* The tables that a block keeps in shared memory beside the stages. */
 struct tables {
     place *inputs, *slots;
-    int *
-        pixels; /* of K, in the order in which lanes load them: where their slots begin, in bytes; some behind the last */
+    int *pixels; /* by pixel, in the order in which lanes load them: the offset of its slots in bytes */
 };
 
-/* Walks over K-tiles: the first input of one after the other. */
+/* A walk over K-tiles, at the first pixel of one. */
 struct k_walk {
     int column, row, image;
 
@@ -287,7 +288,7 @@ __device__ __forceinline__ const char *address_of(const void *tensor, const tcon
     return (const char *)((const Element *)tensor + channel * of.c + image * of.n + row * of.h + column * of.w);
 }
 
-/* Where a K-tile's inputs lie. */
+/* Returns the origin of src for a K-tile. */
 template <class Element>
 __device__ __forceinline__ origin src_origin(const parameters &p, const block_tile &block, const k_walk &at)
 {
@@ -305,7 +306,7 @@ __device__ __forceinline__ origin src_origin(const parameters &p, const block_ti
             holds(block.inputs, at.column, at.row, at.image, p.columns.in, p.rows.in, p.images)};
 }
 
-/* Where its outputs lie. */
+/* Returns the origin of the gradient of dst for a K-tile. */
 template <class Element>
 __device__ __forceinline__ origin dst_origin(const parameters &p, const block_tile &block, const k_walk &at)
 {
@@ -336,7 +337,8 @@ __device__ __forceinline__ void load_stage(const parameters &p, const block_tile
                                   dst_origin<Element>(p, block, k_tile));
 }
 
-/* Pair n of the block's tile: a tap, by its places in the order of rows and columns, and an output channel of the chunk. */
+/* A GEMM column is a pair: a tap, by its places in the order of kernel rows and of kernel columns, and an output
+ * channel of the chunk. */
 struct pair_places {
     int row, column, channel;
     bool exists;
@@ -353,7 +355,8 @@ static __device__ __forceinline__ pair_places find_pair(const parameters &p, con
     return at;
 }
 
-/* The offset in a stage's slots of pair n of the block's tile, where a tap's output channels lie; 0 where there is none. */
+/* Returns the offset of GEMM column n of the block's tile in the slots of a stage, at the first pixel; 0 where the
+ * column has no pair. */
 static __device__ __forceinline__ int pair_offset(const parameters &p, const block_tile &block, int n, int element_size)
 {
     const pair_places at = find_pair(p, block, n);
@@ -364,13 +367,13 @@ static __device__ __forceinline__ int pair_offset(const parameters &p, const blo
     return (residues * p.residue_slots + slot) * p.dst_pitch + at.channel * element_size;
 }
 
-/* Where the slot lies of an input of a K-tile, in bytes, for a tap whose first slot is the first. */
+/* Returns the bytes from the slot that a tap has at a K-tile's first pixel to the slot that it has at this one. */
 static __device__ __forceinline__ int slot_offset(const parameters &p, const place &input)
 {
     return (input.image * p.rows.extent + input.row) * p.row_pitch + input.column * p.column_pitch;
 }
 
-/* Makes the tables of a block: of so many slots, which `find` finds; ends without a barrier. */
+/* Makes the tables of a block. `find` finds each of the slots (LINES: rows of lines). The caller has to synchronise. */
 template <class Element, class Find>
 __device__ __forceinline__ tables make_tables(const parameters &p, char *memory, int slot_count, Find find)
 {

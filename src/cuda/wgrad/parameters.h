@@ -31,10 +31,10 @@ enum {
 };
 
 /*
- * One axis of a K-tile, which is a box of inputs. The outputs that a tap reaches from neighbouring inputs are `stride` apart.
- * Taps whose outputs have the same residue share these outputs: in shared memory the outputs of a residue follow one another,
- * in rows that are called slots. The slot of a tap is the slot that it has at the first input, and one more for each next
- * input.
+ * One axis of a K-tile, which is a box of inputs. The outputs that a tap reaches from neighbouring inputs are `stride`
+ * apart. Taps whose outputs have the same residue share these outputs: in shared memory the outputs of a residue follow
+ * one another, in rows that are called slots. The slot of a tap is the slot that it has at the first input, and one
+ * more for each next input.
  */
 typedef struct tile_axis {
     int in, out, stride;
@@ -47,9 +47,9 @@ typedef struct tile_axis {
     int16_t tap_slot[MAX_TAPS];    /* by place of a tap in the order: its slot at input 0, counted in its residue */
 } tile_axis;
 
-/* How a K-tile of the gradient of dst lies in shared memory in load mode LINES. A line is a shared-memory row that holds all
- * columns of an output row, for all taps of a group of kernel columns. There is one line for each channel, or one for all
- * channels; residues are those of the rows alone. The last members are about src in this load mode. */
+/* How a K-tile of the gradient of dst lies in shared memory in load mode LINES. A line is a shared-memory row that
+ * holds all columns of an output row, for all taps of a group of kernel columns. There is one line for each channel, or
+ * one for all channels; residues are those of the rows alone. The last members are about src in this load mode. */
 typedef struct line_layout {
     int channels;        /* of a line: 1, or all channels of the layer where they are neighbours in memory */
     int length;          /* elements of a line, with its padding */
@@ -96,7 +96,7 @@ typedef struct parameters {
     int box_bytes;     /* bytes of a box of the gradient of dst, without padding; 0: TMA brings no such box */
     line_layout lines; /* in load mode LINES */
     weight_store weights;
-    int table_bytes; /* bytes of a block's tables, which lie before the stages in shared memory */
+    int table_bytes; /* bytes of a block's tables in shared memory, before the stages (wgmma: behind them) */
     int stage_bytes, stages;
     bool adds;       /* blocks add to what the slices hold */
     int flush_tiles; /* K-tiles after which a block adds its accumulators to the slice */
@@ -112,8 +112,8 @@ typedef enum load_mode {
     LOAD_MODES
 } load_mode;
 
-/* Returns whether the blocks of a kernel can sum the gradient of the bias from what they load, of 16 bits (half) or not.
- * Kernels of 16 bits that read channels do not: where there are many channels they read boxes. */
+/* Returns whether the blocks of a kernel can sum the gradient of the bias from what they load, of 16 bits (half) or
+ * not. Kernels of 16 bits that read channels do not: where there are many channels they read boxes. */
 TCONV_ROOM_CONSTANT bool sums_bias(load_mode load, bool half)
 {
     return load == LINES || load == BOXES || (load == CHANNELS && !half);

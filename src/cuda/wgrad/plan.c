@@ -5,6 +5,7 @@
 #include "../maps/hopper.h"
 #include "../model/planned.h"
 #include "../numeric/divisor.h"
+#include "../numeric/segment.h"
 #include "cost.h"
 #include "plan_boxes.h"
 #include "plan_lines.h"
@@ -19,11 +20,11 @@ enum {
     TABLE_SLOT = 16,            /* bytes of a block's tables for a slot */
     MOST_BLOCK_SLOTS = 4096,    /* slots of a block's K-tile */
     FLUSH_TERMS = 8192,         /* terms that the tensor cores sum: they lose about 7e-9 of a sum with each */
-    STRICT_TERMS = STRICT_SEGMENT * STRICT_STEPS * 8, /* the same in 3xTF32 by wgmma */
-    COPIES_BYTES = 44 << 20,                          /* of the copies of a chunk, beside COPIED_SLICES_BYTES */
-    MOST_SHARERS = 2,                                 /* blocks of a multicast cluster */
-    SHARERS_STAGES = 4,                               /* stages that a cluster takes at least */
-    MMA_STAGES = 3                                    /* stages of a kernel by mma.sync, at most */
+    STRICT_TERMS = SEGMENT_TERMS * STRICT_STEPS * 8, /* the same in 3xTF32 by wgmma */
+    COPIES_BYTES = 44 << 20,                         /* of the copies of a chunk, beside COPIED_SLICES_BYTES */
+    MOST_SHARERS = 2,                                /* blocks of a multicast cluster */
+    SHARERS_STAGES = 4,                              /* stages that a cluster takes at least */
+    MMA_STAGES = 3                                   /* stages of a kernel by mma.sync, at most */
 };
 
 /* The output channels of a tile of a kernel by mma.sync, at most. */
@@ -33,8 +34,8 @@ static const int64_t chunks[] = {64, 128, 256};
 #define COPY_BYTES   9.0    /* of src and of the gradient of dst, in a cycle of every multiprocessor */
 #define CHUNK_CYCLES 9000.0 /* of a chunk that is copied, beside that: two launches */
 
-/* Returns the neighbouring pixels of a row of `extent` pixels that one load can read, from multiples of `begins` on: a power of
- * two of at most a vector. */
+/* Returns the neighbouring pixels of a row of `extent` pixels that one load can read, from multiples of `begins` on: a
+ * power of two of at most a vector. */
 static int unit_of(const tconv_problem *problem, const tconv_strides *strides, int64_t extent, int64_t begins)
 {
     int64_t unit = vector_length(problem);
@@ -104,8 +105,9 @@ static bool choose_stages(const tconv_layer *layer, planned_layer *plan)
     return false;
 }
 
-/* Returns whether blocks that are neighbours along the input channels are to share the gradient of dst by multicast. They wait
- * for each other: it takes stages to hide that, and where src goes through registers it costs more than it saves. */
+/* Returns whether blocks that are neighbours along the input channels are to share the gradient of dst by multicast.
+ * They wait for each other: it takes stages to hide that, and where src goes through registers it costs more than it
+ * saves. */
 static bool can_share(const planned_layer *plan)
 {
     const parameters *params = &plan->params;
@@ -178,7 +180,8 @@ static void try_candidate(const tconv_layer *layer, const candidate_tile *candid
         *best = *trial;
 }
 
-/* Tries all boxes of inputs as K-tiles. Of those that are predicted alike the first is taken, which has the longest rows. */
+/* Tries all boxes of inputs as K-tiles. Of those that are predicted alike the first is taken, which has the longest
+ * rows. */
 static void try_k_tiles(const tconv_layer *layer, candidate_tile *candidate, planned_layer *trial, planned_layer *best)
 {
     const tconv_problem *problem = &layer->problem;
@@ -202,8 +205,8 @@ static int64_t fewer_taps(int64_t kernel, int64_t taps)
     return taps > 1 ? tconv_ceil_div(kernel, tconv_ceil_div(kernel, taps - 1)) : 0;
 }
 
-/* Tries all groups of taps: of kernel rows; and of kernel columns where the group is one row, or the kernel is by boxes, whose
- * tiles have few GEMM columns. */
+/* Tries all groups of taps: of kernel rows; and of kernel columns where the group is one row, or the kernel is by
+ * boxes, whose tiles have few GEMM columns. */
 static void try_taps(const tconv_layer *layer, candidate_tile *candidate, planned_layer *trial, planned_layer *best)
 {
     const int64_t rows = layer->problem.h.kernel, columns = layer->problem.w.kernel;

@@ -28,8 +28,8 @@ static inline int shared_bytes_of(const parameters *params)
     return params->table_bytes + params->stages * params->stage_bytes;
 }
 
-/* Returns whether the blocks of so many slices keep what the additions to their slices lose: as many floats, which lie behind
- * the slices. */
+/* Returns whether the blocks of so many slices keep what the additions to their slices lose: as many floats, which lie
+ * behind the slices. */
 static inline bool keeps_lost(const planned_layer *plan, int64_t splits)
 {
     const parameters *params = &plan->params;

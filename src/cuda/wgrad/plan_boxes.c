@@ -20,8 +20,8 @@ static uint32_t span_of(const tile_axis *axis)
     return (uint32_t)((axis->extent - 1) * axis->stride + 1);
 }
 
-/* Describes the gradient of dst to TMA, with boxes of the slots of a residue of rows and a residue of columns; false where TMA
- * brings no such box. */
+/* Describes the gradient of dst to TMA, with boxes of the slots of a residue of rows and a residue of columns; false
+ * where TMA brings no such box. */
 static bool describe_dst(const tconv_layer *layer, planned_layer *plan)
 {
     const tconv_problem *problem = &layer->problem;
@@ -57,8 +57,8 @@ static void describe_src(const tconv_layer *layer, planned_layer *plan)
     map->box[3] = (uint32_t)1 << params->images_log2;
 }
 
-/* Returns whether the slots of a tap are neighbours for each eight pixels of a K-tile that begin at a multiple of eight: a core
- * matrix has eight rows. */
+/* Returns whether the slots of a tap are neighbours for each eight pixels of a K-tile that begin at a multiple of
+ * eight: a core matrix has eight rows. */
 static bool has_core_rows(const parameters *params)
 {
     int pixels_log2 = params->columns.tile_log2;

@@ -1,4 +1,5 @@
-/* The layout of K-tiles in shared memory as lines of outputs (lines.cuh), and the boxes by which TMA brings them and src. */
+/* The layout of K-tiles in shared memory as lines of outputs (lines.cuh), and the boxes by which TMA brings them and
+ * src. */
 #include "plan_lines.h"
 
 #include "../../core/checked.h"
@@ -60,8 +61,8 @@ static tensor_map_recipe recipe_of(const tconv_problem *problem, const tconv_str
         .strides = {(uint64_t)strides->c * size, (uint64_t)strides->h * size, (uint64_t)strides->n * size}};
 }
 
-/* Describes src in NCHW to TMA, whose boxes are the operand. Where whole rows follow one another in memory, a box takes them as
- * one row: TMA takes as long for a short row as for one of 128 bytes. */
+/* Describes src in NCHW to TMA, whose boxes are the operand. Where whole rows follow one another in memory, a box takes
+ * them as one row: TMA takes as long for a short row as for one of 128 bytes. */
 static void describe_src(const tconv_layer *layer, planned_layer *plan)
 {
     const tconv_problem *problem = &layer->problem;
@@ -153,8 +154,8 @@ void tconv_wgrad_lay_out_lines(const tconv_layer *layer, planned_layer *plan)
     const int power = power_in(axis->stride) < MAX_TWINS ? power_in(axis->stride) : MAX_TWINS;
     lines->channels = together ? (int)layer->problem.out_channels : 1;
     lines->length = (int)tconv_round_up(span * lines->channels, unit);
-    /* Lanes read four pixels of several channels at once, and no two of them may meet in a bank: the padding of a line makes
-     * channels fill the banks between the pixels of the twins. */
+    /* Lanes read four pixels of several channels at once, and no two of them may meet in a bank: the padding of a line
+     * makes channels fill the banks between the pixels of the twins. */
     while (!together && lines->length / unit % (2 * power) != power)
         lines->length += unit;
     lines->twins = 1;

@@ -7,7 +7,8 @@ enum {
     SLICES_BYTES = 60 << 20,    /* of all slices, at most, where there are several */
     LEAST_SUMMED_CHANNELS = 32, /* of a chunk, for its blocks to sum the bias */
 
-    /* How many bytes a weight takes in the tables of a block that writes weights (store_weights.cuh): an int and an int64_t. */
+    /* How many bytes a weight takes in the tables of a block that writes weights (store_weights.cuh): an int and an
+     * int64_t. */
     WEIGHT_TABLE_BYTES = 12
 };
 
@@ -16,8 +17,8 @@ enum {
 #define STORE_BYTES  32.0   /* of a block's sums, in a cycle */
 #define ADD_BYTES    8.0    /* of all slices, in a cycle of every multiprocessor */
 
-/* Returns whether blocks that have all terms of their sums can write the weights: the sums and the tables of a block fit in the
- * memory of its stages. */
+/* Returns whether blocks that have all terms of their sums can write the weights: the sums and the tables of a block
+ * fit in the memory of its stages. */
 static bool can_write_weights(const planned_layer *plan)
 {
     const parameters *params = &plan->params;
@@ -27,7 +28,8 @@ static bool can_write_weights(const planned_layer *plan)
                (int64_t)params->stages * params->stage_bytes;
 }
 
-/* Returns how many times as many bytes move as are written where a block writes its weights: memory moves whole sectors. */
+/* Returns how many times as many bytes move as are written where a block writes its weights: memory moves whole
+ * sectors. */
 static double written_part(const planned_layer *plan, int element_size)
 {
     const sum_tiles *tiles = &plan->params.tiles;

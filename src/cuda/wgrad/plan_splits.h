@@ -9,8 +9,8 @@ enum { COPIED_SLICES_BYTES = 20 << 20 }; /* of all slices, beside copies, at mos
 /* Chooses the number of slices, and predicts the time of the plan; cycles: what a K-tile takes. */
 void tconv_wgrad_choose_splits(const tconv_layer *layer, planned_layer *plan, double cycles);
 
-/* Returns how many partial sums of the gradient of the bias the blocks of a plan write for a channel. They sum it from the
- * outputs that they read, which is right where each output has exactly one tap. 0: they do not sum it. */
+/* Returns how many partial sums of the gradient of the bias the blocks of a plan write for a channel. They sum it from
+ * the outputs that they read, which is right where each output has exactly one tap. 0: they do not sum it. */
 int64_t tconv_wgrad_bias_parts(const tconv_layer *layer, const planned_layer *plan);
 
 #endif

@@ -54,8 +54,8 @@ static void list_taps(const wgrad_tap_order *order, int64_t taps[MAX_TAPS])
             taps[place++] = k;
 }
 
-/* Fills in an axis for K-tiles of 2^tile_log2 inputs; false where there are too many slots. *most: the residues of the group of
- * taps that has most. */
+/* Fills in an axis for K-tiles of 2^tile_log2 inputs; false where there are too many slots. *most: the residues of the
+ * group of taps that has most. */
 static bool describe_axis(const tconv_axis *axis, const wgrad_tap_order *order, int tile_log2, tile_axis *tile,
                           int *most)
 {

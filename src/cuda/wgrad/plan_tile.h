@@ -13,8 +13,7 @@ typedef struct candidate_tile {
     int row_log2, column_log2;
     bool lines;                    /* the load mode is LINES */
     int64_t row_taps, column_taps; /* of a group */
-    int64_t
-        chunk; /* mma.sync: output channels of a tile, at most; else a tile has as many as the kernel has GEMM columns for */
+    int64_t chunk; /* mma.sync: output channels of a tile, at most; else the kernel's GEMM columns set them */
 } candidate_tile;
 
 /* The slots of a block's K-tile, and the most residues that a group of taps has. */
@@ -26,15 +25,16 @@ typedef struct tile_slots {
 /* Returns whether the numbers of an axis fit in what kernels keep them in. */
 bool tconv_wgrad_takes_axis(const tconv_axis *axis);
 
-/* Cuts the taps and channels of a layer into the block tiles of a candidate; false where the candidate has no such tile. */
+/* Cuts the taps and channels of a layer into the block tiles of a candidate; false where the candidate has no such
+ * tile. */
 bool tconv_wgrad_cut_channels(const tconv_layer *layer, const candidate_tile *candidate, planned_layer *plan);
 
 /* Cuts the pixels of a layer into the K-tiles of a candidate; false where there are too many slots. */
 bool tconv_wgrad_cut_pixels(const tconv_layer *layer, const candidate_tile *candidate, planned_layer *plan,
                             tile_slots *slots);
 
-/* Returns the bytes of shared memory from a pixel or slot with so many channels to the next, so that the rows of 16 bytes that
- * lanes read at once lie in different banks. */
+/* Returns the bytes of shared memory from a pixel or slot with so many channels to the next, so that the rows of 16
+ * bytes that lanes read at once lie in different banks. */
 int tconv_wgrad_pitch(int64_t channels, bool half);
 
 /* Returns whether the offset of a K-tile's last place from its first, in bytes, fits in 32 bits, for both tensors. */

@@ -1,7 +1,7 @@
 /* Adds the slices of a gradient of many weights: a block has a run of rows of a tile, each of all pairs of a tap and an
- * output channel with an input channel, which lie side by side in a slice. Those of an input channel are neighbours among the
- * weights as well, if in another order: the sums change places in shared memory. Where slices are many, threads of their own
- * add parts of them, which are added in order. */
+ * output channel with an input channel, which lie side by side in a slice. Those of an input channel are neighbours
+ * among the weights as well, if in another order: the sums change places in shared memory. Where slices are many,
+ * threads of their own add parts of them, which are added in order. */
 #include "row_sums.h"
 
 #include "../numeric/divisor.h"

@@ -1,10 +1,12 @@
 /*
- * The gradient of the bias from the slots of K-tiles, where each output is of one tap and so in the slots of one K-tile
- * (plan_splits.h, tconv_wgrad_bias_parts). Warps that copy wait for a stage and release it as those that multiply do. Blocks
- * whose tiles differ in input channels have the same slots: they take turns.
+ * The gradient of the bias, summed from the slots of K-tiles. This is right where each output has exactly one tap, so
+ * that it lies in the slots of one K-tile (plan_splits.h, tconv_wgrad_bias_parts). Producer warps sum: they wait for a
+ * filled stage and release it, as consumers do. Blocks whose tiles differ in input channels alone have the same slots,
+ * and take turns.
  *
- * Numeric order: outputs by two, four or eight in f32, these sums in f32 with what is lost of them, those of a block in double.
- * What blocks have summed are parts, which bias.cu adds. Where the products do not sum it, slot_pass.cu does, in this order.
+ * Numeric order: two, four or eight outputs are added in f32; these sums are added in f32 with what rounding loses; the
+ * sums of a block are added in double. The results are partial sums, which bias.cu adds. Where the blocks of a plan
+ * cannot sum the bias, slot_pass.cu does so in this order.
  */
 #ifndef TCONV_CUDA_WGRAD_SLOT_BIAS_CUH
 #define TCONV_CUDA_WGRAD_SLOT_BIAS_CUH
@@ -17,21 +19,21 @@
 namespace tconv::wgrad
 {
 
-constexpr int SLOT_CHANNELS = 4;    /* of a thread, where channels lie beside each other */
-constexpr int MAX_LINE_THREADS = 8; /* that sum the lines of a channel */
+constexpr int SLOT_CHANNELS = 4;    /* channels of a thread, where channels are neighbours in a slot */
+constexpr int MAX_LINE_THREADS = 8; /* threads that sum the lines of a channel, at most */
 constexpr int BOX_ROW_BYTES = 128, BOX_ROW_CHANNELS = BOX_ROW_BYTES / 2; /* of boxes of 16 bits, in TMA's swizzle */
 
-/* Slots of a thread, whose outputs are added before they join its sums: 8 registers. */
+/* Slots whose outputs a thread adds before they join its sums: they take 8 registers. */
 template <class Element> constexpr int SLOTS_AT_ONCE = 8 / (int)sizeof(Element);
 
-/* So many elements that lie beside each other in shared memory. */
+/* Loads `count` neighbouring elements from shared memory. */
 template <class Element, int count>
 __device__ __forceinline__ element_vector<Element, count> load_outputs(uint32_t from)
 {
     return load_shared<element_vector<Element, count>>(from);
 }
 
-/* Adds to a thread's sums what it has loaded of SLOTS_AT_ONCE slots. */
+/* Adds the outputs of SLOTS_AT_ONCE slots to a thread's sums. */
 template <class Element>
 __device__ __forceinline__ void add_slots(lossless_sum<float> (&sums)[SLOT_CHANNELS],
                                           const element_vector<Element, SLOT_CHANNELS> (&slots)[SLOTS_AT_ONCE<Element>])
@@ -45,7 +47,7 @@ __device__ __forceinline__ void add_slots(lossless_sum<float> (&sums)[SLOT_CHANN
     }
 }
 
-/* Where a block's sums go, of its first channel; how many channels of its chunk exist. */
+/* The place of a block's partial sum of its first channel, and the channels of its chunk that exist. */
 struct bias_part {
     double2 *to;
     int channels;
@@ -67,12 +69,14 @@ static __device__ __forceinline__ lossless_sum<double> widened(const lossless_su
     return {(double)sum.sum, (double)sum.lost};
 }
 
-/* A thread's sums where slots have channels beside each other: of some slots, and some channels. */
+/* A thread's sums where channels are neighbours in a slot. The thread has some of the slots, and SLOT_CHANNELS
+ * channels. */
 template <class Element, bool by_boxes> struct slot_sums {
     static constexpr int AT_ONCE = SLOTS_AT_ONCE<Element>;
     lossless_sum<float> at[SLOT_CHANNELS] = {};
 
-    /* The thread's first slot (BOXES: eight of them) of so many at once; the first of its channels. */
+    /* The thread's first slot (BOXES: eight slots), the slots that all threads read at once, and the first of the
+     * thread's channels. */
     struct share {
         int first, rows, channel;
     };
@@ -119,7 +123,7 @@ template <class Element, bool by_boxes> struct slot_sums {
         }
     }
 
-    /* Adds the sums of all threads, of which there are so many, in shared memory that nothing else uses. */
+    /* Adds the sums of all threads, in shared memory that is no longer in use otherwise. */
     template <int threads>
     __device__ __forceinline__ void finish(const parameters &p, const block_work &work, crew by, uint32_t memory) const
     {
@@ -143,12 +147,12 @@ template <class Element, bool by_boxes> struct slot_sums {
     }
 };
 
-/* The same where slots are lines: of one channel. */
+/* A thread's sums in load mode LINES: of one channel. */
 template <class Element> struct line_sums {
     lossless_sum<float> sum = {};
 
     struct share {
-        int threads, channel, first; /* of the channel; which; the thread's first vector of a line */
+        int threads, channel, first; /* threads of a channel; the thread's channel; its first vector of a line */
     };
     static __device__ __forceinline__ share share_of(const parameters &p, crew by)
     {
@@ -206,7 +210,7 @@ template <class Element> struct line_sums {
     }
 };
 
-/* Which K-tiles of a block are its turn. */
+/* The turns of a block: it sums every m_tiles-th K-tile. */
 struct bias_turns {
     int until;
     __device__ __forceinline__ bool next(const parameters &p)

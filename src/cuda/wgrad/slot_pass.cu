@@ -1,5 +1,5 @@
-/* A block has the tile and the part of the pixels of one of the products, and as many threads as sum there: each adds the outputs that
- * it has there, in that order, but straight from global memory. */
+/* A block has the tile and the part of the pixels of one of the products, and as many threads as sum there: each adds
+ * the outputs that it has there, in that order, but straight from global memory. */
 #include "slot_pass.h"
 
 #include "box_kernel.cuh"

@@ -1,5 +1,6 @@
-/* The gradient of the bias in the order in which the blocks of a plan sum it (slot_bias.cuh), by a kernel of its own. A plan whose
- * blocks sum the bias so gives the same bits at any address, and whether its caller asks for the weights' gradient or not. */
+/* The gradient of the bias in the order in which the blocks of a plan sum it (slot_bias.cuh), by a kernel of its own. A
+ * plan whose blocks sum the bias so gives the same bits at any address, and whether its caller asks for the weights'
+ * gradient or not. */
 #ifndef TCONV_CUDA_WGRAD_SLOT_PASS_H
 #define TCONV_CUDA_WGRAD_SLOT_PASS_H
 

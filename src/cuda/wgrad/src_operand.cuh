@@ -1,8 +1,9 @@
 /*
- * src as the B operand of wgmma: channels along N, the pixels of a K-tile along K, in boxes of rows of 128 bytes in TMA's
- * swizzle. Channels that are vectors of 16 bits are copied as they lie, MN-major: a row is 64 channels of a pixel. Otherwise
- * a thread takes a block of channels by pixels through its registers, where f32 is transposed and rounded to TF32; a
- * row is 128 bytes of pixels of a channel, K-major.
+ * src as the B operand of wgmma: channels along N, and the pixels of a K-tile along K, in boxes of rows of 128 bytes
+ * with TMA's swizzle. Vectors of channels of 16 bits are copied without a transposition, so that the operand is
+ * MN-major and a row is 64 channels of a pixel. Otherwise a thread moves a block of channels by pixels through its
+ * registers, where it transposes it and rounds f32 to TF32; the operand is K-major then, and a row is 128 bytes of
+ * pixels of a channel.
  */
 #ifndef TCONV_CUDA_WGRAD_SRC_OPERAND_CUH
 #define TCONV_CUDA_WGRAD_SRC_OPERAND_CUH
@@ -21,9 +22,9 @@ struct src_block {
     uint32_t at[BLOCK_CHANNELS][4];
 };
 
-/* Which block a thread has: the same of every K-tile. Lanes have neighbours in memory: all pixels, then channels; where
- * these are vectors, 4 vectors of pixels, so that no two of eight lanes store to the same banks, and 128 bytes of
- * channels. */
+/* The block of src that a thread moves in every K-tile. Lanes have neighbours in memory: all pixels first, then
+ * channels. Where channels are vectors, lanes have 4 vectors of pixels by 128 bytes of channels, so that no two of
+ * eight lanes store to the same banks. */
 template <class Element, load_mode LOAD> struct block_place {
     static constexpr int PIXELS = ACCESS_BYTES / (int)sizeof(Element);
     static constexpr int OFFSETS = LOAD == CHANNELS ? PIXELS : 1; /* single elements are too many to keep theirs */
@@ -50,7 +51,7 @@ template <class Element, load_mode LOAD> struct block_place {
     }
 };
 
-/* Loads so many neighbours of 16 bits at once, into words of a block from one on; zeros where they do not exist. */
+/* Loads `unit` neighbours of 16 bits into words of a block; zeros where they do not exist. */
 template <int unit> __device__ __forceinline__ void load_unit(uint32_t *to, const char *data, bool exists)
 {
     if constexpr (unit == 8) {
@@ -64,7 +65,7 @@ template <int unit> __device__ __forceinline__ void load_unit(uint32_t *to, cons
     }
 }
 
-/* Loads a block of 16 bits by so many pixels at once. */
+/* Loads a block of 16 bits, `unit` pixels at once. */
 template <int unit>
 __device__ __forceinline__ void load_units(src_block &to, int first_channel, const place *inputs, const origin &from)
 {
@@ -91,7 +92,8 @@ template <class Do> __device__ __forceinline__ void with_unit(int unit, Do what)
         what(std::integral_constant<int, 2>());
 }
 
-/* Loads a block; zeros where there is no input. unit: pixels at once, of LINES, and where it is 2 of elements of f32. */
+/* Loads a block, with zeros where there is no input. unit: the pixels that one load brings, in load mode LINES, and for
+ * single elements of f32 where it is 2. */
 template <class Element, load_mode LOAD>
 __device__ __forceinline__ void load_block(src_block &to, const block_place<Element, LOAD> &at, const origin &from,
                                            int unit)
@@ -140,7 +142,7 @@ __device__ __forceinline__ void load_block(src_block &to, const block_place<Elem
     }
 }
 
-/* Stores a block to the operand, of so many channels. */
+/* Stores a block to the operand, which has `channels` channels. */
 template <class Element, load_mode LOAD>
 __device__ __forceinline__ void store_block(const src_block &of, const block_place<Element, LOAD> &at, uint32_t to,
                                             int channels)
@@ -160,8 +162,8 @@ __device__ __forceinline__ void store_block(const src_block &of, const block_pla
     }
 }
 
-/* Copies a K-tile's channels, as vectors of 16 bits, to boxes of 64 channels, zeros where they do not exist. A warp copies
- * four vectors of eight pixels. */
+/* Copies a K-tile's channels, as vectors of 16 bits, to boxes of 64 channels, zeros where they do not exist. A warp
+ * copies four vectors of eight pixels. */
 __device__ __forceinline__ void copy_boxes(crew by, uint32_t to, const place *inputs, int pixels_log2, int channels,
                                            const origin &from)
 {

@@ -1,7 +1,7 @@
 /*
- * Where a block has all terms of its sums, it rounds them and writes them to the gradient of weights itself, instead of a slice.
- * Weights of an input channel lie beside each other, as the layer's strides have them: the sums change places in the memory
- * of the stages, of which none is under way any more.
+ * A block that has all terms of its sums rounds them and writes them to the gradient of the weights, instead of to a
+ * slice. The weights of an input channel are neighbours in memory, in the order of the layer's strides. So the block
+ * transposes the sums in the shared memory of the stages, which are no longer in use.
  */
 #ifndef TCONV_CUDA_WGRAD_STORE_WEIGHTS_CUH
 #define TCONV_CUDA_WGRAD_STORE_WEIGHTS_CUH
@@ -11,7 +11,8 @@
 namespace tconv::wgrad
 {
 
-/* The number of a pair of the block, in the order of weights: output channels or taps inside. */
+/* Returns the number of a pair of the block in the order of the weights, in which output channels run fastest, or
+ * taps. */
 static __device__ __forceinline__ int weight_number(const parameters &p, int pair)
 {
     const int chunk = (int)p.tiles.chunk, columns = p.tiles.columns.group_taps,
@@ -24,13 +25,15 @@ static __device__ __forceinline__ int weight_number(const parameters &p, int pai
            (p.tiles.columns.groups == 1 ? tap_at(p.tiles.columns, column) : column);
 }
 
-/* Where a sum lies among those of an input channel: runs of banks are skewed, since lanes have neighbours a run apart. */
+/* Returns the place of a sum among the sums of an input channel. Each 32 places are followed by a gap, because lanes
+ * have sums that are 32 places apart. */
 __device__ __forceinline__ int skewed(int number)
 {
     return number + number / WARP;
 }
 
-/* Where the weight with a number lies, from that of the chunk's first channel; -1: there is none. */
+/* Returns the distance from the weight of the chunk's first channel to the weight with a number (weight_number); -1:
+ * there is no such weight. */
 static __device__ __forceinline__ int64_t weight_place(const parameters &p, const tile_at &tile, int number)
 {
     const int chunk = (int)p.tiles.chunk, columns = p.tiles.columns.group_taps,
@@ -53,14 +56,14 @@ static __device__ __forceinline__ int64_t weight_place(const parameters &p, cons
     return channel * p.weights.strides.out + row * p.weights.strides.h + column * p.weights.strides.w;
 }
 
-constexpr int WEIGHT_ROW = 128; /* pairs that threads have side by side: tiles have multiples of it */
+constexpr int WEIGHT_ROW = 128; /* pairs that threads write side by side; the pairs of a tile are a multiple */
 
-/* Of a block's tile, behind its sums: a pair's place among those of an input channel, and the place of its weight. Each
- * is found once; what threads would find for themselves takes longer than to write the weights. */
+/* Tables in shared memory behind the sums of a block's tile. The block finds each entry once: it takes longer to find
+ * an entry than to write a weight. */
 struct weight_tables {
-    int *sums;
-    int64_t *weights; /* of the sum with this number */
-    int *channels;    /* input channels that the tile has: one number */
+    int *sums;        /* by pair: the place of its sum among the sums of an input channel */
+    int64_t *weights; /* by number of a weight: its offset in the gradient; -1: there is none */
+    int *channels;    /* one number: the input channels of the tile that exist */
 
     __device__ __forceinline__ weight_tables(const parameters &p, float *stages)
         : sums((int *)(stages + p.tiles.block_m * p.weights.pitch)), weights((int64_t *)(sums + p.tiles.block_n)),
@@ -69,7 +72,7 @@ struct weight_tables {
     }
 };
 
-/* Fills the tables of a block that writes weights, whose stages nothing else uses; threads: those that multiply. */
+/* Fills the tables of a block that writes weights. threads: the consumers. */
 template <int threads> __device__ __forceinline__ const int *make_weight_tables(const parameters &p, float *stages)
 {
     const weight_tables tables(p, stages);
@@ -92,7 +95,8 @@ template <int threads> __device__ __forceinline__ const int *make_weight_tables(
     return tables.sums;
 }
 
-/* Puts the sums of 64 pairs by N channels among those of the block's tile; first, second: places of the lane's pairs. */
+/* Stores the sums of 64 pairs by N channels to the sums of the block's tile. first, second: the places of the lane's
+ * pairs. */
 template <int N>
 __device__ __forceinline__ void place_pairs(const parameters &p, const float (&sums)[N / 2], const float *stages,
                                             int first, int second, int lane)
@@ -112,7 +116,7 @@ __device__ __forceinline__ void place_pairs(const parameters &p, const float (&s
     }
 }
 
-/* Writes the weights of a block's tile, whose sums lie channel by channel, in whole warps. */
+/* Writes the weights of a block's tile, whose sums are in shared memory channel by channel. */
 template <class Element, int threads> __device__ __forceinline__ void write_weights(const parameters &p, float *stages)
 {
     const weight_tables tables(p, stages);
@@ -140,8 +144,8 @@ template <class Element, int threads> __device__ __forceinline__ void write_weig
     }
 }
 
-/* Writes the weights of a block that has all terms of its tile. for_sums calls its argument with the sums of 64 pairs by N
- * channels, the numbers of the lane's two pairs and the first channel, where it is not that of the tile. */
+/* Writes the weights of a block that has all terms of its tile. for_sums calls its argument with the sums of 64 pairs
+ * by N channels, the numbers of the lane's two pairs and the first channel, where it is not that of the tile. */
 template <class Element, int N, int threads, class ForSums>
 __device__ __forceinline__ void write_tile(const parameters &p, float *stages, int lane, const ForSums &for_sums)
 {

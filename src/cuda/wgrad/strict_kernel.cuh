@@ -1,10 +1,11 @@
 /*
- * The kernel of warpgroup_kernel.cuh in strict f32: each factor is split in big and small parts, and a product is three of
- * TF32. Consumer warps split the pairs' fragments in registers. src lies in a stage twice: producer warps split what they
- * load; of what TMA brings, seven warps split boxes in place while one has TMA bring the next.
+ * The kernel of warpgroup_kernel.cuh in strict f32: each factor is split in big and small parts, and a product is three
+ * of TF32. Consumer warps split the pairs' fragments in registers. src lies in a stage twice: producer warps split what
+ * they load; of what TMA brings, seven warps split boxes in place while one has TMA bring the next.
  *
- * Numeric order: tensor cores sum STRICT_STEPS steps of K from zero, small products first, since they lose bits of a sum
- * that is large. These sums are added plainly in f32, STRICT_SEGMENT of them, and their totals in the slice with compensation.
+ * Numeric order: tensor cores sum STRICT_STEPS steps of K from zero, small products first, since they lose bits of a
+ * sum that is large. These sums are added plainly in f32, SEGMENT_TERMS of them, and their totals in the slice with
+ * compensation.
  */
 #ifndef TCONV_CUDA_WGRAD_STRICT_KERNEL_CUH
 #define TCONV_CUDA_WGRAD_STRICT_KERNEL_CUH
@@ -129,8 +130,8 @@ __device__ __forceinline__ void produce_split(const parameters &p, const tensor_
     cp_async_wait_all();
 }
 
-/* Adds the sums of 64 pairs by PARTIAL_CHANNELS to what the slice holds, with what its additions lost, so far behind; the
- * last time the slice gets the whole. */
+/* Adds the sums of 64 pairs by PARTIAL_CHANNELS to what the slice holds, with what its additions lost, so far behind;
+ * the last time the slice gets the whole. */
 static __device__ __forceinline__ void add_pairs(const float (&sums)[PARTIAL_CHANNELS / 2], float *to, int64_t lost,
                                                  int second, int64_t pitch, bool first, bool last, int lane)
 {
@@ -204,8 +205,8 @@ __device__ __forceinline__ void consume_split(const parameters &p, const block_t
                 for (int i = 0; i < PARTIAL_CHANNELS / 2; i++)
                     sums[m][part][i] = 0;
     };
-    /* Calls `what` with the sums of 64 pairs by a part of the channels, the numbers of the lane's two pairs and the part's
-     * first channel. */
+    /* Calls `what` with the sums of 64 pairs by a part of the channels, the numbers of the lane's two pairs and the
+     * part's first channel. */
     const auto for_sums = [&](auto what) {
 #pragma unroll
         for (int m = 0; m < M; m++) {

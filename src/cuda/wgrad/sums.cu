@@ -1,5 +1,5 @@
-/* Adds the slices of a gradient of weights: a block has a run of weights in the order of memory, and several threads for
- * each, which add parts of the slices; the parts are added in order. */
+/* Adds the slices of a gradient of weights: a block has a run of weights in the order of memory, and several threads
+ * for each, which add parts of the slices; the parts are added in order. */
 #include "../../core/checked.h"
 #include "../numeric/divisor.h"
 #include "../numeric/element.cuh"
@@ -45,7 +45,8 @@ template <class Index> __device__ __forceinline__ quotient_of<Index> split(Index
     }
 }
 
-/* The taps of an axis, as wgrad_tap_order has them, and what a group of taps and a tap of it add to the number of a sum. */
+/* The taps of an axis, as wgrad_tap_order has them, and what a group of taps and a tap of it add to the number of a
+ * sum. */
 template <class Index> struct order {
     divisor<Index> kernel_step, group_taps;
     Index floor, longer; /* taps of a residue, and residues with one more */

@@ -1,6 +1,6 @@
 /*
- * The passes that every gradient of weights and bias on CUDA shares: the addition of the split-K slices that a kernel has
- * written to the workspace, and the gradient of the bias. Other rooms include this header beside their own.
+ * The passes that every gradient of weights and bias on CUDA shares: the addition of the split-K slices that a kernel
+ * has written to the workspace, and the gradient of the bias. Other rooms include this header beside their own.
  */
 #ifndef TCONV_CUDA_WGRAD_SUMS_H
 #define TCONV_CUDA_WGRAD_SUMS_H
@@ -22,13 +22,13 @@ typedef struct wgrad_slices {
     const void *bias;   /* these partial sums, in the order in which bias.cu has its own */
 } wgrad_slices;
 
-/* Launches the kernels that compute the gradient of the weights as far as slices, and describes these in *slices, which is
- * all zeros before. plan is what the implementation's plan has decided. */
+/* Launches the kernels that compute the gradient of the weights as far as slices, and describes these in *slices, which
+ * is all zeros before. plan is what the implementation's plan has decided. */
 typedef tconv_status (*wgrad_sum_weights)(const tconv_layer *layer, const void *plan, const tconv_arguments *arguments,
                                           wgrad_slices *slices, tconv_issue *issue);
 
-/* Executes a gradient of weights and bias on the layer's device. Each gradient is computed where the caller asks for it:
- * sum_weights writes slices to the workspace, whose sums join the gradient of the weights; then comes the bias. */
+/* Executes a gradient of weights and bias on the layer's device. Each gradient is computed where the caller asks for
+ * it: sum_weights writes slices to the workspace, whose sums join the gradient of the weights; then comes the bias. */
 tconv_status tconv_wgrad_execute_gradients(const tconv_layer *layer, const void *plan, const tconv_arguments *arguments,
                                            wgrad_sum_weights sum_weights, tconv_issue *issue);
 
@@ -36,8 +36,8 @@ tconv_status tconv_wgrad_execute_gradients(const tconv_layer *layer, const void 
 tconv_status tconv_wgrad_pack_nothing(const tconv_layer *layer, const void *plan, const void *weights, void *packed,
                                       void *stream, tconv_issue *issue);
 
-/* Returns into how many parts slices are cut, each of which threads of their own add before the parts' sums are added in
- * order: a power of two. */
+/* Returns into how many parts slices are cut, each of which threads of their own add before the parts' sums are added
+ * in order: a power of two. */
 static inline int tconv_wgrad_parts_of_slices(int64_t slices)
 {
     enum { MOST_SLICE_PARTS = 8, LEAST_PART_SLICES = 4 };
@@ -47,19 +47,21 @@ static inline int tconv_wgrad_parts_of_slices(int64_t slices)
     return parts;
 }
 
-/* Returns whether a kernel of this layer may begin while the kernel before it still runs: then it waits by itself before it
- * reads or overwrites what that kernel writes or reads (ptx/dependent_launch.cuh). The first kernel of a call must not. */
+/* Returns whether a kernel of this layer may begin while the kernel before it still runs: then it waits by itself
+ * before it reads or overwrites what that kernel writes or reads (ptx/dependent_launch.cuh). The first kernel of a call
+ * must not. */
 static inline bool tconv_wgrad_may_overlap(const tconv_layer *layer)
 {
     return layer->target.compute_capability >= DEPENDENT_LAUNCH_CAPABILITY;
 }
 
-/* Launches the kernel that adds the slices in memory in order, in double, and rounds the sums to the layer's dtype once. */
+/* Launches the kernel that adds the slices in memory in order, in double, and rounds the sums to the layer's dtype
+ * once. */
 tconv_status tconv_wgrad_add_slices(const tconv_layer *layer, const wgrad_slices *slices, const void *memory,
                                     void *weights, void *stream, tconv_issue *issue);
 
-/* The same for many weights, row after row of a tile: a block reads sums in the order of the slice, and transposes them in
- * shared memory to the order of the weights. tconv_wgrad_add_slices does so where tconv_wgrad_adds_rows is true. */
+/* The same for many weights, row after row of a tile: a block reads sums in the order of the slice, and transposes them
+ * in shared memory to the order of the weights. tconv_wgrad_add_slices does so where tconv_wgrad_adds_rows is true. */
 bool tconv_wgrad_adds_rows(const tconv_layer *layer, const wgrad_slices *slices);
 tconv_status tconv_wgrad_add_rows(const tconv_layer *layer, const wgrad_slices *slices, const void *memory,
                                   void *weights, void *stream, tconv_issue *issue);
@@ -67,8 +69,8 @@ tconv_status tconv_wgrad_add_rows(const tconv_layer *layer, const wgrad_slices *
 /* Returns the bytes of workspace that the gradient of the bias takes. */
 size_t tconv_wgrad_bias_scratch(const tconv_layer *layer);
 
-/* Launches the kernels that sum the gradient of dst over all images and outputs of a channel, in double, compensated, in an
- * order that the layer fixes. overlaps: they may begin while the kernel of this call before them still runs. */
+/* Launches the kernels that sum the gradient of dst over all images and outputs of a channel, in double, compensated,
+ * in an order that the layer fixes. overlaps: they may begin while the kernel of this call before them still runs. */
 tconv_status tconv_wgrad_sum_bias(const tconv_layer *layer, const void *diff_dst, void *scratch, void *bias,
                                   bool overlaps, void *stream, tconv_issue *issue);
 

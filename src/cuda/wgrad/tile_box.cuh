@@ -1,6 +1,7 @@
 /*
- * Boxes that TMA brings of every K-tile. Where they lie is found once; then a lane asks for a box, with few instructions, since
- * all that a warp does for a K-tile it does one instruction after the other, and that may take longer than the products.
+ * The boxes that TMA brings of every K-tile. A block finds their coordinates once, for the first K-tile. For each
+ * K-tile every box is issued by a lane of its own, in few instructions: a warp executes the instructions of all its
+ * boxes one after another, and that may take longer than the products.
  */
 #ifndef TCONV_CUDA_WGRAD_TILE_BOX_CUH
 #define TCONV_CUDA_WGRAD_TILE_BOX_CUH
@@ -17,14 +18,14 @@ struct tensor_maps {
     CUtensorMap dst, src;
 };
 
-/* A box: where it begins in a stage, and in the tensor for the K-tile of the first input. */
+/* The offset of a box in a stage, and its coordinates in the tensor for the K-tile at the first input. */
 struct alignas(16) tile_box {
     uint32_t to;
     int x, y, z;
 };
 static_assert(sizeof(tile_box) == BOX_TABLE_BYTES, "as planned");
 
-/* The same for this K-tile: of slots (NHWC), of lines, and of src as lines' operand. */
+/* Return the box for another K-tile: a box of slots in NHWC, of lines, and of src in load mode LINES. */
 __device__ __forceinline__ tile_box slots_at(const parameters &p, const tile_box &of, const k_walk &at)
 {
     return {of.to, of.x, of.y + at.column * p.columns.stride, of.z + at.row * p.rows.stride};
@@ -39,7 +40,7 @@ __device__ __forceinline__ tile_box src_at(const parameters &p, const tile_box &
             of.z + (p.lines.src_row_columns > 0 ? 0 : at.row)};
 }
 
-/* The slots of residue i, of channels from this one on (NHWC). */
+/* Finds the box of the slots of residue i in NHWC, from a channel on. */
 static __device__ __forceinline__ tile_box find_slot_box(const parameters &p, const block_tile &block, int i,
                                                          int channel, uint32_t to)
 {
@@ -48,19 +49,20 @@ static __device__ __forceinline__ tile_box find_slot_box(const parameters &p, co
             p.rows.least[block.row_first + i / block.column_residues]};
 }
 
-/* The number of a thread's box, warp by warp. There are fewer boxes than producers: a block has 512 pairs of a tap and a
- * channel at most, and four channels of a tap at least where residues of rows and of columns are boxes. */
+/* Returns the number of a thread's box: boxes go to different warps first. There are fewer boxes than producers: a
+ * block has at most 512 GEMM columns, and at least four channels of a tap where each pair of residues is a box. */
 __device__ __forceinline__ int box_of(crew by)
 {
     return by.thread / WARP + by.thread % WARP * (by.threads / WARP);
 }
 
-/* A box that a thread asks for, which has it in shared memory and no registers but one: there are none. */
-enum box_kind { OF_DST, OF_SRC, EXPECTED }; /* EXPECTED: of dst, and another block asks for it */
+/* The box that a thread issues. The thread keeps one register for it, and its coordinates in shared memory: there are
+ * no more registers. */
+enum box_kind { OF_DST, OF_SRC, EXPECTED }; /* EXPECTED: a box of dst that another block of the cluster issues */
 struct own_box {
-    uint32_t place; /* and its kind; 0: there is none */
+    uint32_t place; /* the address of the box in shared memory, plus its kind; 0: the thread has no box */
 
-    /* Has TMA bring it to the stage that begins there, and the barrier wait for it. */
+    /* Has TMA bring the box to a stage, and the barrier `full` wait for it. */
     template <load_mode LOAD>
     __device__ __forceinline__ void load(const parameters &p, const tensor_maps *maps, const k_walk &at, uint32_t stage,
                                          uint32_t full) const

@@ -1,8 +1,8 @@
 /*
- * How the sums of a gradient of weights lie in the workspace before they are added up. A kernel that computes them cuts K,
- * whose terms are pixels, into split-K slices, and writes the partial sums of each slice to a place of its own in the
- * workspace. There they lie tile by tile; a tile is a matrix of input channels (rows) by GEMM columns, and a GEMM column is
- * a tap and an output channel. Then sums.cu or row_sums.cu adds the slices, in order.
+ * How the sums of a gradient of weights lie in the workspace before they are added up. A kernel that computes them cuts
+ * K, whose terms are pixels, into split-K slices, and writes the partial sums of each slice to a place of its own in
+ * the workspace. There they lie tile by tile; a tile is a matrix of input channels (rows) by GEMM columns, and a GEMM
+ * column is a tap and an output channel. Then sums.cu or row_sums.cu adds the slices, in order.
  *
  * Other rooms (general/weights, depthwise/weights) include this header and sums.h beside their own.
  */
@@ -23,8 +23,8 @@ typedef struct wgrad_tap_order {
     int groups;
 } wgrad_tap_order;
 
-/* A tile has block_m input channels of a channel group, and block_n GEMM columns: the taps of a group of kernel rows and of
- * a group of kernel columns, and a chunk of the output channels, which run fastest. */
+/* A tile has block_m input channels of a channel group, and block_n GEMM columns: the taps of a group of kernel rows
+ * and of a group of kernel columns, and a chunk of the output channels, which run fastest. */
 typedef struct sum_tiles {
     int64_t groups, group_in, group_out; /* of the layer */
     wgrad_tap_order rows, columns;
@@ -35,8 +35,8 @@ typedef struct sum_tiles {
     int64_t count; /* tiles of a slice */
 } sum_tiles;
 
-/* Returns the tiles of a kernel whose tiles have the GEMM columns of all taps and all output channels of a channel group,
- * with the taps in the kernel's order, and block_m input channels. */
+/* Returns the tiles of a kernel whose tiles have the GEMM columns of all taps and all output channels of a channel
+ * group, with the taps in the kernel's order, and block_m input channels. */
 sum_tiles tconv_wgrad_tiles_of_all_pairs(const tconv_problem *problem, int block_m);
 
 /* Returns the number of sums of a slice. */

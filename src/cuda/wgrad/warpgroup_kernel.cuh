@@ -1,8 +1,9 @@
 /*
- * The kernel of cuda_wgrad for Hopper: the same tiles, K-tiles and slices as kernel.cuh, by wgmma. A row of M is a pair of a
- * tap and an output channel, whose fragments consumer warps load from the slots, as there; N are input channels, whose
- * operand in shared memory (src_operand.cuh) producer warps write. They copy the slots as well. The slots may be lines,
- * and TMA brings what it can of them and of src (lines.cuh). A block that has all terms writes weights (store_weights.cuh).
+ * The kernel of cuda_wgrad by wgmma, for Hopper. It has the tiles, K-tiles and split-K slices of kernel.cuh, but M and
+ * N change places: a row of M is a pair of a tap and an output channel, and N are input channels. Consumer warps load
+ * the fragments of A from the slots, as in kernel.cuh. Producer warps write src as the B operand (src_operand.cuh), and
+ * copy the slots. In load mode LINES the slots are lines, and TMA brings them and src where it can (lines.cuh). A block
+ * that has all terms of its sums writes the weights (store_weights.cuh).
  *
  * Numeric order: as in kernel.cuh.
  */
@@ -27,7 +28,7 @@ constexpr int CONSUMER_REGISTERS = 176, PRODUCER_REGISTERS = 80; /* of a thread:
 static_assert(PRODUCERS == WARPGROUP_PRODUCERS && PRODUCERS * BLOCK_CHANNELS * ACCESS_BYTES == HELD_SRC_BYTES,
               "as planned: each producer's registers hold one block of src");
 
-/* Whether src is the MN-major operand, copied as channels lie. */
+/* Whether src is an MN-major operand: producers copy vectors of channels without a transposition. */
 template <numerics MODE, load_mode LOAD>
 constexpr bool SRC_IS_MN_MAJOR = LOAD == SRC_CHANNELS || (LOAD == CHANNELS && IS_HALF<MODE>);
 
@@ -38,14 +39,14 @@ constexpr wgmma_type TYPE_OF = MODE == NUMERICS_F16    ? mn_major ? WGMMA_F16_MN
                                : MODE == NUMERICS_BF16 ? mn_major ? WGMMA_BF16_MN_MAJOR : WGMMA_BF16
                                                        : WGMMA_TF32;
 
-/* Box i of what TMA brings, the boxes of the gradient of dst before those of src; it lies behind the block's tables. Blocks that
- * share the gradient of dst take turns. */
+/* Finds box i of those that TMA brings, in which the boxes of the gradient of dst come before those of src, and stores
+ * it behind the block's tables. The blocks of a cluster take turns in issuing the boxes of the gradient of dst. */
 template <class Element, load_mode LOAD>
 __device__ __forceinline__ own_box make_own_box(const parameters &p, block_tile block, const tables &tables, int i)
 {
     if (LOAD != LINES && LOAD != CHANNELS)
         return {0};
-    /* Or what others find of it as well is kept in registers. */
+    /* Without this the compiler keeps in registers what other functions find of the block as well. */
     asm volatile(""
                  : "+r"(block.row_first), "+r"(block.row_residues), "+l"(block.at.group), "+l"(block.at.chunk),
                    "+l"(block.at.m_tile));
@@ -62,7 +63,7 @@ __device__ __forceinline__ own_box make_own_box(const parameters &p, block_tile 
     return {shared_address(place) + (i >= of_dst ? OF_SRC : asks ? OF_DST : EXPECTED)};
 }
 
-/* Copies the slots or lines of a K-tile otherwise. */
+/* Copies the slots or lines of a K-tile where TMA does not bring them. */
 template <class Element, load_mode LOAD>
 __device__ __forceinline__ void copy_dst(const parameters &p, const block_tile &block, const tables &tables,
                                          const k_walk &k_tile, crew by, uint32_t slots)
@@ -74,8 +75,8 @@ __device__ __forceinline__ void copy_dst(const parameters &p, const block_tile &
                                                dst_origin<Element>(p, block, k_tile));
 }
 
-/* Fills the stages. What goes through registers is loaded while the K-tile before is waited for. The bias's sums are of a
- * K-tile that so many stages after it have been filled. */
+/* Fills the stages. Where src goes through registers, a producer loads the block of the next K-tile before it waits for
+ * a free stage. Producers that sum the bias do so `lag` K-tiles behind the one that they fill. */
 template <numerics MODE, int N, load_mode LOAD, load_mode SRC_LOAD = LOAD>
 __device__ __forceinline__ void produce(const parameters &p, const tensor_maps *maps, const block_tile &block,
                                         const tables &tables, const stage_ring &ring, int first, int count)
@@ -155,8 +156,8 @@ __device__ __forceinline__ void produce(const parameters &p, const tensor_maps *
     cp_async_wait_all();
 }
 
-/* wgmma reads A from registers while it runs. Instructions that never happen keep the compiler from reusing them before;
- * never: 0, unknown to it. */
+/* wgmma reads A from registers while it runs. These instructions use the registers and are never executed; they keep
+ * the compiler from reusing the registers before. never: 0, but the compiler does not know it. */
 template <int count> __device__ __forceinline__ void keep_until_here(const fragment_a (&a)[count], uint32_t &never)
 {
 #pragma unroll
@@ -167,16 +168,16 @@ template <int count> __device__ __forceinline__ void keep_until_here(const fragm
                      : "r"(a[i].at[0]), "r"(a[i].at[1]), "r"(a[i].at[2]), "r"(a[i].at[3]));
 }
 
-/* The descriptor of the operand, without its address: eight rows of a box are 1024 bytes; 64 channels on, where rows are
- * pixels, a box lies as far as the low word says. */
+/* Returns the descriptor of the B operand without its address. The high word says that eight rows of a box are 1024
+ * bytes. Where rows are pixels, the low word has the distance from a box to the next, which is 64 channels on. */
 template <bool mn_major> __device__ __forceinline__ uint64_t operand_descriptor(int pixels)
 {
     return (uint64_t)(1u << 30 | 8 * SWIZZLED_BYTES / 16) << 32 |
            (mn_major ? (uint32_t)(pixels * SWIZZLED_BYTES / 16) << 16 : 0);
 }
 
-/* The same where TMA has brought so many channels, in rows of 128 bytes or of 64, 32 or 16 in swizzles of theirs, and how far
- * it is from a step of K to the next, and to the second next, in units of 16 bytes. */
+/* The descriptor of an operand that TMA has brought, and the distances from a step of K to the next and to the second
+ * next, in units of 16 bytes. Rows are 128, 64, 32 or 16 bytes, with the swizzle of that length. */
 struct box_operand {
     uint64_t descriptor;
     uint32_t step, two_steps;
@@ -211,7 +212,8 @@ template <bool half> __device__ __forceinline__ void load_pairs(fragment_a &to, 
     }
 }
 
-/* The same from lines, whose rows of M lie where the order of theirs has them. Of 16 bits a register has two pixels. */
+/* Loads a fragment from lines. rows: the offsets of the lane's two rows of M (line_offset). In 16 bits a register has
+ * two pixels. */
 template <bool half>
 __device__ __forceinline__ void load_line_pairs(fragment_a &to, uint32_t from, const int (&rows)[2], int second_pixel,
                                                 int eight_pixels)
@@ -231,8 +233,8 @@ __device__ __forceinline__ void load_line_pairs(fragment_a &to, uint32_t from, c
         }
 }
 
-/* Writes the sums of 64 pairs by N channels to the slice, or adds them to what it holds; `to`: of the lane's first pair, from
- * which its second is so far. */
+/* Writes the sums of 64 pairs by N channels to the slice, or adds them to what the slice holds. to: the place of the
+ * lane's first pair; second: the distance from there to the place of its second pair. */
 template <int N>
 __device__ __forceinline__ void store_pairs(const float (&sums)[N / 2], float *to, int second, int64_t pitch, bool adds,
                                             int lane)
@@ -251,8 +253,8 @@ __device__ __forceinline__ void store_pairs(const float (&sums)[N / 2], float *t
     }
 }
 
-/* Tells for the warp that it has read a stage, in all blocks whose producers write it. Blocks do not share where factors are 16
- * bits: a loop would have ptxas wait for each product there. */
+/* Signals that the warp has read a stage, to all blocks of the cluster, whose producers write it. There are no clusters
+ * for 16 bits, where a loop here would make ptxas wait for each product. */
 template <bool half> __device__ __forceinline__ void signal_sharers(const parameters &p, uint32_t empty, int lane)
 {
     if (half || p.sharers == 1)
@@ -262,9 +264,9 @@ template <bool half> __device__ __forceinline__ void signal_sharers(const parame
             mbarrier_arrive_remote(empty, rank);
 }
 
-/* Multiplies the stages: a step of K of all pairs in groups of MMAs, of which one is under way while the next one's fragments
- * are loaded. K-tiles are boxes whose extents are powers of two, so that where the slots of a step lie is the sum of where
- * those of its first pixel do and of what a lane's pixel adds in every step. */
+/* Multiplies the stages. The MMAs of a step of K are issued in groups: while one group runs, the consumer loads the
+ * fragments of the next. A K-tile is a box whose extents are powers of two, so the address of a slot is the sum of the
+ * address of the slot of the step's first pixel and an offset that a lane has alike in all steps. */
 template <numerics MODE, int M, int N, load_mode LOAD>
 __device__ __forceinline__ void consume(const parameters &p, const block_tile &block, const tables &tables,
                                         const stage_ring &ring, int count, float *slice, float *stages, int warp,

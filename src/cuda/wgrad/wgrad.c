@@ -4,11 +4,11 @@
  *
  *     diff_weights[c, o, k] = sum over images n and inputs i of src[n, c, i] * diff_dst[n, o, s * i + d * k - p],
  *
- * an implicit GEMM with an input channel for each row of M, a tap and an output channel for each column of N, and pixels along K
- * (kernel.cuh). A block has a tile of the GEMM and some of the pixels, and writes its sums to a split-K slice of the workspace;
- * a second kernel adds the slices in order (sums.cu). On Hopper a block that has all pixels may write the weights itself. The
- * gradient of the bias has kernels of its own (bias.cu), or the blocks sum it of the outputs that they read (slot_bias.cuh);
- * such a plan gives the same bits where the blocks cannot do so (slot_pass.cu).
+ * an implicit GEMM with an input channel for each row of M, a tap and an output channel for each column of N, and
+ * pixels along K (kernel.cuh). A block has a tile of the GEMM and some of the pixels, and writes its sums to a split-K
+ * slice of the workspace; a second kernel adds the slices in order (sums.cu). On Hopper a block that has all pixels may
+ * write the weights itself. The gradient of the bias has kernels of its own (bias.cu), or the blocks sum it of the
+ * outputs that they read (slot_bias.cuh); such a plan gives the same bits where the blocks cannot do so (slot_pass.cu).
  *
  * Numeric order, by layer and number of multiprocessors alone: pixels of a slice by steps of MMAs, in f32, up to
  * FLUSH_TERMS; in 3xTF32 STRICT_STEPS of them, which join a compensated sum; slices in double, one rounding.
@@ -47,8 +47,8 @@ static tconv_layer layer_of(const tconv_layer *layer, const tconv_problem *probl
     return sub;
 }
 
-/* Returns whether space-to-depth is worth it along an axis: one with a single input or too many taps, or one without which
- * channels are no vectors. */
+/* Returns whether space-to-depth is worth it along an axis: one with a single input or too many taps, or one without
+ * which channels are no vectors. */
 static bool is_worth(const tconv_problem *before, const tconv_problem *after, bool columns)
 {
     const tconv_axis *axis = columns ? &before->w : &before->h;
@@ -64,8 +64,8 @@ static bool choose_whole(const tconv_layer *layer, wgrad_plan *plan)
     return tconv_wgrad_choose(layer, &plan->layers[0].plan);
 }
 
-/* Plans the layer by space-to-depth, or as it is; false where there is no plan. Several layers read src several times, and are
- * taken only where there is no plan for the layer as it is. */
+/* Plans the layer by space-to-depth, or as it is; false where there is no plan. Several layers read src several times,
+ * and are taken only where there is no plan for the layer as it is. */
 static bool choose(const tconv_layer *layer, wgrad_plan *plan)
 {
     tconv_depth_layer layers[TCONV_MOST_DEPTH_LAYERS];
