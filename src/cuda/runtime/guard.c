@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "../../core/status.h"
 
@@ -50,12 +51,20 @@ tconv_status tconv_device_leave(tconv_device_guard *guard, tconv_status outcome,
     return outcome;
 }
 
-void *tconv_driver_function(const char *name, unsigned int version)
+tconv_function *tconv_function_at(const void *address)
+{
+    tconv_function *function;
+    _Static_assert(sizeof function == sizeof address, "POSIX");
+    memcpy(&function, &address, sizeof function);
+    return function;
+}
+
+tconv_function *tconv_driver_function(const char *name, unsigned int version)
 {
     enum cudaDriverEntryPointQueryResult result;
     void *found = NULL;
     const int errors = tconv_errors_begin();
     const cudaError_t error = cudaGetDriverEntryPointByVersion(name, &found, version, cudaEnableDefault, &result);
     tconv_errors_end(errors);
-    return error == cudaSuccess && result == cudaDriverEntryPointSuccess ? found : NULL;
+    return error == cudaSuccess && result == cudaDriverEntryPointSuccess ? tconv_function_at(found) : NULL;
 }

@@ -31,7 +31,7 @@ static get_attributes find_get_attributes(void)
     void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
     if (driver == NULL)
         return NULL;
-    get_attributes found = (get_attributes)dlsym(driver, "cuPointerGetAttributes");
+    get_attributes found = (get_attributes)tconv_function_at(dlsym(driver, "cuPointerGetAttributes"));
     dlclose(driver); /* undoes this dlopen's count; whoever loaded the driver keeps it */
     return found;
 }
