@@ -99,8 +99,8 @@ mma_packing make_mma(const mma_case &of)
     params.a_fragments = of.strict ? 2 : 1;
     params.channel_run = of.channel_run;
     params.steps = params.column_taps * of.block_k_words / mma::MMA_K_WORDS;
-    params.a_tile_words = of.m_warps * of.phase_warps * params.max_row_taps * params.steps * (of.warp_m / mma::MMA_M) *
-                          params.a_fragments * mma::FRAGMENT_WORDS;
+    params.a_tile_words = of.m_warps * of.phase_warps * params.max_row_taps * params.steps *
+                          (of.warp_m / mma::MMA_SYNC_M) * params.a_fragments * mma::FRAGMENT_WORDS;
     made.bytes = (size_t)params.groups * params.m_tiles * params.phase_sets * params.k_blocks * params.a_tile_words * 4;
     return made;
 }
@@ -137,7 +137,7 @@ void write_mma_warp(packed_writer &to, const mma_packing &of, int group, int cha
         for (int shift = 0; shift < params.shifts; shift++)
             for (int step = 0; step < params.block_k_words / mma::MMA_K_WORDS; step++)
                 for (int column_phase = 0; column_phase < mma::MAX_STRIDE_W; column_phase++)
-                    for (int m = 0; m < params.warp_m / mma::MMA_M; m++)
+                    for (int m = 0; m < params.warp_m / mma::MMA_SYNC_M; m++)
                         for (int fragment = 0; fragment < params.a_fragments; fragment++)
                             for (int lane = 0; lane < 32; lane++)
                                 if ((params.columns[shift].phases >> column_phase & 1) != 0)
@@ -167,7 +167,7 @@ void write_mma(packed_writer &to, const mma_packing &of)
 pack_function launch_of(const mma_packing &of)
 {
     return [&of](const void *weights, void *packed, tconv_issue *issue) {
-        return mma::launch_packing(&of.layer, &of.params, weights, packed, nullptr, issue);
+        return mma::tconv_mma_launch_packing(&of.layer, &of.params, weights, packed, nullptr, issue);
     };
 }
 
@@ -223,7 +223,7 @@ rows_packing make_rows(const weights_shape &shape, bool strict, int stride_w, bo
     params.group_in = shape.group_in;
     params.group_out = shape.group_out;
     params.m_tiles = divide_up(shape.group_out, mma::BLOCK_M);
-    params.steps = divide_up(shape.group_in * (int)made.weights.element_size(), mma::MMA_K_BYTES);
+    params.steps = divide_up(shape.group_in * (int)made.weights.element_size(), MMA_K_BYTES);
     params.column_taps = shape.kernel_columns;
     for (int k = 0; k < shape.kernel_columns; k++) {
         params.column_phases[k / stride_w] |= 1 << k % stride_w;
@@ -257,7 +257,7 @@ void write_rows(packed_writer &to, const rows_packing &of)
 pack_function launch_of(const rows_packing &of)
 {
     return [&of](const void *weights, void *packed, tconv_issue *issue) {
-        return mma::launch_packing(&of.layer, &of.params, weights, packed, nullptr, issue);
+        return mma::tconv_mma_launch_row_packing(&of.layer, &of.params, weights, packed, nullptr, issue);
     };
 }
 

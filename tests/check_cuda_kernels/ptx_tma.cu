@@ -147,10 +147,10 @@ void check_box(const box_case &box)
     const device_buffer src = input("src", from), dst = output("dst", 2 * bytes);
     tensor_map_recipe recipe = {};
     recipe.dtype = box.dtype;
-    recipe.swizzle = box.swizzle == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
-                     : box.swizzle == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
-                     : box.swizzle == 32 ? CU_TENSOR_MAP_SWIZZLE_32B
-                                         : CU_TENSOR_MAP_SWIZZLE_NONE;
+    recipe.swizzle = box.swizzle == 128  ? SWIZZLE_128B
+                     : box.swizzle == 64 ? SWIZZLE_64B
+                     : box.swizzle == 32 ? SWIZZLE_32B
+                                         : SWIZZLE_NONE;
     recipe.data = src.data;
     for (int axis = 0; axis < 4; axis++) {
         recipe.extents[axis] = (cuuint64_t)box.extents[axis];
@@ -242,7 +242,7 @@ void bench_boxes(bool boxes)
         const device_buffer src = output("src", (size_t)kind.planes * RATE_STAGE_BYTES);
         tensor_map_recipe recipe = {};
         recipe.dtype = TCONV_F32;
-        recipe.swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
+        recipe.swizzle = SWIZZLE_128B;
         recipe.data = src.data;
         const cuuint64_t extents[4] = {32, 128, (cuuint64_t)kind.planes, 1};
         const cuuint32_t box[4] = {32, 128, 1, 1};

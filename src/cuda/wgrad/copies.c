@@ -121,7 +121,7 @@ static transposed_copy transpose_of(const chunk_tensor *tensor)
     while ((address | strides->n | strides->c | tensor->first | tensor->apart | tensor->plane) % copy.unit != 0)
         copy.unit /= 2;
     copy.channel_tiles = (int)tconv_ceil_div(tensor->channels, COPY_TILE_CHANNELS);
-    copy.pixel_tiles = (int)tconv_ceil_div(tensor->pixels, COPY_TILE_PIXELS);
+    copy.pixel_tiles = (int)tconv_ceil_div(tensor->pixels, TRANSPOSE_PIXELS);
     copy.tiles = (int)tensor->images * copy.channel_tiles * copy.pixel_tiles;
     return copy;
 }
@@ -194,5 +194,6 @@ tconv_status tconv_wgrad_make_copies(const tconv_layer *layer, const copy_cut *c
     if (status != TCONV_SUCCESS || tiles == 0)
         return status;
     void *arguments[] = {&transposed};
-    return tconv_launch_blocks(tconv_wgrad_transpose_kernel(), tiles, COPY_THREADS, arguments, stream, issue, false);
+    return tconv_launch_blocks(tconv_wgrad_transpose_kernel(), tiles, TRANSPOSE_THREADS, arguments, stream, issue,
+                               false);
 }

@@ -13,9 +13,7 @@ namespace
 {
 
 constexpr int VECTOR = TRANSPOSE_RUN<uint16_t>; /* elements of 16 bytes */
-static_assert(VECTOR == COPY_VECTOR && TRANSPOSE_THREADS == COPY_THREADS && TRANSPOSE_PIXELS == COPY_TILE_PIXELS &&
-                  TRANSPOSE_CHANNELS<uint16_t> == COPY_TILE_CHANNELS,
-              "the host's sizes");
+static_assert(VECTOR == COPY_VECTOR && TRANSPOSE_CHANNELS<uint16_t> == COPY_TILE_CHANNELS, "the host's sizes");
 
 /* Loads a run of a channel's pixels, by so many at once; zeros where they do not exist. */
 template <int unit>

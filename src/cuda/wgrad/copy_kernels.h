@@ -2,6 +2,8 @@
 #ifndef TCONV_CUDA_WGRAD_COPY_KERNELS_H
 #define TCONV_CUDA_WGRAD_COPY_KERNELS_H
 
+#include "../hardware.h"
+#include "../pack/transpose.h"
 #include "../room.h"
 
 TCONV_ROOM_BEGIN(tconv::wgrad)
@@ -10,10 +12,8 @@ enum {
     PAD_THREADS = 256, /* threads of a block that copies channels as they lie */
 
     /* Of the transposition of 16-bit elements (pack/transpose.cuh). */
-    COPY_THREADS = 256,
-    COPY_TILE_PIXELS = 128,
-    COPY_TILE_CHANNELS = 64,
-    COPY_VECTOR = 8 /* elements of a vector */
+    COPY_TILE_CHANNELS = TRANSPOSE_WORDS * 2, /* of 16 bits */
+    COPY_VECTOR = VECTOR_BYTES / 2            /* elements of a vector */
 };
 
 /* What is copied of a tensor of 16 bits in NCHW: the same rows of all images of a chunk, whose pixels lie one behind
