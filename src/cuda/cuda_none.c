@@ -103,6 +103,13 @@ tconv_status tconv_allow_shared(const void *kernel, int64_t bytes, tconv_issue *
     return tconv_cuda_not_built(issue);
 }
 
+tconv_status tconv_resident_blocks(const void *kernel, int threads, int64_t shared_bytes, int *blocks,
+                                   tconv_issue *issue)
+{
+    (void)kernel, (void)threads, (void)shared_bytes, (void)blocks;
+    return tconv_cuda_not_built(issue);
+}
+
 tconv_status tconv_launch_kernel(const launch_grid *grid, void **arguments, void *stream, tconv_issue *issue)
 {
     (void)grid, (void)arguments, (void)stream;

@@ -1,9 +1,7 @@
 /* Launches the kernel of cuda_mma. */
 #include "plan.h"
 
-#include <cuda_runtime_api.h>
-
-#include "../runtime/guard.h"
+#include "../runtime/launch.h"
 
 /* The kernel is persistent, and a block keeps its weights throughout: the number of blocks is a multiple of the sets of
  * weights. */
@@ -15,9 +13,7 @@ tconv_status tconv_mma_launch(const tconv_layer *layer, const void *kernel, para
     int resident = 1;
     tconv_status status = tconv_allow_shared(kernel, shared_limit(layer), issue);
     if (status == TCONV_SUCCESS)
-        status = tconv_cuda_check(
-            cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, threads, (size_t)params->shared_bytes),
-            "cudaOccupancyMaxActiveBlocksPerMultiprocessor", issue);
+        status = tconv_resident_blocks(kernel, threads, params->shared_bytes, &resident, issue);
     if (status != TCONV_SUCCESS)
         return status;
     const int64_t waves = tconv_max(1, (int64_t)layer->target.multiprocessors * tconv_max(1, resident) / sets);

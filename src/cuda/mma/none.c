@@ -57,13 +57,6 @@ tconv_status tconv_mma_launch_packing(const tconv_layer *layer, const parameters
     return tconv_cuda_not_built(issue);
 }
 
-tconv_status tconv_mma_launch(const tconv_layer *layer, const void *kernel, parameters *params, bool packs,
-                              void *stream, tconv_issue *issue)
-{
-    (void)layer, (void)kernel, (void)params, (void)packs, (void)stream;
-    return tconv_cuda_not_built(issue);
-}
-
 tconv_status tconv_mma_launch_row_packing(const tconv_layer *layer, const row_parameters *params, const void *weights,
                                           void *packed, void *stream, tconv_issue *issue)
 {

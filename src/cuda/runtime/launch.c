@@ -45,6 +45,14 @@ tconv_status tconv_allow_shared(const void *kernel, int64_t bytes, tconv_issue *
                             "cudaFuncSetAttribute", issue);
 }
 
+tconv_status tconv_resident_blocks(const void *kernel, int threads, int64_t shared_bytes, int *blocks,
+                                   tconv_issue *issue)
+{
+    return tconv_cuda_check(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+                                blocks, kernel, threads, (size_t)shared_bytes, cudaOccupancyDefault),
+                            "cudaOccupancyMaxActiveBlocksPerMultiprocessor", issue);
+}
+
 static pthread_once_t overlap_looked_up = PTHREAD_ONCE_INIT;
 static bool driver_overlaps;
 

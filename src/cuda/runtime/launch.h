@@ -23,6 +23,10 @@ typedef struct launch_grid {
  * that threads that launch it do not lower each other's limit. */
 tconv_status tconv_allow_shared(const void *kernel, int64_t bytes, tconv_issue *issue);
 
+/* Finds how many blocks of a kernel share a multiprocessor of the current device. */
+tconv_status tconv_resident_blocks(const void *kernel, int threads, int64_t shared_bytes, int *blocks,
+                                   tconv_issue *issue);
+
 /* Launches it on the current device. */
 tconv_status tconv_launch_kernel(const launch_grid *grid, void **arguments, void *stream, tconv_issue *issue);
 
