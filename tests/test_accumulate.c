@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "../src/cpu/cpu_backend.h"
+#include "../src/cpu/cpu_target.h"
 #include "../src/dispatch/impl_list.h"
 #include "harness.h"
 #include "support/bare_layer.h"
@@ -260,7 +261,9 @@ static void check_streamed(const char *problem, int form, tconv_cpu_isa isa, con
     layer.desc.dtype = (tconv_dtype)(form / 2);
     layer.desc.layout = (tconv_layout)(form % 2);
     bare_layer_make(&bare, problem, layer.desc.dtype, layer.desc.layout, &machine);
-    bare.target.l3_bytes = 1;
+    tconv_cpu_target cpu = tconv_cpu_target_of(&bare.target);
+    cpu.l3_bytes = 1;
+    tconv_cpu_target_set(&bare.target, cpu);
     if ((implementation->dtypes & TCONV_DTYPE_BIT(layer.desc.dtype)) &&
         bare_layer_is_taken(&bare, implementation, NULL)) {
         const size_t size = harness_element_size(layer.desc.dtype);

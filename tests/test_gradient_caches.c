@@ -6,6 +6,7 @@
 #include <criterion/criterion.h>
 
 #include "../src/cpu/cpu_backend.h"
+#include "../src/cpu/cpu_target.h"
 #include "harness.h"
 #include "support/bare_layer.h"
 #include "support/cases.h"
@@ -38,8 +39,10 @@ static void check(const char *problem, int form, tconv_cpu_isa isa, size_t l2_by
     layer.desc.dtype = (tconv_dtype)(form / 2);
     layer.desc.layout = (tconv_layout)(form % 2);
     bare_layer_make(&bare, problem, layer.desc.dtype, layer.desc.layout, &machine);
+    tconv_cpu_target cpu = tconv_cpu_target_of(&bare.target);
     if (l3_bytes > 0)
-        bare.target.l3_bytes = l3_bytes;
+        cpu.l3_bytes = l3_bytes;
+    tconv_cpu_target_set(&bare.target, cpu);
     harness_case test = make_case(&layer, HARNESS_INTEGERS, 1);
     output.src = harness_buffer_create(test.views[HARNESS_SRC].extent, harness_element_size(layer.desc.dtype), 0);
     bare_layer_run(&bare, &tconv_cpu_dgrad,

@@ -10,6 +10,7 @@
 
 #include "../src/cpu/blocking/pair_range.h"
 #include "../src/cpu/cpu_backend.h"
+#include "../src/cpu/cpu_target.h"
 #include "../src/cpu/dgrad/task.h"
 #include "../src/cpu/wgrad/plan.h"
 #include "harness.h"
@@ -43,7 +44,9 @@ struct factors {
 static void make_bare(tconv_layer *layer, const struct problem *problem, const struct bare_target *machine)
 {
     bare_layer_make(layer, problem->text, TCONV_BF16, problem->layout, machine);
-    layer->target.tuning = TCONV_CPU_TUNING_COMMON;
+    tconv_cpu_target cpu = tconv_cpu_target_of(&layer->target);
+    cpu.tuning = TCONV_CPU_TUNING_COMMON;
+    tconv_cpu_target_set(&layer->target, cpu);
 }
 
 /* The gradient of src, or of weights. */
@@ -182,8 +185,10 @@ static void make_planned(tconv_layer *layer, const char *problem, tconv_cpu_tuni
     if (tconv_cpu_find_pair_kernels(TCONV_CPU_ISA_AVX512_BF16) == NULL)
         cr_skip_test("skipped: this build has no AVX512_BF16");
     bare_layer_make(layer, problem, TCONV_BF16, TCONV_NCHW, &machine);
-    layer->target.cpu_isa = TCONV_CPU_ISA_AVX512_BF16;
-    layer->target.tuning = tuning;
+    tconv_cpu_target cpu = tconv_cpu_target_of(&layer->target);
+    cpu.cpu_isa = TCONV_CPU_ISA_AVX512_BF16;
+    cpu.tuning = tuning;
+    tconv_cpu_target_set(&layer->target, cpu);
 }
 
 /* Bytes of the packed weights of the gradient of src, which pairs take beside f32's. */
@@ -214,7 +219,9 @@ Test(gradients, pairs_of_weights_go_by_the_processor)
     make_planned(&bare, problems[0].text, TCONV_CPU_TUNING_COMMON);
     cr_assert_null(tconv_cpu_wgrad_plan_init(&plan, &bare, false));
     cr_expect(tconv_cpu_has_wgrad_pairs(&plan, &bare));
-    bare.target.tuning = TCONV_CPU_TUNING_XEON;
+    tconv_cpu_target cpu = tconv_cpu_target_of(&bare.target);
+    cpu.tuning = TCONV_CPU_TUNING_XEON;
+    tconv_cpu_target_set(&bare.target, cpu);
     cr_expect_not(tconv_cpu_has_wgrad_pairs(&plan, &bare));
     bare_layer_release(&bare);
 }

@@ -11,6 +11,7 @@
 
 #include "../src/cpu/bf16/kernels.h"
 #include "../src/cpu/cpu_backend.h"
+#include "../src/cpu/cpu_target.h"
 #include "harness.h"
 #include "support/bare_layer.h"
 #include "support/cases.h"
@@ -155,8 +156,10 @@ static bool is_taken(tconv_op op, tconv_dtype dtype, tconv_cpu_isa isa, tconv_cp
     tconv_layer layer;
     bare_layer_make(&layer, "n=4 ci=256 h=64 w=64 co=256 k=4 s=2 p=1", dtype, TCONV_NHWC, &target);
     layer.problem.desc.op = op;
-    layer.target.cpu_isa = isa;
-    layer.target.tuning = tuning;
+    tconv_cpu_target cpu = tconv_cpu_target_of(&layer.target);
+    cpu.cpu_isa = isa;
+    cpu.tuning = tuning;
+    tconv_cpu_target_set(&layer.target, cpu);
     tconv_planned planned = {.named = false};
     void *made = calloc(1, implementations[op]->plan_bytes);
     const tconv_status status = implementations[op]->plan(&layer, made, &planned, issue);

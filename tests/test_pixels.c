@@ -12,6 +12,7 @@
 #include "../src/core/alloc.h"
 #include "../src/core/status.h"
 #include "../src/cpu/cpu_backend.h"
+#include "../src/cpu/cpu_target.h"
 #include "../src/cpu/kernels/half.h"
 #include "../src/cpu/pixels/plan.h"
 #include "harness.h"
@@ -121,12 +122,12 @@ static bool check_layer(struct tensors *tensors, const char *text, int skew, boo
     bool taken = bare_layer_is_taken(&tensors->layer, &tconv_cpu_pixels, NULL);
     make_tensors(tensors, skew, has_bias);
     if (taken) {
+        const tconv_cpu_target cpu = tconv_cpu_target_of(&tensors->layer.target);
         run(&tconv_cpu_reference, tensors, tensors->expected);
         run(&tconv_cpu_pixels, tensors, tensors->dst);
         cr_assert(memcmp(tensors->dst, tensors->expected, (size_t)tensors->bytes) == 0,
                   "%s, dtype %d, isa %d, cache %zu, skew %d: not as the reference", text,
-                  (int)tensors->layer.problem.dtype, (int)tensors->layer.target.cpu_isa, tensors->layer.target.l2_bytes,
-                  skew);
+                  (int)tensors->layer.problem.dtype, (int)cpu.cpu_isa, cpu.l2_bytes, skew);
     }
     release(tensors);
     return taken;

@@ -12,6 +12,7 @@
 #include "../src/core/alloc.h"
 #include "../src/core/problem.h"
 #include "../src/cpu/cpu_backend.h"
+#include "../src/cpu/cpu_target.h"
 #include "../src/dispatch/impl_list.h"
 #include "harness.h"
 #include "support/bare_layer.h"
@@ -103,10 +104,12 @@ static void make_layer(tconv_layer *layer, const tconv_desc *desc, const struct 
     cr_assert_eq(tconv_phases_create(&layer->problem.w, &from_malloc, &layer->columns, &issue), TCONV_SUCCESS);
     cr_assert_eq(tconv_cpu_resolve(1, machine->isa, TCONV_CPU_TUNING_DETECTED, &layer->target, &issue), TCONV_SUCCESS);
     layer->target.backend = TCONV_BACKEND_CPU;
+    tconv_cpu_target cpu = tconv_cpu_target_of(&layer->target);
     if (machine->l2_bytes > 0)
-        layer->target.l2_bytes = machine->l2_bytes;
+        cpu.l2_bytes = machine->l2_bytes;
     if (machine->l3_bytes > 0)
-        layer->target.l3_bytes = machine->l3_bytes;
+        cpu.l3_bytes = machine->l3_bytes;
+    tconv_cpu_target_set(&layer->target, cpu);
 }
 
 struct tensors {

@@ -14,6 +14,7 @@
 
 #include "../src/core/alloc.h"
 #include "../src/cuda/cuda_backend.h"
+#include "../src/cuda/cuda_target.h"
 #include "../src/cuda/model/work.h"
 
 #define MODES        3
@@ -201,8 +202,8 @@ static bool find_costs(record *of)
         cr_assert(plan_by(implementation, &layer, &planned, &issue), "%s, %s: %s", of->layer, of->names[i],
                   issue.message);
         of->costs[i] = tconv_compared_seconds(&planned.prediction);
-        const tconv_cuda_machine machine =
-            tconv_cuda_machine_like(layer.target.compute_capability, layer.target.multiprocessors);
+        const tconv_cuda_target gpu = tconv_cuda_target_of(&layer.target);
+        const tconv_cuda_machine machine = tconv_cuda_machine_like(gpu.compute_capability, gpu.multiprocessors);
         cr_assert_leq(tconv_cuda_least_seconds(&machine, &work), planned.prediction.seconds, "%s, %s: not the least",
                       of->layer, of->names[i]);
         cr_assert(of->costs[i] > 1e-6 && of->costs[i] < 10, "%s, %s: %g s", of->layer, of->names[i], of->costs[i]);

@@ -13,6 +13,7 @@
 #endif
 
 #include "../src/cpu/cpu_backend.h"
+#include "../src/cpu/cpu_target.h"
 #include "../src/cpu/phases/plan.h"
 #include "../src/cpu/threads/parallel.h"
 #include "harness.h"
@@ -327,6 +328,13 @@ static bool rounds_upward(void)
     return one + tiny > one;
 }
 
+static tconv_target target_of(tconv_cpu_target machine)
+{
+    tconv_target target = {.backend = TCONV_BACKEND_CPU};
+    tconv_cpu_target_set(&target, machine);
+    return target;
+}
+
 static void count_upward(void *argument, int index)
 {
     (void)index;
@@ -336,7 +344,7 @@ static void count_upward(void *argument, int index)
 /* The caller's own region finds its threads as they were. */
 Test(threads, threads_get_their_own_environment_back)
 {
-    const tconv_target target = {.threads = 4};
+    const tconv_target target = target_of((tconv_cpu_target){.threads = 4});
     atomic_int upward = 0;
     int later = 0;
     tconv_cpu_run_shares(&target, 4, count_upward, &upward); /* a new thread begins with the environment of its maker */
@@ -406,17 +414,19 @@ Test(threads, each_share_runs_once)
     for (size_t b = 0; b < COUNT(by); b++)
         for (int turn = 0; turn < 60; turn++) {
             const int count = turn % 7 == 0 ? MOST_SHARES / 4 : 1 + turn % 6;
-            const tconv_target target = {.threads = turn % 2 == 0 ? count : MOST_SHARES / 4, .parallel = by[b]};
+            const tconv_target target =
+                target_of((tconv_cpu_target){.threads = turn % 2 == 0 ? count : MOST_SHARES / 4, .parallel = by[b]});
             struct tally tally = {0};
             tconv_cpu_run_shares(&target, count, count_share, &tally);
             for (int i = 0; i < MOST_SHARES; i++)
                 cr_assert_eq(atomic_load(&tally.runs[i]), i < count, "share %d of %d", i, count);
             if (turn % 5 == 0) {
+                const tconv_target four = target_of((tconv_cpu_target){.threads = 4});
                 int threads = 0;
 #pragma omp parallel num_threads(1 + turn % 3) reduction(+ : threads)
                 {
                     struct tally own = {0};
-                    tconv_cpu_run_shares(&(tconv_target){.threads = 4}, 4, count_share, &own);
+                    tconv_cpu_run_shares(&four, 4, count_share, &own);
                     threads += atomic_load(&own.runs[3]);
                 }
                 cr_assert_gt(threads, 0);

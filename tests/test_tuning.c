@@ -9,6 +9,7 @@
 
 #include "../src/core/checked.h"
 #include "../src/cpu/cpu_backend.h"
+#include "../src/cpu/cpu_target.h"
 #include "../src/cpu/machine/tuning.h"
 #include "../src/cpu/phases/plan.h"
 #include "harness.h"
@@ -35,9 +36,11 @@ static tconv_cpu_plan plan_of(const char *problem, tconv_cpu_tuning tuning, size
     tconv_cpu_plan plan;
     tconv_issue issue;
     bare_layer_make(&layer, problem, TCONV_F32, TCONV_NCHW, &target);
-    layer.target.cpu_isa = PLANNED_ISA;
-    layer.target.l3_bytes = l3_bytes;
-    layer.target.tuning = tuning;
+    tconv_cpu_target cpu = tconv_cpu_target_of(&layer.target);
+    cpu.cpu_isa = PLANNED_ISA;
+    cpu.l3_bytes = l3_bytes;
+    cpu.tuning = tuning;
+    tconv_cpu_target_set(&layer.target, cpu);
     cr_assert_eq(tconv_cpu_plan_init(&plan, &layer, &issue), TCONV_SUCCESS, "%s", issue.message);
     bare_layer_release(&layer);
     return plan;

@@ -1,6 +1,6 @@
 /*
- * The interface of an implementation. src/dispatch/impl_list.c lists the implementations of the CPU,
- * src/cuda/cuda_impls.c those of CUDA, best first; adding one is a struct of this kind and a line there.
+ * The interface of an implementation. Each backend has a list of its implementations, best first
+ * (src/dispatch/impl_list.c finds them); adding one is a struct of this kind and a line of the list.
  *
  * A tconv_plan has each implementation of its operation and backend plan the layer, takes one of them, and keeps what
  * that one decided; pack and execute are then called any number of times with it. Every function may be called from
@@ -8,6 +8,8 @@
  */
 #ifndef TCONV_CORE_IMPL_H
 #define TCONV_CORE_IMPL_H
+
+#include <stdint.h>
 
 #include "config.h"
 #include "dtype.h"
@@ -20,21 +22,16 @@
 extern "C" {
 #endif
 
+/* The bytes that a target has for what a backend knows of its machine. Each backend asserts that they are enough. */
+enum { TCONV_MACHINE_BYTES = 64 };
+
 /* The machine as a plan may use it, resolved once from options, environment and hardware. */
 typedef struct tconv_target {
-    tconv_backend backend;     /* CPU or CUDA */
-    tconv_math math;           /* STRICT or TF32 */
-    int threads;               /* CPU: at least 1 */
-    tconv_parallel parallel;   /* CPU: the caller's threads; without parallel_for, OpenMP's */
-    tconv_cpu_isa cpu_isa;     /* CPU: a level that this machine has */
-    tconv_cpu_tuning tuning;   /* CPU: COMMON or another, never DETECTED */
-    size_t l1_bytes, l2_bytes; /* CPU: data caches of one core */
-    size_t l3_bytes;           /* CPU: the cache that cores share */
-    int device;                /* CUDA: ordinal */
-    int compute_capability;    /* CUDA: major * 10 + minor */
-    int multiprocessors;       /* CUDA: of the device, at least 1 */
-    int shared_bytes;          /* CUDA: of dynamic shared memory, that a thread block may ask for */
-    bool has_sm90a;            /* CUDA: whether the device is a Hopper and the build has sm_90a code for it */
+    tconv_backend backend; /* CPU or CUDA */
+    tconv_math math;       /* STRICT or TF32 */
+    /* What the backend knows of the machine: bytes that only the backend's own functions write and read. They may be
+     * copied with the target. */
+    uint64_t machine[TCONV_MACHINE_BYTES / sizeof(uint64_t)];
 } tconv_target;
 
 /* Everything that an implementation may read while it works. */
@@ -43,15 +40,15 @@ typedef struct tconv_layer {
     tconv_phase_table rows, columns; /* phase tables of problem.h and problem.w */
     tconv_target target;
     bool packed_before; /* the plan is to hold the weights packed; else each call packs them */
-    /* CUDA: the phases are those of src, not of dst: tap t of a phase adds src[stride * (q + first_shift - t *
-     * shift_step) + residue] to dst[q], and dst is the sum over all phases. A layer of cuda_dgrad's, for cuda_igemm
-     * and cuda_cells. */
+    /* The layer is the gradient of src, seen as another layer: the phases are those of src, not of dst. Tap t of a
+     * phase adds src[stride * (q + first_shift - t * shift_step) + residue] to dst[q], and dst is the sum over all
+     * phases. */
     bool phases_of_src;
-    int64_t group_weights; /* with that, elements from the weights of a channel group to those of the next */
+    int64_t group_weights; /* with phases_of_src, elements from the weights of a channel group to those of the next */
 } tconv_layer;
 
 /* The memory that execute needs beside the tensors. Both blocks lie where the plan runs, aligned to TCONV_ALIGNMENT
- * (CUDA: 256 bytes). */
+ * or to more, where the backend says so. */
 typedef struct tconv_memory_sizes {
     size_t packed;  /* the packed weights */
     size_t scratch; /* everything else, all threads together */
@@ -71,7 +68,7 @@ typedef struct tconv_arguments {
     void *bias;         /* NULL: there is none */
     void *dst;
     void *scratch;
-    void *stream; /* CUDA: a cudaStream_t */
+    void *stream; /* the caller's stream, where the backend has streams; else NULL */
     /* Whether the same call just had pack write packed on the stream, with nothing queued since. */
     bool packs;
     /* Where the operation writes them, the gradient of the weights. Where it reads them, NULL: packed holds them; but with
@@ -101,16 +98,15 @@ static inline double tconv_compared_seconds(const tconv_prediction *prediction)
     return prediction->seconds - prediction->saved;
 }
 
-struct tconv_cuda_work;
-
 /* What planning a layer found, beside the plan itself. */
 typedef struct tconv_planned {
     tconv_memory_sizes sizes;
     /* Of the implementations with a prediction the fastest is taken (tconv_compared_seconds); one without, where it comes
      * first in the list. */
     tconv_prediction prediction;
-    /* CUDA: where to leave what the prediction is made of (src/cuda/model/work.h); NULL: nowhere. Set by the caller. */
-    struct tconv_cuda_work *work;
+    /* Where the backend's cost model leaves what the prediction is made of, in the cost model's own type; NULL:
+     * nowhere. Set by the caller. */
+    void *work;
     /* Seconds: a plan that is compared by no less is of no use, and the implementation may decline (TCONV_NO_FASTER). 0:
      * there is no such limit. Set by the caller. */
     double limit;
@@ -134,12 +130,12 @@ typedef struct tconv_implementation {
      * not take the layer; with OVERFLOW where a size overflows. What it accepts it never refuses later.
      */
     tconv_status (*plan)(const tconv_layer *layer, void *made, tconv_planned *planned, tconv_issue *issue);
-    /* Packs the weights into packed (sizes.packed bytes). CUDA: on stream. */
+    /* Packs the weights into packed (sizes.packed bytes), on stream where the backend has streams. */
     tconv_status (*pack)(const tconv_layer *layer, const void *made, const void *weights, void *packed, void *stream,
                          tconv_issue *issue);
     /* Computes what the operation writes (operation.h), or with desc.accumulate adds it, before rounding. The batch is at
-     * least 1 where that is src or dst. CUDA: on arguments->stream, no synchronisation; no search and no device query.
-     * Allocates nothing. */
+     * least 1 where that is src or dst. Searches nothing, asks the machine nothing and allocates nothing. Where the
+     * backend has streams, the work is queued on arguments->stream, and execute does not wait for it. */
     tconv_status (*execute)(const tconv_layer *layer, const void *made, const tconv_arguments *arguments,
                             tconv_issue *issue);
     /* Writes what was decided as "key=value key=value", for people: tiles, stages and kernels in the words of the

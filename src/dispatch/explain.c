@@ -4,6 +4,8 @@
 
 #include "../core/alloc.h"
 #include "../core/status.h"
+#include "../cpu/cpu_target.h"
+#include "../cuda/cuda_target.h"
 #include "../cuda/model/machine.h"
 #include "impl_list.h"
 #include "resolve.h"
@@ -117,18 +119,20 @@ static void write_target(const struct explanation *of, tconv_writer *writer)
     tconv_write_text(writer, "layer", problem);
     tconv_write_text(writer, "backend", tconv_backend_name(target->backend));
     if (target->backend == TCONV_BACKEND_CPU) {
-        tconv_write_text(writer, "isa", tconv_cpu_isa_name(target->cpu_isa));
-        tconv_write_number(writer, "threads", target->threads);
+        const tconv_cpu_target cpu = tconv_cpu_target_of(target);
+        tconv_write_text(writer, "isa", tconv_cpu_isa_name(cpu.cpu_isa));
+        tconv_write_number(writer, "threads", cpu.threads);
         return;
     }
-    const tconv_cuda_machine rates = tconv_cuda_machine_like(target->compute_capability, target->multiprocessors);
-    snprintf(capability, sizeof capability, "%d.%d", target->compute_capability / 10, target->compute_capability % 10);
+    const tconv_cuda_target gpu = tconv_cuda_target_of(target);
+    const tconv_cuda_machine rates = tconv_cuda_machine_like(gpu.compute_capability, gpu.multiprocessors);
+    snprintf(capability, sizeof capability, "%d.%d", gpu.compute_capability / 10, gpu.compute_capability % 10);
     if (of->machine != NULL)
         tconv_write_text(writer, "device", of->machine);
     else
-        tconv_write_number(writer, "device", target->device);
+        tconv_write_number(writer, "device", gpu.device);
     tconv_write_text(writer, "compute_capability", capability);
-    tconv_write_number(writer, "multiprocessors", target->multiprocessors);
+    tconv_write_number(writer, "multiprocessors", gpu.multiprocessors);
     tconv_write_text(writer, "rates", rates.name);
     tconv_write_truth(writer, "rates_measured", rates.measured);
 }

@@ -7,6 +7,7 @@
 #include "../core/status.h"
 #include "../core/text.h"
 #include "../cpu/cpu_backend.h"
+#include "../cpu/cpu_target.h"
 #include "../cpu/machine/tuning.h"
 #include "../cuda/cuda_backend.h"
 #include "impl_list.h"
@@ -46,9 +47,10 @@ static void write_isa(tconv_writer *writer)
     /* a bad variable is shown among the environment variables below */
     if (tconv_config_get(&config, &issue) == TCONV_SUCCESS &&
         tconv_cpu_resolve(config.threads, config.cpu_isa, config.cpu_tuning, &target, &issue) == TCONV_SUCCESS) {
-        tconv_write_text(writer, "isa_used", tconv_cpu_isa_name(target.cpu_isa));
-        tconv_write_text(writer, "tuning_used", tconv_cpu_find_traits(target.tuning)->name);
-        tconv_write_number(writer, "threads_used", target.threads);
+        const tconv_cpu_target cpu = tconv_cpu_target_of(&target);
+        tconv_write_text(writer, "isa_used", tconv_cpu_isa_name(cpu.cpu_isa));
+        tconv_write_text(writer, "tuning_used", tconv_cpu_find_traits(cpu.tuning)->name);
+        tconv_write_number(writer, "threads_used", cpu.threads);
     } else {
         tconv_write_text(writer, "error", issue.message);
     }

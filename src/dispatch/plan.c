@@ -7,7 +7,9 @@
 
 #include "../core/alloc.h"
 #include "../core/status.h"
+#include "../cpu/cpu_target.h"
 #include "../cuda/cuda_backend.h"
+#include "../cuda/cuda_target.h"
 #include "choose.h"
 #include "impl_list.h"
 #include "overlap.h"
@@ -22,6 +24,12 @@ static const double WORTH_OTHER_BITS = 0.93;
 static size_t alignment_of(const tconv_plan *plan)
 {
     return plan->layer.target.backend == TCONV_BACKEND_CUDA ? TCONV_CUDA_ALIGNMENT : TCONV_ALIGNMENT;
+}
+
+/* The GPU of a plan whose backend is CUDA. */
+static int device_of(const tconv_plan *plan)
+{
+    return tconv_cuda_target_of(&plan->layer.target).device;
 }
 
 /* Has a plan on the CPU that reads weights as they lie take as much workspace as the one that will hold them packed, which
@@ -88,7 +96,7 @@ void tconv_plan_free(tconv_plan *plan)
     *(volatile uint64_t *)&plan->magic = 0; /* volatile, else the compiler drops this store */
     const tconv_allocator allocator = plan->allocator;
     if (plan->layer.target.backend == TCONV_BACKEND_CUDA)
-        tconv_cuda_release(plan->layer.target.device, plan->packed);
+        tconv_cuda_release(device_of(plan), plan->packed);
     else
         tconv_release(&allocator, plan->packed);
     tconv_release(&allocator, plan->made);
@@ -128,7 +136,7 @@ static tconv_status check_tensor(const tconv_plan *plan, const tconv_tensor *ten
     if (status != TCONV_SUCCESS)
         return status;
     return tconv_tensor_check_location(tensor, tconv_role_name(plan->layer.problem.desc.op, role), target->backend,
-                                       target->device, issue);
+                                       target->backend == TCONV_BACKEND_CUDA ? device_of(plan) : -1, issue);
 }
 
 /* The bytes of workspace that hold packed weights. */
@@ -206,7 +214,7 @@ tconv_status tconv_plan_pack(const tconv_plan *plan, const tconv_tensor *weights
 
     size_t size = made->sizes.packed > 0 ? made->sizes.packed : 1; /* never NULL, which means "not packed" */
     if (plan->layer.target.backend == TCONV_BACKEND_CUDA)
-        status = tconv_cuda_allocate(plan->layer.target.device, size, &made->packed, issue);
+        status = tconv_cuda_allocate(device_of(plan), size, &made->packed, issue);
     else
         status = tconv_allocate_for(&plan->allocator, size, "packed weights", &made->packed, issue);
     if (status == TCONV_SUCCESS)
@@ -305,10 +313,13 @@ size_t tconv_plan_format(const tconv_plan *plan, char *text, size_t capacity)
     const tconv_target *target = &plan->layer.target;
     char problem[TCONV_PROBLEM_TEXT_SIZE], where[64];
     tconv_problem_format(&plan->layer.problem, false, problem, sizeof problem);
-    if (target->backend == TCONV_BACKEND_CUDA)
-        snprintf(where, sizeof where, "device=%d sm=%d", target->device, target->compute_capability);
-    else
-        snprintf(where, sizeof where, "threads=%d isa=%s", target->threads, tconv_cpu_isa_name(target->cpu_isa));
+    if (target->backend == TCONV_BACKEND_CUDA) {
+        const tconv_cuda_target gpu = tconv_cuda_target_of(target);
+        snprintf(where, sizeof where, "device=%d sm=%d", gpu.device, gpu.compute_capability);
+    } else {
+        const tconv_cpu_target cpu = tconv_cpu_target_of(target);
+        snprintf(where, sizeof where, "threads=%d isa=%s", cpu.threads, tconv_cpu_isa_name(cpu.cpu_isa));
+    }
     int length = snprintf(
         text, capacity, "backend=%s impl=%s %s packed=%s batch_invariant=%s workspace=%zu bench=--backend %s %s",
         tconv_backend_name(target->backend), plan->implementation->name, where, plan->packed != NULL ? "yes" : "no",

@@ -6,6 +6,7 @@
 #include "../core/checked.h"
 #include "../core/status.h"
 #include "../cpu/cpu_backend.h"
+#include "../cpu/cpu_target.h"
 #include "../cuda/cuda_backend.h"
 #include "../cuda/model/machine.h"
 #include "impl_list.h"
@@ -130,10 +131,14 @@ tconv_status tconv_target_resolve(const tconv_options *options, const char *mach
     int threads = options->threads != 0 ? options->threads : config->threads;
     status = tconv_cpu_resolve(threads, options->cpu_isa != TCONV_CPU_ISA_DEFAULT ? options->cpu_isa : config->cpu_isa,
                                config->cpu_tuning, target, issue);
-    target->parallel = options->parallel;
+    if (status != TCONV_SUCCESS)
+        return status;
+    tconv_cpu_target cpu = tconv_cpu_target_of(target);
+    cpu.parallel = options->parallel;
     if (options->parallel.parallel_for != NULL && threads != 0) /* not limited by the machine: they are the caller's */
-        target->threads = (int)tconv_min(threads, TCONV_CPU_MAX_THREADS);
-    return status;
+        cpu.threads = (int)tconv_min(threads, TCONV_CPU_MAX_THREADS);
+    tconv_cpu_target_set(target, cpu);
+    return TCONV_SUCCESS;
 }
 
 tconv_status tconv_layer_create_phases(tconv_layer *layer, const tconv_allocator *allocator, tconv_issue *issue)

@@ -10,6 +10,7 @@
 #include "../core/alloc.h"
 #include "../core/status.h"
 #include "../cuda/cuda_backend.h"
+#include "../cuda/cuda_target.h"
 #include "overlap.h"
 #include "plan.h"
 #include "resolve.h"
@@ -187,7 +188,7 @@ static tconv_status make_plan(struct stage *stage, const tconv_desc *desc, tconv
     if ((status = tconv_plan_make(desc, options, &stage->plan, issue)))
         return status;
     if (stage->backend == TCONV_BACKEND_CUDA)
-        stage->device = stage->plan->layer.target.device;
+        stage->device = tconv_cuda_target_of(&stage->plan->layer.target).device;
     return TCONV_SUCCESS;
 }
 

@@ -16,6 +16,7 @@
 
 #include "../core/status.h"
 #include "../core/text.h"
+#include "../cpu/cpu_target.h"
 
 /* Bytes of a line: the layer, and room for the keys before it and the line feed. */
 #define LINE_SIZE (TCONV_PROBLEM_TEXT_SIZE + 512)
@@ -97,13 +98,15 @@ void tconv_verbose_chosen(const tconv_plan *plan, size_t workspace_size)
 /* Writes the time in whole numbers: "%f" would write a comma in some locales. */
 void tconv_verbose_executed(const tconv_plan *plan, bool has_bias, int64_t nanoseconds)
 {
+    const tconv_target *target = &plan->layer.target;
+    const int threads = target->backend == TCONV_BACKEND_CPU ? tconv_cpu_target_of(target).threads : 0;
     char line[LINE_SIZE];
     tconv_text text = {line, sizeof line, 0};
     tconv_text_append(&text, "tconv,execute,version=%s,backend=%s,impl=%s,threads=%d,packed=%s,batch_invariant=%s,ms=",
-                      TCONV_VERSION_STRING, tconv_backend_name(plan->layer.target.backend), plan->implementation->name,
-                      plan->layer.target.threads, plan->packed != NULL ? "yes" : "no",
+                      TCONV_VERSION_STRING, tconv_backend_name(target->backend), plan->implementation->name, threads,
+                      plan->packed != NULL ? "yes" : "no",
                       tconv_is_batch_invariant(plan->implementation, &plan->layer, plan->made) ? "yes" : "no");
-    if (plan->layer.target.backend == TCONV_BACKEND_CUDA)
+    if (target->backend == TCONV_BACKEND_CUDA)
         tconv_text_append(&text, "queued"); /* it runs on the stream; measuring its time would synchronise */
     else
         tconv_text_append(&text, "%" PRId64 ".%04d", nanoseconds / 1000000, (int)(nanoseconds / 100 % 10000));

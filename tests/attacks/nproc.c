@@ -17,6 +17,7 @@
 #include <omp.h>
 #endif
 
+#include "../../src/cpu/cpu_target.h"
 #include "../../src/cpu/threads/parallel.h"
 
 enum { MOST_THREADS = 12, NO_LIMIT = 1 << 20, SECONDS = 30 };
@@ -79,7 +80,8 @@ static void count_share(void *argument, int index)
 /* Checks that each share runs once, whatever threads there are. */
 static void run_shares(int count)
 {
-    const tconv_target target = {.threads = count};
+    tconv_target target = {.backend = TCONV_BACKEND_CPU};
+    tconv_cpu_target_set(&target, (tconv_cpu_target){.threads = count});
     atomic_int runs[MOST_THREADS] = {0};
     tconv_cpu_run_shares(&target, count, count_share, runs);
     for (int i = 0; i < MOST_THREADS; i++)

@@ -6,6 +6,7 @@
 
 #include "../../src/core/alloc.h"
 #include "../../src/cpu/cpu_backend.h"
+#include "../../src/cpu/cpu_target.h"
 #include "harness.h"
 
 static const tconv_allocator from_malloc;
@@ -27,10 +28,12 @@ bool bare_layer_make(tconv_layer *layer, const char *problem, tconv_dtype dtype,
     cr_assert_gt(target->threads, 0);
     cr_assert_eq(tconv_cpu_resolve(1, target->isa, TCONV_CPU_TUNING_COMMON, &layer->target, &issue), TCONV_SUCCESS);
     layer->target.backend = TCONV_BACKEND_CPU;
-    layer->target.threads = target->threads;
-    layer->target.l1_bytes = BARE_L1_BYTES;
-    layer->target.l2_bytes = target->cache > 0 ? target->cache : BARE_L2_BYTES;
-    layer->target.l3_bytes = BARE_L3_BYTES;
+    tconv_cpu_target machine = tconv_cpu_target_of(&layer->target);
+    machine.threads = target->threads;
+    machine.l1_bytes = BARE_L1_BYTES;
+    machine.l2_bytes = target->cache > 0 ? target->cache : BARE_L2_BYTES;
+    machine.l3_bytes = BARE_L3_BYTES;
+    tconv_cpu_target_set(&layer->target, machine);
     return parsed.has_bias;
 }
 

@@ -9,6 +9,7 @@
 
 #include "../../core/alloc.h"
 #include "../../core/checked.h"
+#include "../cpu_target.h"
 #include "../kernels/half.h"
 #include "../threads/parallel.h"
 #include "task.h"
@@ -131,7 +132,7 @@ tconv_status tconv_cpu_pack_bf16(const tconv_layer *layer, const void *made, con
                             .to = (uint16_t *)(void *)(ranges + plan->weight_ranges_bytes),
                             .ranges = (tconv_cpu_bf16_range *)(void *)ranges,
                             .tasks = layer->problem.groups * plan->blocks};
-    shared.shares = tconv_cpu_count_shares(&layer->target, layer->target.threads,
+    shared.shares = tconv_cpu_count_shares(&layer->target, tconv_cpu_target_of(&layer->target).threads,
                                            tconv_min(shared.tasks, plan->packed_bytes / BYTES_PER_THREAD));
     tconv_cpu_run_shares(&layer->target, shared.shares, pack_share, &shared);
     header->has_nonfinite = atomic_load_explicit(&shared.has_nonfinite, memory_order_relaxed);

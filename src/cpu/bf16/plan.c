@@ -3,6 +3,7 @@
  * (chunks and segments) depends on the layer alone.
  */
 #include "plan.h"
+#include "../cpu_target.h"
 
 #include "../../core/checked.h"
 #include "../machine/tuning.h"
@@ -149,7 +150,7 @@ static double step_rate(const tconv_cpu_bf16_plan *plan, const tconv_layer *laye
     return plan->matrix->multiplies == TCONV_CPU_MATRICES
                ? step_rates[plan->parts]
                : multiply_adds * times_of(plan)->vectors.multiply_add * pairs_overhead /
-                     tconv_cpu_find_traits(layer->target.tuning)->pairs_rate;
+                     tconv_cpu_find_traits(tconv_cpu_target_of(&layer->target).tuning)->pairs_rate;
 }
 
 /* Tells whether the algorithm is predicted to be faster than those that multiply vectors of f32, in a tile of a group. Where
@@ -241,9 +242,9 @@ static const char *make_plan(tconv_cpu_bf16_plan *plan, const tconv_layer *calle
 {
     const tconv_layer *layer = &plan->view.layer;
     const tconv_problem *problem = &layer->problem;
-    *plan = (tconv_cpu_bf16_plan){.matrix = tconv_cpu_find_bf16_kernels(caller->target.cpu_isa),
-                                  .kernels = tconv_cpu_find_kernels(caller->target.cpu_isa),
-                                  .pixels = tconv_cpu_find_pixel_kernels(caller->target.cpu_isa)};
+    *plan = (tconv_cpu_bf16_plan){.matrix = tconv_cpu_find_bf16_kernels(tconv_cpu_target_of(&caller->target).cpu_isa),
+                                  .kernels = tconv_cpu_find_kernels(tconv_cpu_target_of(&caller->target).cpu_isa),
+                                  .pixels = tconv_cpu_find_pixel_kernels(tconv_cpu_target_of(&caller->target).cpu_isa)};
     tconv_cpu_bf16_view_init(&plan->view, caller);
     if (!named && plan->matrix->multiplies == TCONV_CPU_NUMBERS)
         return "the processor multiplies no bf16";

@@ -1,5 +1,6 @@
 /* Converts the bias, and writes or adds it to the bias-only outputs: rows and columns that belong to no phase. */
 #include "bias.h"
+#include "../cpu_target.h"
 
 #include <string.h>
 
@@ -44,7 +45,7 @@ static void fill_planes(const tconv_cpu_bias_only *region, char *dst, const char
     static const char zero[sizeof(double)] = {0};
     const tconv_problem *problem = &region->layer->problem;
     const int64_t size = (int64_t)problem->element_size;
-    tconv_cpu_fill_function *fill = tconv_cpu_find_kernels(region->layer->target.cpu_isa)->fill;
+    tconv_cpu_fill_function *fill = tconv_cpu_find_kernels(tconv_cpu_target_of(&region->layer->target).cpu_isa)->fill;
     bool stream = region->stream && count * size >= TCONV_CPU_STREAM_BYTES;
     for (int64_t c = 0; c < region->channels; c++)
         fill(dst + c * problem->dst.c * size, bias != NULL ? bias + c * size : zero, (size_t)size, count, stream);

@@ -1,5 +1,6 @@
 /* The plans of all algorithms are made with this: axes, parts, caches, threads and sizes. */
 #include "blocking.h"
+#include "../cpu_target.h"
 
 #include <string.h>
 
@@ -89,14 +90,15 @@ bool tconv_cpu_round_to_nearest(fenv_t *caller)
 
 int64_t tconv_cpu_cache_share(const tconv_layer *layer, int64_t percent)
 {
-    return tconv_min((int64_t)layer->target.l2_bytes, MAX_CACHE_BYTES) / 100 * percent;
+    return tconv_min((int64_t)tconv_cpu_target_of(&layer->target).l2_bytes, MAX_CACHE_BYTES) / 100 * percent;
 }
 
 bool tconv_cpu_leaves_caches(const tconv_layer *layer, int64_t results, int threads)
 {
-    const tconv_cpu_traits *traits = tconv_cpu_find_traits(layer->target.tuning);
-    const int64_t cache = (int64_t)layer->target.l3_bytes / 100 * traits->stream_l3_percent +
-                          (int64_t)layer->target.l2_bytes / 100 * traits->stream_l2_percent * threads;
+    const tconv_cpu_traits *traits = tconv_cpu_find_traits(tconv_cpu_target_of(&layer->target).tuning);
+    const int64_t cache =
+        (int64_t)tconv_cpu_target_of(&layer->target).l3_bytes / 100 * traits->stream_l3_percent +
+        (int64_t)tconv_cpu_target_of(&layer->target).l2_bytes / 100 * traits->stream_l2_percent * threads;
     return !layer->problem.desc.accumulate && results > cache / (int64_t)layer->problem.element_size;
 }
 
@@ -108,7 +110,8 @@ int tconv_cpu_useful_threads(const tconv_layer *layer, const tconv_cpu_axis *row
                   (double)problem->group_in;
     double outputs = (double)problem->h.out * (double)problem->w.out;
     double threads = images * (sums / MULTIPLY_ADDS_PER_CYCLE + outputs) / CYCLES_PER_THREAD;
-    return threads < layer->target.threads ? 1 + (int)threads : layer->target.threads;
+    return threads < tconv_cpu_target_of(&layer->target).threads ? 1 + (int)threads
+                                                                 : tconv_cpu_target_of(&layer->target).threads;
 }
 
 int64_t tconv_cpu_even_part(int64_t count, int64_t limit)

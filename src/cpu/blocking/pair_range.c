@@ -3,6 +3,7 @@
 
 #include "../../core/checked.h"
 #include "../bf16/kernels.h"
+#include "../cpu_target.h"
 #include "blocking.h"
 
 /* Elements of a task, about. It is chosen, not measured. */
@@ -87,7 +88,7 @@ bool tconv_cpu_find_pair_range(const tconv_target *target, int threads, const tc
                       columns = {tensor->columns, strides->w};
     const bool planes = !tconv_cpu_are_channels_inside(strides);
     const tconv_cpu_pair_range none = TCONV_CPU_NO_PAIR_RANGE;
-    struct search search = {.kernels = tconv_cpu_find_pair_kernels(target->cpu_isa),
+    struct search search = {.kernels = tconv_cpu_find_pair_kernels(tconv_cpu_target_of(target).cpu_isa),
                             .numbers = tensor->numbers,
                             .factors = factors,
                             .image = {tensor->images, strides->n},

@@ -1,5 +1,6 @@
 /* Plans cpu_col2im: which layers it takes, tiles of pixels, output channels and taps of a task, sizes of the scratch. */
 #include "plan.h"
+#include "../cpu_target.h"
 
 #include "../../core/checked.h"
 #include "../kernels/kernels.h"
@@ -36,7 +37,7 @@ static bool has_few_pixels(const tconv_layer *layer)
  * as many multiply-adds of a vector as there are channels. */
 static bool has_many_phases(const tconv_layer *layer)
 {
-    return layer->columns.count > tconv_cpu_find_kernels(layer->target.cpu_isa)->max_channels &&
+    return layer->columns.count > tconv_cpu_find_kernels(tconv_cpu_target_of(&layer->target).cpu_isa)->max_channels &&
            layer->problem.group_out <= MAX_CHANNELS;
 }
 
@@ -235,7 +236,7 @@ static const char *make_plan(tconv_cpu_col2im_plan *plan, const tconv_layer *lay
         return why;
     plan->row_axis = tconv_cpu_axis_init(&problem->h, &layer->rows, &max_taps);
     plan->column_axis = tconv_cpu_axis_init(&problem->w, &layer->columns, &max_taps);
-    plan->kernels = tconv_cpu_find_pixel_kernels(layer->target.cpu_isa);
+    plan->kernels = tconv_cpu_find_pixel_kernels(tconv_cpu_target_of(&layer->target).cpu_isa);
     plan->real = problem->dtype == TCONV_F64;
     plan->real_size = plan->real ? (int64_t)sizeof(double) : (int64_t)sizeof(float);
     plan->channels_inside = problem->layout == TCONV_NHWC;

@@ -7,6 +7,7 @@
 
 #include "../../core/alloc.h"
 #include "../../core/checked.h"
+#include "../cpu_target.h"
 #include "../kernels/half.h"
 #include "../threads/parallel.h"
 #include "task.h"
@@ -196,7 +197,7 @@ tconv_status tconv_cpu_pack_dgrad(const tconv_layer *layer, const void *made, co
                             .to = terms + plan->terms_bytes,
                             .slices = count_slices(plan)};
     shared.parts = plan->all_groups * plan->blocks * shared.slices;
-    shared.shares = tconv_cpu_count_shares(&layer->target, layer->target.threads,
+    shared.shares = tconv_cpu_count_shares(&layer->target, tconv_cpu_target_of(&layer->target).threads,
                                            tconv_min(shared.parts, plan->packed_bytes / BYTES_PER_THREAD));
     list_terms(layer, plan, terms);
     tconv_cpu_run_shares(&layer->target, shared.shares, pack_share, &shared);

@@ -4,6 +4,7 @@
  * into tasks.
  */
 #include "plan.h"
+#include "../cpu_target.h"
 
 #include "../../core/alloc.h"
 #include "../../core/checked.h"
@@ -414,7 +415,7 @@ static void plan_vectors(tconv_cpu_dgrad_plan *plan, const tconv_layer *layer)
         plan->padded_in = vectors * plan->lanes;
         plan->block_width = TCONV_CPU_MAX_PIXEL_VECTORS * plan->lanes;
     } else {
-        const int most = tconv_cpu_find_traits(layer->target.tuning)->block_channels;
+        const int most = tconv_cpu_find_traits(tconv_cpu_target_of(&layer->target).tuning)->block_channels;
         plan->block_width = tconv_cpu_even_part(plan->group_in, tconv_min(plan->kernels->max_channels, most));
     }
     plan->blocks = tconv_ceil_div(plan->group_in, plan->block_width);
@@ -432,8 +433,9 @@ static bool plan_stream(const tconv_cpu_dgrad_plan *plan, const tconv_layer *lay
 static tconv_status make_plan(tconv_cpu_dgrad_plan *plan, const tconv_layer *layer, bool pairs, tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
-    *plan = (tconv_cpu_dgrad_plan){.kernels = tconv_cpu_find_kernels(layer->target.cpu_isa),
-                                   .pixel_kernels = tconv_cpu_find_pixel_kernels(layer->target.cpu_isa),
+    *plan = (tconv_cpu_dgrad_plan){.kernels = tconv_cpu_find_kernels(tconv_cpu_target_of(&layer->target).cpu_isa),
+                                   .pixel_kernels =
+                                       tconv_cpu_find_pixel_kernels(tconv_cpu_target_of(&layer->target).cpu_isa),
                                    .rows = make_axis(&problem->h, &layer->rows),
                                    .columns = make_axis(&problem->w, &layer->columns),
                                    .groups = 1};
@@ -443,7 +445,7 @@ static tconv_status make_plan(tconv_cpu_dgrad_plan *plan, const tconv_layer *lay
     plan->microkernels = plan->kernels->real[plan->real].microkernels;
     plan->segment = TCONV_CPU_SEGMENT;
     if (pairs) {
-        plan->pairs = tconv_cpu_find_pair_kernels(layer->target.cpu_isa);
+        plan->pairs = tconv_cpu_find_pair_kernels(tconv_cpu_target_of(&layer->target).cpu_isa);
         plan->microkernels = plan->pairs->microkernels;
         plan->segment = TCONV_CPU_SEGMENT / 2;
     }
@@ -470,8 +472,8 @@ bool tconv_cpu_has_dgrad_pairs(const tconv_cpu_dgrad_plan *plan, const tconv_lay
     return problem->dtype == TCONV_BF16 && problem->group_out > 1 &&
            (plan->pixels ? !plan->depthwise && problem->group_out % 2 == 0
                          : !tconv_cpu_are_channels_inside(&problem->dst)) &&
-           tconv_cpu_find_pair_kernels(layer->target.cpu_isa) != NULL &&
-           tconv_cpu_find_traits(layer->target.tuning)->pairs_rate > 1;
+           tconv_cpu_find_pair_kernels(tconv_cpu_target_of(&layer->target).cpu_isa) != NULL &&
+           tconv_cpu_find_traits(tconv_cpu_target_of(&layer->target).tuning)->pairs_rate > 1;
 }
 
 tconv_status tconv_cpu_dgrad_plan_init(tconv_cpu_dgrad_plan *plan, const tconv_layer *layer, bool pairs,

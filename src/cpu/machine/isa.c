@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE /* syscall */
 #include "../bf16/kernels.h"
+#include "../cpu_target.h"
 #include "../kernels/kernels.h"
 #include "../kernels/pair_kernels.h"
 #include "../kernels/pixels_kernels.h"
@@ -213,11 +214,14 @@ tconv_status tconv_cpu_resolve(int threads, tconv_cpu_isa isa, tconv_cpu_tuning 
     if (!is_of_this_architecture(isa))
         return tconv_fail(issue, TCONV_ERROR_UNAVAILABLE, "cpu_isa", "cpu_isa = %s: not of this machine's architecture",
                           tconv_cpu_isa_name(isa));
-    target->threads = tconv_cpu_limit_threads(threads > 0 ? threads : tconv_cpu_default_threads());
-    target->cpu_isa = best_level(isa)->isa;
-    target->tuning = tuning != TCONV_CPU_TUNING_DETECTED ? tuning : tconv_cpu_detect_tuning();
-    target->l1_bytes = topology->l1_bytes > 0 ? topology->l1_bytes : UNKNOWN_L1_BYTES;
-    target->l2_bytes = topology->l2_bytes > 0 ? topology->l2_bytes : UNKNOWN_L2_BYTES;
-    target->l3_bytes = topology->l3_bytes > 0 ? topology->l3_bytes : UNKNOWN_L3_BYTES;
+    const tconv_cpu_target found = {
+        .threads = tconv_cpu_limit_threads(threads > 0 ? threads : tconv_cpu_default_threads()),
+        .cpu_isa = best_level(isa)->isa,
+        .tuning = tuning != TCONV_CPU_TUNING_DETECTED ? tuning : tconv_cpu_detect_tuning(),
+        .l1_bytes = topology->l1_bytes > 0 ? topology->l1_bytes : UNKNOWN_L1_BYTES,
+        .l2_bytes = topology->l2_bytes > 0 ? topology->l2_bytes : UNKNOWN_L2_BYTES,
+        .l3_bytes = topology->l3_bytes > 0 ? topology->l3_bytes : UNKNOWN_L3_BYTES,
+    };
+    tconv_cpu_target_set(target, found);
     return TCONV_SUCCESS;
 }

@@ -6,6 +6,7 @@
 
 #include "../../core/alloc.h"
 #include "../../core/checked.h"
+#include "../cpu_target.h"
 #include "../kernels/half.h"
 #include "../threads/parallel.h"
 #include "pack.h"
@@ -174,7 +175,7 @@ tconv_status tconv_cpu_pack_phases(const tconv_layer *layer, const void *made, c
                             .to = (char *)taps + plan->taps_bytes,
                             .slices = tconv_ceil_div(layer->problem.group_in, PACK_CHANNELS)};
     shared.parts = layer->problem.groups * plan->blocks * shared.slices;
-    shared.shares = tconv_cpu_count_shares(&layer->target, layer->target.threads,
+    shared.shares = tconv_cpu_count_shares(&layer->target, tconv_cpu_target_of(&layer->target).threads,
                                            tconv_min(shared.parts, plan->packed_bytes / BYTES_PER_THREAD));
     if (!plan->gather)
         fill_taps(layer, plan, taps);

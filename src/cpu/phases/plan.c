@@ -3,6 +3,7 @@
  * gather) depend on the layer and the machine only; the number of threads decides only how tiles are cut into tasks.
  */
 #include "plan.h"
+#include "../cpu_target.h"
 
 #include "../../core/alloc.h"
 #include "../../core/checked.h"
@@ -392,7 +393,7 @@ static void plan_order(tconv_cpu_plan *plan, const tconv_layer *layer)
 static bool plan_stream(const tconv_cpu_plan *plan, const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
-    const tconv_cpu_traits *traits = tconv_cpu_find_traits(layer->target.tuning);
+    const tconv_cpu_traits *traits = tconv_cpu_find_traits(tconv_cpu_target_of(&layer->target).tuning);
     int64_t phases = tconv_max(1, layer->rows.count * layer->columns.count);
     return plan->kernels->streams && plan->interleave &&
            tconv_cpu_leaves_caches(layer, layer->problem.dst_extent, plan->threads) &&
@@ -403,9 +404,9 @@ static bool plan_stream(const tconv_cpu_plan *plan, const tconv_layer *layer)
 static tconv_status make_plan(tconv_cpu_plan *plan, const tconv_layer *layer, tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
-    const tconv_cpu_traits *traits = tconv_cpu_find_traits(layer->target.tuning);
+    const tconv_cpu_traits *traits = tconv_cpu_find_traits(tconv_cpu_target_of(&layer->target).tuning);
     int64_t max_row_taps, max_column_taps, max_terms;
-    *plan = (tconv_cpu_plan){.kernels = tconv_cpu_find_kernels(layer->target.cpu_isa)};
+    *plan = (tconv_cpu_plan){.kernels = tconv_cpu_find_kernels(tconv_cpu_target_of(&layer->target).cpu_isa)};
     plan->real = problem->dtype == TCONV_F64;
     plan->real_size = plan->real ? (int64_t)sizeof(double) : (int64_t)sizeof(float);
     plan->lanes = plan->kernels->real[plan->real].lanes;

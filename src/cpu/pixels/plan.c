@@ -3,6 +3,7 @@
  * segments) depend on the layer and the machine only; the number of threads decides only how tiles are cut into tasks.
  */
 #include "plan.h"
+#include "../cpu_target.h"
 
 #include "../../core/alloc.h"
 #include "../../core/checked.h"
@@ -204,7 +205,7 @@ static bool init_strip(tconv_cpu_pixel_plan *plan, const tconv_layer *layer, int
 {
     const tconv_problem *problem = &layer->problem;
     int64_t row_taps, column_taps;
-    *plan = (tconv_cpu_pixel_plan){.kernels = tconv_cpu_find_pixel_kernels(layer->target.cpu_isa),
+    *plan = (tconv_cpu_pixel_plan){.kernels = tconv_cpu_find_pixel_kernels(tconv_cpu_target_of(&layer->target).cpu_isa),
                                    .all_groups = problem->groups,
                                    .group_in = problem->group_in,
                                    .group_out = problem->group_out};

@@ -16,6 +16,7 @@
 #include "../../core/checked.h"
 #include "../blocking/blocking.h"
 #include "../cpu_backend.h"
+#include "../cpu_target.h"
 #include "../threads/parallel.h"
 #include "reference.h"
 
@@ -164,7 +165,7 @@ static tconv_status run(const tconv_layer *layer, const tconv_arguments *argumen
         .h = tconv_cpu_reference_rows(problem),
         .w = tconv_cpu_reference_columns(problem),
     };
-    const int shares = tconv_cpu_count_shares(&layer->target, layer->target.threads, tasks);
+    const int shares = tconv_cpu_count_shares(&layer->target, tconv_cpu_target_of(&layer->target).threads, tasks);
     tconv_cpu_tasks_init(&job.tasks, tasks, shares);
     tconv_cpu_run_shares(&layer->target, shares, share, &job);
     return TCONV_SUCCESS;

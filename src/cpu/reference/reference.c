@@ -14,6 +14,7 @@
 #include "../../core/checked.h"
 #include "../blocking/blocking.h"
 #include "../cpu_backend.h"
+#include "../cpu_target.h"
 #include "../threads/parallel.h"
 #include "reference.h"
 
@@ -133,7 +134,7 @@ static tconv_status execute(const tconv_layer *layer, const void *made, const tc
                       .w = tconv_cpu_reference_columns(problem),
                       .rows = problem->batch * problem->out_channels * problem->h.out};
     int64_t tasks = tconv_ceil_div(job.rows, ROWS);
-    int shares = tconv_cpu_count_shares(&layer->target, layer->target.threads, tasks);
+    int shares = tconv_cpu_count_shares(&layer->target, tconv_cpu_target_of(&layer->target).threads, tasks);
     (void)made, (void)issue;
     tconv_cpu_tasks_init(&job.tasks, tasks, shares);
     tconv_cpu_run_shares(&layer->target, shares, run_share, &job);

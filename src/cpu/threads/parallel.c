@@ -59,6 +59,7 @@ static void run_serially(const struct loop *loop)
 
 #ifdef _OPENMP
 
+#include "../cpu_target.h"
 #include "team.h"
 
 /* The region has a function of its own, because the variables that it shares are kept in memory. */
@@ -120,7 +121,7 @@ int tconv_cpu_count_shares(const tconv_target *target, int threads, int64_t task
 {
     if (threads <= 1 || tasks <= 1)
         return 1;
-    if (target->parallel.parallel_for == NULL && in_region_of_caller())
+    if (tconv_cpu_target_of(target).parallel.parallel_for == NULL && in_region_of_caller())
         return 1;
     return tasks < threads ? (int)tasks : threads;
 }
@@ -136,9 +137,10 @@ void tconv_cpu_run_shares(const tconv_target *target, int count, tconv_cpu_share
                         .count = count,
                         .caller = pthread_self(),
                         .environment = tconv_cpu_get_environment()};
-    if (target->parallel.parallel_for != NULL)
-        target->parallel.parallel_for(target->parallel.context, count, run_share, &loop);
+    const tconv_cpu_target cpu = tconv_cpu_target_of(target);
+    if (cpu.parallel.parallel_for != NULL)
+        cpu.parallel.parallel_for(cpu.parallel.context, count, run_share, &loop);
     else
-        run_by_openmp(&loop, target->threads);
+        run_by_openmp(&loop, cpu.threads);
     tconv_cpu_raise_exceptions(atomic_load_explicit(&loop.raised, memory_order_relaxed));
 }

@@ -1,5 +1,6 @@
 /* Chooses tiles, blocks and parts of cpu_wgrad. */
 #include "plan.h"
+#include "../cpu_target.h"
 
 #include "../../core/checked.h"
 #include "../machine/tuning.h"
@@ -299,8 +300,8 @@ static const char *make_plan(tconv_cpu_wgrad_plan *plan, const tconv_layer *laye
 {
     const tconv_problem *problem = &layer->problem;
     const int64_t room = tconv_cpu_cache_share(layer, STRIPS_PERCENT);
-    plan->pixels = tconv_cpu_find_pixel_kernels(layer->target.cpu_isa);
-    plan->kernels = tconv_cpu_find_kernels(layer->target.cpu_isa);
+    plan->pixels = tconv_cpu_find_pixel_kernels(tconv_cpu_target_of(&layer->target).cpu_isa);
+    plan->kernels = tconv_cpu_find_kernels(tconv_cpu_target_of(&layer->target).cpu_isa);
     plan->real = problem->dtype == TCONV_F64;
     plan->keeps_rest = plan->real != 0;
     plan->real_size = plan->real ? (int64_t)sizeof(double) : (int64_t)sizeof(float);
@@ -327,11 +328,11 @@ static const char *make_plan(tconv_cpu_wgrad_plan *plan, const tconv_layer *laye
     if (plan->depthwise)
         return set_depthwise(plan, layer, room) ? finish_plan(plan, layer) : "no strip of outputs fits the cache";
     if (pairs) {
-        plan->pairs = tconv_cpu_find_pair_kernels(layer->target.cpu_isa);
+        plan->pairs = tconv_cpu_find_pair_kernels(tconv_cpu_target_of(&layer->target).cpu_isa);
         plan->columns.halo++; /* the second number of a word */
     }
-    int64_t pixels =
-        tconv_max(1, (int64_t)layer->target.l1_bytes / 100 * PANEL_PERCENT / (plan->width * plan->real_size));
+    int64_t pixels = tconv_max(1, (int64_t)tconv_cpu_target_of(&layer->target).l1_bytes / 100 * PANEL_PERCENT /
+                                      (plan->width * plan->real_size));
     for (set_tile(plan, layer, pixels); pixels > 1 && !fits(plan, room); set_tile(plan, layer, pixels))
         pixels /= 2;
     if (!fits(plan, room))
@@ -343,8 +344,8 @@ static const char *make_plan(tconv_cpu_wgrad_plan *plan, const tconv_layer *laye
 bool tconv_cpu_has_wgrad_pairs(const tconv_cpu_wgrad_plan *plan, const tconv_layer *layer)
 {
     return layer->problem.dtype == TCONV_BF16 && !plan->planes && !plan->depthwise && layer->problem.w.in > 1 &&
-           tconv_cpu_find_pair_kernels(layer->target.cpu_isa) != NULL &&
-           tconv_cpu_find_traits(layer->target.tuning)->pairs_rate > 1;
+           tconv_cpu_find_pair_kernels(tconv_cpu_target_of(&layer->target).cpu_isa) != NULL &&
+           tconv_cpu_find_traits(tconv_cpu_target_of(&layer->target).tuning)->pairs_rate > 1;
 }
 
 const char *tconv_cpu_wgrad_plan_init(tconv_cpu_wgrad_plan *plan, const tconv_layer *layer, bool pairs)

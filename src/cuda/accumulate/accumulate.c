@@ -21,6 +21,7 @@
 #include "../../core/operation.h"
 #include "../../core/status.h"
 #include "../cuda_backend.h"
+#include "../cuda_target.h"
 #include "../inner/inner.h"
 #include "../model/planned.h"
 #include "../runtime/guard.h"
@@ -182,7 +183,7 @@ static tconv_status plan_layer(const tconv_layer *layer, void *bytes, tconv_plan
 static tconv_status widen(const tconv_layer *layer, const walk *elements, void *stream, tconv_issue *issue)
 {
     tconv_device_guard guard;
-    const tconv_status status = tconv_device_enter(&guard, layer->target.device, issue);
+    const tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
     if (status != TCONV_SUCCESS)
         return status;
     return tconv_device_leave(&guard, tconv_accumulate_widen(layer->problem.dtype, elements, stream, issue), issue);
@@ -244,7 +245,7 @@ static tconv_status add_sums(const tconv_layer *layer, const accumulate_plan *pl
     sums.to_line = line_stride(problem, dst);
     sums.bias = arguments->bias;
     tconv_device_guard guard;
-    const tconv_status status = tconv_device_enter(&guard, layer->target.device, issue);
+    const tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
     if (status != TCONV_SUCCESS)
         return status;
     return tconv_device_leave(&guard, tconv_accumulate_add(problem->dtype, &sums, arguments->stream, issue), issue);

@@ -17,6 +17,7 @@
  */
 #include "../../core/checked.h"
 #include "../../core/status.h"
+#include "../cuda_target.h"
 #include "../implementations.h"
 #include "../maps/hopper.h"
 #include "../model/planned.h"
@@ -73,7 +74,7 @@ static void describe_launch(const tconv_layer *layer, planned_layer *planned)
     const tconv_strides *dst = &layer->problem.dst;
     const layer_plan *plan = &planned->plan;
     const parameters *params = &plan->params;
-    const int64_t clusters = tconv_max(1, layer->target.multiprocessors / CLUSTER_BLOCKS);
+    const int64_t clusters = tconv_max(1, tconv_cuda_target_of(&layer->target).multiprocessors / CLUSTER_BLOCKS);
     const int64_t pair_columns = 2 * params->cell_columns;
     planned->vector_rows = tconv_rows_begin_at_multiples(dst, params->cell_columns);
     /* The columns of two cells, where they lie in one vector in one channel and row, do so in all. */
@@ -133,7 +134,7 @@ static tconv_status pack_weights(const tconv_layer *layer, const void *memory, c
 {
     const layer_plan *plan = &((const planned_layer *)memory)->plan;
     tconv_device_guard guard;
-    tconv_status status = tconv_device_enter(&guard, layer->target.device, issue);
+    tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
     if (status != TCONV_SUCCESS)
         return status;
     status = tconv_cells_pack(&plan->params, &plan->packing, plan->numerics, weights, packed, stream, issue);
@@ -188,7 +189,8 @@ static tconv_status execute(const tconv_layer *layer, const void *memory, const 
     params.pair_stores = planned->pair_stores;
     grid.overlaps = arguments->packs;
     void *kernel_arguments[] = {&params, &maps[0], &maps[1]};
-    return tconv_launch_on_device(&grid, kernel_arguments, layer->target.device, arguments->stream, issue);
+    return tconv_launch_on_device(&grid, kernel_arguments, tconv_cuda_target_of(&layer->target).device,
+                                  arguments->stream, issue);
 }
 
 static void describe(const tconv_layer *layer, const void *memory, char *text, size_t capacity)

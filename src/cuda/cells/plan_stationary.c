@@ -1,5 +1,6 @@
 /* The weight-stationary kernel's part of a plan (kernel_stationary.cuh). */
 #include "../../core/checked.h"
+#include "../cuda_target.h"
 #include "../maps/hopper.h"
 #include "plan.h"
 
@@ -55,7 +56,8 @@ bool tconv_cells_describe_stationary(const tconv_layer *layer, layer_plan *plan)
     params->n_tiles = params->groups * group_n_tiles;
     params->set_blocks = group_n_tiles % CLUSTER_BLOCKS == 0 ? CLUSTER_BLOCKS : 1;
     params->n_tile_sets = params->n_tiles / params->set_blocks;
-    const int block_sets = layer->target.multiprocessors / CLUSTER_BLOCKS * CLUSTER_BLOCKS / params->set_blocks;
+    const int block_sets =
+        tconv_cuda_target_of(&layer->target).multiprocessors / CLUSTER_BLOCKS * CLUSTER_BLOCKS / params->set_blocks;
     params->set_step = (int)tconv_max(1, tconv_min(params->n_tile_sets, block_sets));
     params->tile_step = (int)tconv_max(1, tconv_min(block_sets / params->set_step, params->m_tiles));
     params->b_row_bytes = (uint32_t)params->block_k * (uint32_t)sizeof(float);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "../../core/checked.h"
+#include "../cuda_target.h"
 #include "../model/planned.h"
 #include "plan.h"
 
@@ -79,7 +80,7 @@ static void count_main_loop(const tconv_layer *layer, const layer_plan *plan, in
 {
     const parameters *params = &plan->params;
     const bool strict = numerics_split(plan->numerics);
-    const int64_t clusters = tconv_max(1, layer->target.multiprocessors / CLUSTER_BLOCKS);
+    const int64_t clusters = tconv_max(1, tconv_cuda_target_of(&layer->target).multiprocessors / CLUSTER_BLOCKS);
     schedule_counts counts = count_schedules(plan, N, (int)tconv_ceil_div(params->tiles, clusters));
     counts.window_n /= params->row_phases; /* a stage is counted as a K-block */
     counts.entries /= params->row_phases;
@@ -175,7 +176,8 @@ tconv_cuda_work tconv_cells_least_work_of(const tconv_layer *layer, const layer_
     work.wgmma = CONSUMER_WARPGROUPS * (numerics_split(plan->numerics) ? 3.0 : 1.0) * params->mma_steps *
                  params->cell_channels * (double)least_cell_taps(layer, params) / 8;
     work.tile_cycles = TILE_CYCLES;
-    work.rounds = tconv_cuda_rounds(params->tiles, layer->target.multiprocessors / (double)CLUSTER_BLOCKS);
+    work.rounds =
+        tconv_cuda_rounds(params->tiles, tconv_cuda_target_of(&layer->target).multiprocessors / (double)CLUSTER_BLOCKS);
     return work;
 }
 
@@ -190,6 +192,7 @@ tconv_cuda_work tconv_cells_work_of(const tconv_layer *layer, const layer_plan *
     work.rounds = params->stationary
                       ? (double)tconv_ceil_div(params->n_tile_sets, tconv_max(params->set_step, 1)) *
                             ((double)tconv_ceil_div(params->m_tiles, tconv_max(params->tile_step, 1)) + WEIGHTS_TIMES)
-                      : tconv_cuda_rounds(params->tiles, layer->target.multiprocessors / (double)CLUSTER_BLOCKS);
+                      : tconv_cuda_rounds(params->tiles, tconv_cuda_target_of(&layer->target).multiprocessors /
+                                                             (double)CLUSTER_BLOCKS);
     return work;
 }

@@ -9,6 +9,7 @@
  * The numeric order is said with the kernels; it depends on the layer alone.
  */
 #include "../../core/impl.h"
+#include "../cuda_target.h"
 #include "../implementations.h"
 #include "../model/planned.h"
 #include "../runtime/guard.h"
@@ -36,7 +37,7 @@ static tconv_status pack(const tconv_layer *layer, const void *memory, const voi
     const col2im_plan *plan = memory;
     const parameters *params = &plan->any_src.params;
     tconv_device_guard guard;
-    tconv_status status = tconv_device_enter(&guard, layer->target.device, issue);
+    tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
     if (status != TCONV_SUCCESS)
         return status;
     status = plan->config == MMA_KERNEL
@@ -81,9 +82,11 @@ static tconv_status launch(const tconv_layer *layer, const col2im_plan *plan, co
         .blocks = taken->blocks,
         .threads = taken->threads,
         .shared_bytes = taken->shared_bytes,
-        .overlaps = arguments->packs && layer->target.compute_capability >= DEPENDENT_LAUNCH_CAPABILITY,
+        .overlaps =
+            arguments->packs && tconv_cuda_target_of(&layer->target).compute_capability >= DEPENDENT_LAUNCH_CAPABILITY,
     };
-    const tconv_status status = tconv_allow_shared(grid.kernel, layer->target.shared_bytes, issue);
+    const tconv_status status =
+        tconv_allow_shared(grid.kernel, tconv_cuda_target_of(&layer->target).shared_bytes, issue);
     return status == TCONV_SUCCESS ? tconv_launch_kernel(&grid, kernel_arguments, arguments->stream, issue) : status;
 }
 
@@ -91,7 +94,7 @@ static tconv_status execute(const tconv_layer *layer, const void *memory, const 
                             tconv_issue *issue)
 {
     tconv_device_guard guard;
-    const tconv_status status = tconv_device_enter(&guard, layer->target.device, issue);
+    const tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
     if (status != TCONV_SUCCESS)
         return status;
     return tconv_device_leave(&guard, launch(layer, memory, arguments, issue), issue);

@@ -1,6 +1,7 @@
 /* Plans a layer: whether a kernel takes it, the cut into tiles and strips that all kernels share, and what is each
  * kernel's own: its config, shared memory and way of gathering, and the tensor map of src. */
 #include "plan.h"
+#include "../cuda_target.h"
 
 #include "../../core/checked.h"
 #include "../model/planned.h"
@@ -119,14 +120,15 @@ static void begin(const tconv_layer *layer, parameters *params)
 /* Returns the blocks on a multiprocessor, as shared memory allows and registers, which are enough for `most`. */
 static int64_t count_resident(const tconv_layer *layer, int64_t shared_bytes, int most)
 {
-    return tconv_min((layer->target.shared_bytes + RESERVED) / (shared_bytes + RESERVED), most);
+    return tconv_min((tconv_cuda_target_of(&layer->target).shared_bytes + RESERVED) / (shared_bytes + RESERVED), most);
 }
 
 /* Plans the blocks of a launch, of which registers are enough for `most` on a multiprocessor. */
 static void plan_blocks(const tconv_layer *layer, const row_cut *cut, int most, planned_launch *launch)
 {
     launch->resident = count_resident(layer, launch->shared_bytes, most);
-    tconv_col2im_cut_rows(&layer->problem, cut, layer->target.multiprocessors * launch->resident, &launch->params);
+    tconv_col2im_cut_rows(&layer->problem, cut, tconv_cuda_target_of(&layer->target).multiprocessors * launch->resident,
+                          &launch->params);
     launch->blocks = cut->others * launch->params.strips;
 }
 
@@ -207,7 +209,7 @@ static const char *plan_mma(const tconv_layer *layer, const parameters *common, 
     own->gather = choose_mma_gather(problem);
     own->sum_rows = (int)rows;
     launch->shared_bytes = mma_shared_bytes(problem, own);
-    if (launch->shared_bytes > layer->target.shared_bytes)
+    if (launch->shared_bytes > tconv_cuda_target_of(&layer->target).shared_bytes)
         return "weights or sums too many for shared memory";
     plan->config = MMA_KERNEL;
     plan->n_tiles = choose_n_tiles(problem);
@@ -302,7 +304,8 @@ static void find_run(const tconv_problem *problem, int64_t taps, parameters *par
 static bool may_take(const tconv_layer *layer, const parameters *common)
 {
     const tconv_problem *problem = &layer->problem;
-    if (!layer->target.has_sm90a || problem->h.dilation != 1 || problem->h.kernel < problem->h.stride)
+    if (!tconv_cuda_target_of(&layer->target).has_sm90a || problem->h.dilation != 1 ||
+        problem->h.kernel < problem->h.stride)
         return false;
     if (tconv_cuda_is_strict(layer) && count_additions(layer) > MAX_ADDITIONS)
         return false;
@@ -359,7 +362,7 @@ static void plan_tma(const tconv_layer *layer, const parameters *common, col2im_
     const int64_t pixels = tconv_min(MAX_BOX_BYTES / element, (int64_t)1 << common->row_pixels_log2);
     if (!has_tma_kernel(plan->config, tconv_cuda_is_strict(layer)) || problem->layout != TCONV_NCHW ||
         problem->src.w != 1 || (problem->groups > 1 && problem->group_in % channels != 0) ||
-        shared_bytes(layer, plan->config, TMA_BYTES, 1, common) > layer->target.shared_bytes)
+        shared_bytes(layer, plan->config, TMA_BYTES, 1, common) > tconv_cuda_target_of(&layer->target).shared_bytes)
         return;
     if (!describe_src(layer, pixels, channels, &plan->src))
         return;
@@ -375,7 +378,8 @@ static bool plan_out_blocks(const tconv_layer *layer, const parameters *common, 
     const tconv_problem *problem = &layer->problem;
     const int64_t row_n = kernel_row_n(problem, common);
     const int config = find_config(problem->h.kernel, problem->h.stride, row_n);
-    if (config == CONFIGS || shared_bytes(layer, config, cp_async_bytes(layer), 1, common) > layer->target.shared_bytes)
+    if (config == CONFIGS || shared_bytes(layer, config, cp_async_bytes(layer), 1, common) >
+                                 tconv_cuda_target_of(&layer->target).shared_bytes)
         return false;
     plan->config = config;
     plan->n_tiles = configs[config].n_tiles;

@@ -2,6 +2,7 @@
  * What a plan of cuda_col2im does: see model/work.h. A tile is a block tile, BLOCK_M pixels of one row of a strip.
  */
 #include "../../core/checked.h"
+#include "../cuda_target.h"
 #include "../model/planned.h"
 #include "plan.h"
 
@@ -32,7 +33,7 @@ static void count_rows(const tconv_layer *layer, const col2im_plan *plan, const 
                        tconv_cuda_work *work)
 {
     const bool any_device = plan->config == MMA_KERNEL;
-    const int64_t multiprocessors = layer->target.multiprocessors;
+    const int64_t multiprocessors = tconv_cuda_target_of(&layer->target).multiprocessors;
     const int64_t resident = any_device ? MMA_RESIDENT : launch->resident, places = multiprocessors * resident;
     parameters strips = launch->params;
     tconv_col2im_cut_rows(&layer->problem, &plan->cut, places, &strips);

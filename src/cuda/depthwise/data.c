@@ -15,6 +15,7 @@
  */
 #include "../../core/checked.h"
 #include "../../core/status.h"
+#include "../cuda_target.h"
 #include "../general/fill.h"
 #include "../implementations.h"
 #include "../model/planned.h"
@@ -66,7 +67,7 @@ static int64_t columns_of(const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
     const int64_t vector = span_vector(problem->element_size);
-    const double fewest = (double)THREADS * (double)tconv_max(layer->target.multiprocessors, 1);
+    const double fewest = (double)THREADS * (double)tconv_max(tconv_cuda_target_of(&layer->target).multiprocessors, 1);
     return problem->layout == TCONV_NCHW && problem->dst.w == 1 && problem->w.dilation == 1 &&
                    problem->w.stride <= MAX_SPAN_STRIDE && problem->w.out % vector == 0 &&
                    tconv_rows_begin_at_multiples(&problem->dst, vector) && items_of(problem, COLUMNS) >= fewest
@@ -148,7 +149,7 @@ static tconv_cuda_work work_of(const tconv_layer *layer)
     const int64_t columns = columns_of(layer);
     const double elements = (double)(THREADS * ROWS * columns);
     tconv_cuda_work work = tconv_cuda_begin_work(layer);
-    work.k_blocks = items_of(problem, columns) / THREADS / layer->target.multiprocessors;
+    work.k_blocks = items_of(problem, columns) / THREADS / tconv_cuda_target_of(&layer->target).multiprocessors;
     work.k_blocks = work.k_blocks < 1 ? 1 : work.k_blocks;
     work.ffma = elements * terms * (problem->dtype == TCONV_F64 ? 2 : 1);
     work.loads = THREADS / WARP * (columns > 1 ? span_loads(problem) : tap_loads(problem));
@@ -212,7 +213,7 @@ static tconv_status pack(const tconv_layer *layer, const void *memory, const voi
 {
     (void)memory; /* what is packed depends on the layer alone */
     tconv_device_guard guard;
-    tconv_status status = tconv_device_enter(&guard, layer->target.device, issue);
+    tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
     if (status != TCONV_SUCCESS)
         return status;
     status = tconv_general_pack_weights(&layer->problem, layer->problem.group_out, weights, packed, stream, issue);
@@ -245,10 +246,10 @@ static tconv_status execute(const tconv_layer *layer, const void *memory, const 
         params.weight_column = weight->w;
     }
     grid.overlaps = arguments->packs && arguments->weights == NULL &&
-                    layer->target.compute_capability >= DEPENDENT_LAUNCH_CAPABILITY;
+                    tconv_cuda_target_of(&layer->target).compute_capability >= DEPENDENT_LAUNCH_CAPABILITY;
     void *kernel_arguments[] = {&params};
     tconv_device_guard guard;
-    const tconv_status status = tconv_device_enter(&guard, layer->target.device, issue);
+    const tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
     if (status != TCONV_SUCCESS)
         return status;
     return tconv_device_leave(&guard, tconv_launch_kernel(&grid, kernel_arguments, arguments->stream, issue), issue);

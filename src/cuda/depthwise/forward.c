@@ -11,6 +11,7 @@
  */
 #include "../../core/checked.h"
 #include "../../core/status.h"
+#include "../cuda_target.h"
 #include "../general/fill.h"
 #include "../implementations.h"
 #include "../maps/small_axis.h"
@@ -375,7 +376,7 @@ static tconv_status pack(const tconv_layer *layer, const void *memory, const voi
 {
     (void)memory; /* what is packed depends on the layer alone */
     tconv_device_guard guard;
-    tconv_status status = tconv_device_enter(&guard, layer->target.device, issue);
+    tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
     if (status != TCONV_SUCCESS)
         return status;
     status = tconv_general_pack_weights(&layer->problem, layer->problem.group_out, weights, packed, stream, issue);
@@ -408,9 +409,10 @@ static tconv_status execute(const tconv_layer *layer, const void *memory, const 
                               .threads = THREADS,
                               .shared_bytes = taken->shared_bytes,
                               .overlaps = arguments->packs && !unpacked &&
-                                          layer->target.compute_capability >= DEPENDENT_LAUNCH_CAPABILITY};
+                                          tconv_cuda_target_of(&layer->target).compute_capability >=
+                                              DEPENDENT_LAUNCH_CAPABILITY};
     tconv_device_guard guard;
-    const tconv_status status = tconv_device_enter(&guard, layer->target.device, issue);
+    const tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
     if (status != TCONV_SUCCESS)
         return status;
     return tconv_device_leave(&guard, tconv_launch_kernel(&grid, kernel_arguments, arguments->stream, issue), issue);

@@ -1,5 +1,6 @@
 /* The work of a plan of forward, see model/work.h. Blocks are many and small, so that a multiprocessor's share
  * of all outputs is one tile; a K-block is what the threads of a block store at once. */
+#include "../cuda_target.h"
 #include "../model/planned.h"
 #include "forward_plan.h"
 
@@ -27,7 +28,7 @@ tconv_cuda_work tconv_depthwise_forward_work_of(const tconv_layer *layer, const 
     const double all =
         (double)problem->batch * (double)problem->out_channels * (double)(problem->h.out * problem->w.out);
     tconv_cuda_work work = tconv_cuda_begin_work(layer);
-    work.k_blocks = fmax(1, all / outputs / layer->target.multiprocessors);
+    work.k_blocks = fmax(1, all / outputs / tconv_cuda_target_of(&layer->target).multiprocessors);
     work.ffma = outputs * taps;
     work.loads = outputs * taps * (loops ? strip_loads / WARP : 1.0 / THREADS);
     work.tile_cycles = TILE_CYCLES;

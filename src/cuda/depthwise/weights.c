@@ -12,6 +12,7 @@
  */
 #include "../../core/checked.h"
 #include "../../core/status.h"
+#include "../cuda_target.h"
 #include "../implementations.h"
 #include "../runtime/launch.h"
 #include "../wgrad/sums.h"
@@ -81,7 +82,7 @@ static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_pla
     plan->by_lanes = problem->layout == TCONV_NHWC && problem->groups >= LEAST_CHANNELS;
     const int64_t channels = plan->by_lanes ? LANES : 1;
     params->channel_blocks = tconv_ceil_div(params->groups, channels);
-    const int64_t blocks = BLOCKS * (int64_t)layer->target.multiprocessors;
+    const int64_t blocks = BLOCKS * (int64_t)tconv_cuda_target_of(&layer->target).multiprocessors;
     const int64_t bytes = params->groups * params->pairs * SUM_BYTES;
     const int64_t parts =
         tconv_min(tconv_ceil_div(blocks, params->channel_blocks * params->pair_blocks), MOST_SLICES_BYTES / bytes);

@@ -36,6 +36,7 @@
 #include <string.h>
 
 #include "../../core/status.h"
+#include "../cuda_target.h"
 #include "../model/planned.h"
 #include "../runtime/guard.h"
 #include "plan.h"
@@ -71,7 +72,7 @@ static tconv_status pack_inner(const tconv_layer *layer, const dgrad_plan *plan,
     shape.from = weights;
     shape.to = (char *)packed + tconv_inner_packed_bytes(&plan->inner);
     tconv_device_guard guard;
-    tconv_status status = tconv_device_enter(&guard, layer->target.device, issue);
+    tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
     if (status == TCONV_SUCCESS) {
         status = tconv_dgrad_derive_weights(&layer->problem, &shape, overlaps, stream, issue);
         status = tconv_device_leave(&guard, status, issue);
@@ -109,7 +110,7 @@ static tconv_status make_planes(const tconv_layer *layer, const dgrad_plan *plan
     shape.rows.pad -= place->row * shape.rows.stride;
     shape.columns.pad -= place->column * shape.columns.stride;
     tconv_device_guard guard;
-    const tconv_status status = tconv_device_enter(&guard, layer->target.device, issue);
+    const tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
     if (status != TCONV_SUCCESS)
         return status;
     return tconv_device_leave(&guard, tconv_dgrad_split_planes(&layer->problem, &shape, arguments->stream, issue),
@@ -130,7 +131,7 @@ static tconv_status transpose_window(const tconv_layer *layer, const dgrad_plan 
     transpose.vectors =
         transpose.vectors && transpose.first_column % vector == 0 && (uintptr_t)from % VECTOR_BYTES == 0;
     tconv_device_guard guard;
-    const tconv_status status = tconv_device_enter(&guard, layer->target.device, issue);
+    const tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
     if (status != TCONV_SUCCESS)
         return status;
     return tconv_device_leave(&guard, tconv_igemm_transpose(&transpose, element_size, arguments->stream, issue), issue);
@@ -140,12 +141,12 @@ static tconv_status transpose_window(const tconv_layer *layer, const dgrad_plan 
 static tconv_status add_sums(const tconv_layer *layer, const dgrad_plan *plan, void *dst,
                              const tconv_arguments *arguments, tconv_issue *issue)
 {
-    const bool overlaps = layer->target.compute_capability >= DEPENDENT_LAUNCH_CAPABILITY;
+    const bool overlaps = tconv_cuda_target_of(&layer->target).compute_capability >= DEPENDENT_LAUNCH_CAPABILITY;
     sum_shape shape = plan->sums;
     shape.from = (const float *)((const char *)arguments->scratch + plan->depth_bytes);
     shape.to = dst;
     tconv_device_guard guard;
-    const tconv_status status = tconv_device_enter(&guard, layer->target.device, issue);
+    const tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
     if (status != TCONV_SUCCESS)
         return status;
     return tconv_device_leave(
@@ -165,7 +166,7 @@ static tconv_status prepare_src(const tconv_layer *layer, const dgrad_plan *plan
         return status;
     }
     if (plan->source == REARRANGED) {
-        const bool overlaps = layer->target.compute_capability >= DEPENDENT_LAUNCH_CAPABILITY;
+        const bool overlaps = tconv_cuda_target_of(&layer->target).compute_capability >= DEPENDENT_LAUNCH_CAPABILITY;
         const tconv_status status = make_planes(layer, plan, place, inner->src, arguments, issue);
         inner->src = arguments->scratch;
         inner->packs = weights != NULL;

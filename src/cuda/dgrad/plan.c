@@ -1,5 +1,6 @@
 /* Plans a layer: the planes, the inner layer, the chunks, and the implementation that is predicted to be fastest. */
 #include "plan.h"
+#include "../cuda_target.h"
 
 #include <float.h>
 #include <math.h>
@@ -338,7 +339,7 @@ static bool may_have_parts(const tconv_layer *layer, int64_t channels, int64_t p
         (double)plan->images * (double)problem->in_channels * (double)plan->chunk_rows * (double)plan->chunk_columns;
     const int64_t k_block = 128 / (int64_t)problem->element_size;
     return parts == 1 || (problem->dtype != TCONV_F64 && problem->groups == 1 && channels % (parts * k_block) == 0 &&
-                          elements < 64.0 * 128.0 * layer->target.multiprocessors &&
+                          elements < 64.0 * 128.0 * tconv_cuda_target_of(&layer->target).multiprocessors &&
                           (double)parts * elements * sizeof(float) <= (double)MAX_SCRATCH);
 }
 

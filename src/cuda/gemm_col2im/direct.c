@@ -1,6 +1,7 @@
 /* Cuts direct products into tiles and parts, by the cost model, and launches them. Few tiles are made more by parts of
  * the input channels, whose products are summed in order by what gathers them. */
 #include "direct.h"
+#include "../cuda_target.h"
 
 #include <float.h>
 #include <string.h>
@@ -74,7 +75,8 @@ static void set_tiles(const direct_kernel *kernel, direct_shape *shape)
 static void count_work(const tconv_layer *layer, const direct_shape *shape, tconv_cuda_work *work)
 {
     const direct_kernel kernel = shape_kernel(layer, shape);
-    const double size = (double)layer->problem.element_size, multiprocessors = layer->target.multiprocessors;
+    const double size = (double)layer->problem.element_size,
+                 multiprocessors = tconv_cuda_target_of(&layer->target).multiprocessors;
     const double rows = shape->tile_rows, pixels = shape->tile_pixels, warps = kernel.threads / WARP;
     const double stage = (rows + pixels) * DIRECT_K_BYTES, tiles = (double)count_tiles(shape);
     const double products = rows * pixels / 128 * STEPS * (tconv_cuda_is_strict(layer) ? 3 : 1);

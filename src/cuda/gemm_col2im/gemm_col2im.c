@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "../../core/checked.h"
+#include "../cuda_target.h"
 #include "../implementations.h"
 #include "../model/planned.h"
 #include "../runtime/guard.h"
@@ -53,7 +54,7 @@ static tconv_status copy_weights(const tconv_layer *layer, const gemm_col2im_pla
 {
     const tconv_problem *problem = &layer->problem;
     tconv_device_guard guard;
-    tconv_status status = tconv_device_enter(&guard, layer->target.device, issue);
+    tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
     if (status != TCONV_SUCCESS)
         return status;
     status = tconv_gemm_col2im_copy_dense(problem->dtype, weights, packed, plan->widens, problem->weight_extent, stream,
@@ -136,7 +137,7 @@ static tconv_status prepare_src(const tconv_layer *layer, const gemm_col2im_plan
     };
     *src = copy.dense;
     tconv_device_guard guard;
-    tconv_status status = tconv_device_enter(&guard, layer->target.device, issue);
+    tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
     if (status != TCONV_SUCCESS)
         return status;
     status = tconv_gemm_col2im_put_densely(problem->dtype, &copy, arguments->stream, issue);
@@ -168,7 +169,7 @@ static tconv_status exchange(const tconv_layer *layer, const gemm_col2im_plan *p
 
 static bool can_overlap(const tconv_layer *layer)
 {
-    return layer->target.compute_capability >= DEPENDENT_LAUNCH_CAPABILITY;
+    return tconv_cuda_target_of(&layer->target).compute_capability >= DEPENDENT_LAUNCH_CAPABILITY;
 }
 
 /* Returns the bytes, 16 or 4 or an element's, that weights can be copied at once: where they begin, and end, at
@@ -200,7 +201,7 @@ static tconv_status launch_direct(const tconv_layer *layer, const gemm_col2im_pl
     shape.weight_access = weight_access(problem, &shape);
     const bool copied = src == (char *)arguments->scratch + plan->products_bytes;
     tconv_device_guard guard;
-    status = tconv_device_enter(&guard, layer->target.device, issue);
+    status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
     if (status != TCONV_SUCCESS)
         return status;
     status = tconv_gemm_col2im_multiply_directly(layer, &shape, copied && can_overlap(layer), arguments->stream, issue);
@@ -240,7 +241,7 @@ static tconv_status gather(const tconv_layer *layer, const gemm_col2im_plan *pla
         tconv_gemm_col2im_cut_tiles(&out);
     const bool overlaps = plan->mode == DIRECT && can_overlap(layer);
     tconv_device_guard guard;
-    tconv_status status = tconv_device_enter(&guard, layer->target.device, issue);
+    tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
     if (status != TCONV_SUCCESS)
         return status;
     status = tconv_gemm_col2im_gather(layer, &out, overlaps, arguments->stream, issue);

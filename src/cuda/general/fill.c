@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "../../core/checked.h"
+#include "../cuda_target.h"
 #include "../hardware.h"
 #include "../model/planned.h"
 #include "../numeric/divisor.h"
@@ -52,7 +53,7 @@ tconv_status tconv_general_fill_bias_only(const tconv_layer *layer, const tconv_
     tiled.repeats = (int)tconv_max(1, tconv_min(MAX_REPEATS, FILL_ROWS / problem->h.out));
     tiled.stretches = tconv_ceil_div(tiled.row_length, (int64_t)tiled.repeats << tiled.lanes_log2);
     const int64_t planes = nhwc ? problem->batch : problem->batch * tiled.plane_channels;
-    const int64_t least = (int64_t)BLOCKS * layer->target.multiprocessors;
+    const int64_t least = (int64_t)BLOCKS * tconv_cuda_target_of(&layer->target).multiprocessors;
     for (tiled.rows_log2 = log2_at_least(FILL_ROWS);; tiled.rows_log2--) {
         tiled.row_tiles = ((problem->h.out - 1) >> tiled.rows_log2) + 1;
         tiled.tiles = planes * tiled.row_tiles * tiled.stretches;

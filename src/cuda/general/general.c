@@ -19,6 +19,7 @@
 
 #include "../../core/checked.h"
 #include "../../core/status.h"
+#include "../cuda_target.h"
 #include "../implementations.h"
 #include "../model/planned.h"
 #include "../numeric/divisor.h"
@@ -203,7 +204,7 @@ static tconv_status pack(const tconv_layer *layer, const void *memory, const voi
                          tconv_issue *issue)
 {
     tconv_device_guard guard;
-    tconv_status status = tconv_device_enter(&guard, layer->target.device, issue);
+    tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
     if (status == TCONV_SUCCESS)
         status = tconv_device_leave(&guard, pack_both(layer, memory, weights, packed, stream, issue), issue);
     return status;
@@ -241,7 +242,7 @@ static tconv_status execute(const tconv_layer *layer, const void *memory, const 
                             tconv_issue *issue)
 {
     tconv_device_guard guard;
-    tconv_status status = tconv_device_enter(&guard, layer->target.device, issue);
+    tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
     if (status == TCONV_SUCCESS)
         status = tconv_device_leave(&guard, launch(layer, memory, arguments, issue), issue);
     return status;

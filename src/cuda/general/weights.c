@@ -11,6 +11,7 @@
  * sum; slices in order, in double; one rounding.
  */
 #include "weights.h"
+#include "../cuda_target.h"
 
 #include <stdio.h>
 
@@ -49,7 +50,7 @@ static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_pla
     if (!tconv_checked_mul(params->tiles.count, WEIGHTS_SIDE * (int64_t)sizeof(double), &bytes) ||
         !tconv_checked_mul(bytes, params->tiles.block_n, &bytes))
         return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "workspace_size", "workspace: its size does not fit in 63 bits");
-    const int64_t places = 2 * (int64_t)layer->target.multiprocessors;
+    const int64_t places = 2 * (int64_t)tconv_cuda_target_of(&layer->target).multiprocessors;
     int64_t splits = tconv_ceil_div(places, params->tiles.count * params->pair_tiles);
     splits = tconv_min(splits, tconv_min(MOST_SLICES_BYTES / bytes, params->pixels / LEAST_PIXELS));
     params->part_pixels = tconv_ceil_div(params->pixels, tconv_max(1, splits));

@@ -2,6 +2,7 @@
  * a tap. */
 #include <math.h>
 
+#include "../cuda_target.h"
 #include "../model/planned.h"
 #include "plan.h"
 
@@ -64,7 +65,7 @@ tconv_cuda_work tconv_general_work(const tconv_layer *layer, const planned_layer
     const kernel_shape *shape = &plan->shape;
     const double outputs = (double)shape->channels * shape->pixels;
     const double resident = !plan->is_gemm ? DIRECT_RESIDENT : shape->channels >= WIDE ? WIDE_RESIDENT : RESIDENT;
-    const double tiles = (double)plan->params.tiles / layer->target.multiprocessors;
+    const double tiles = (double)plan->params.tiles / tconv_cuda_target_of(&layer->target).multiprocessors;
     tconv_cuda_work work = tconv_cuda_begin_work(layer);
     work.k_blocks = (double)problem->group_in * tconv_cuda_mean_taps(layer);
     work.ffma = outputs;

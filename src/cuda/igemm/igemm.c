@@ -18,6 +18,7 @@
  */
 #include "../../core/checked.h"
 #include "../../core/status.h"
+#include "../cuda_target.h"
 #include "../general/fill.h"
 #include "../implementations.h"
 #include "../maps/hopper.h"
@@ -144,7 +145,7 @@ static tconv_status prepare(const tconv_layer *layer, const planned_layer *plann
                             const void *weights, void *packed, void *stream, tconv_issue *issue)
 {
     tconv_device_guard guard;
-    tconv_status status = tconv_device_enter(&guard, layer->target.device, issue);
+    tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
     if (status != TCONV_SUCCESS)
         return status;
     status = tconv_igemm_pack(planned, transpose, weights, packed, stream, issue);
@@ -186,7 +187,7 @@ static tconv_status fill_bias_only(const tconv_layer *layer, const parameters *p
 {
     const tconv_phase *phases = (const tconv_phase *)((const char *)arguments->packed + packed_bytes(params));
     tconv_device_guard guard;
-    const tconv_status status = tconv_device_enter(&guard, layer->target.device, issue);
+    const tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
     if (status != TCONV_SUCCESS)
         return status;
     return tconv_device_leave(&guard, tconv_general_fill_bias_only(layer, phases, arguments, issue), issue);
@@ -236,7 +237,8 @@ static tconv_status execute(const tconv_layer *layer, const void *implementation
     const bool packed_before = arguments->packs && !tconv_igemm_reads_weights(planned); /* just before, by this call */
     grid.overlaps = (packed_before || packs || params.src_transposed) && !has_bias_only(layer);
     void *kernel_arguments[] = {&params, &map, &weights_map};
-    return tconv_launch_on_device(&grid, kernel_arguments, layer->target.device, arguments->stream, issue);
+    return tconv_launch_on_device(&grid, kernel_arguments, tconv_cuda_target_of(&layer->target).device,
+                                  arguments->stream, issue);
 }
 
 static void describe(const tconv_layer *layer, const void *planned, char *text, size_t capacity)

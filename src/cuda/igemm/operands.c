@@ -1,4 +1,5 @@
 /* Describes the operands of a plan as they lie: the weights, for the packing kernel or for TMA, and src for TMA. */
+#include "../cuda_target.h"
 #include "plan.h"
 
 #include "../../core/checked.h"
@@ -186,10 +187,11 @@ void tconv_igemm_describe_operands(const tconv_layer *layer, const layer_view *v
     if (may_read_weights(view, plan))
         planned->map_of_weights = describe_map_of_weights(&view->layer, plan);
     planned->vector_bytes = vector_bytes_of(params, plan->output_bytes);
-    planned->grid = (launch_grid){.kernel = kernel_of(plan),
-                                  .blocks = tconv_min(params->tiles, layer->target.multiprocessors),
-                                  .threads = THREADS,
-                                  .shared_bytes = SHARED_MEMORY};
+    planned->grid =
+        (launch_grid){.kernel = kernel_of(plan),
+                      .blocks = tconv_min(params->tiles, tconv_cuda_target_of(&layer->target).multiprocessors),
+                      .threads = THREADS,
+                      .shared_bytes = SHARED_MEMORY};
 }
 
 bool tconv_igemm_reads_weights(const planned_layer *planned)

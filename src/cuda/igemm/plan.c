@@ -1,5 +1,6 @@
 /* The candidates for the block tile of an implicit GEMM, of which the one with the least predicted time is taken. */
 #include "plan.h"
+#include "../cuda_target.h"
 
 #include "../../core/checked.h"
 #include "../model/planned.h"
@@ -48,7 +49,7 @@ static bool may_have(const tile_search *search, const tile_choice *choice, const
     const tconv_layer *layer = search->layer;
     const parameters *params = &plan->params;
     return plan->config.mma_tiles == configs_of(search)[0].mma_tiles ||
-           (params->tiles <= layer->target.multiprocessors &&
+           (params->tiles <= tconv_cuda_target_of(&layer->target).multiprocessors &&
             !(params->merged && tconv_igemm_has_pairs(layer, choice, params)) &&
             (params->src_channels_last || !params->per_tap));
 }

@@ -1,4 +1,5 @@
 /* The block tile of an implicit GEMM, as its kernel is told of it: positions, MMA tiles, A tiles and B stages. */
+#include "../cuda_target.h"
 #include "plan.h"
 
 #include "../../core/checked.h"
@@ -419,8 +420,8 @@ bool tconv_igemm_describe_tile(const tconv_layer *layer, const tile_choice *choi
                           params->tiles_along_m *
                           (params->merged || layer->phases_of_src ? 1 : params->row_phases * params->column_phases);
     params->tiles = (int)tiles;
-    params->phase_rotation = phase_rotation_of(params, layer->target.multiprocessors);
-    plan->mean_taps = mean_tile_taps(params, layer->target.multiprocessors);
+    params->phase_rotation = phase_rotation_of(params, tconv_cuda_target_of(&layer->target).multiprocessors);
+    plan->mean_taps = mean_tile_taps(params, tconv_cuda_target_of(&layer->target).multiprocessors);
     if (params->across > 0)
         place_narrow_mma_tiles(plan);
     if (params->paired && !params->merged)

@@ -1,4 +1,5 @@
 /* The work of a candidate of cuda_igemm, see model/work.h. A K-block is that of parameters.h, at one tap. */
+#include "../cuda_target.h"
 #include "plan.h"
 
 #include "../../core/checked.h"
@@ -183,13 +184,13 @@ double tconv_igemm_least_seconds(const tile_search *search, const tile_choice *c
     work.k_blocks = search->k_blocks * search->mean_taps;
     work.wgmma = search->products * warpgroups * config->mma_tiles * config->N / 8;
     work.tile_cycles = TILE_CYCLES + choice->m_tiles * M_TILE_CYCLES;
-    work.rounds = tconv_cuda_rounds(tiles, search->given->target.multiprocessors);
+    work.rounds = tconv_cuda_rounds(tiles, tconv_cuda_target_of(&search->given->target).multiprocessors);
     return tconv_cuda_least_seconds(&search->machine, &work);
 }
 
 tconv_cuda_work tconv_igemm_tile_work(const tile_search *search, const layer_plan *plan)
 {
-    const int multiprocessors = search->given->target.multiprocessors;
+    const int multiprocessors = tconv_cuda_target_of(&search->given->target).multiprocessors;
     const parameters *params = &plan->params;
     tconv_cuda_work work = search->begun;
     count_main_loop(plan, &work);

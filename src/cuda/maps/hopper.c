@@ -1,5 +1,6 @@
 /* Tells which layers may be Hopper's. */
 #include "hopper.h"
+#include "../cuda_target.h"
 
 /* Whether pixels of src fit in 32 bits where phases are its own, those past the last of a tile too. */
 static bool fits_src(const tconv_phase_table *table)
@@ -22,9 +23,9 @@ const char *tconv_cuda_why_not_hopper(const tconv_layer *layer)
                                problem->h.kernel * problem->h.dilation,
                                problem->w.kernel * problem->w.dilation,
                                problem->batch};
-    if (layer->target.compute_capability != 90)
+    if (tconv_cuda_target_of(&layer->target).compute_capability != 90)
         return "needs compute capability 9.0";
-    if (!layer->target.has_sm90a)
+    if (!tconv_cuda_target_of(&layer->target).has_sm90a)
         return "the build has no sm_90a code";
     if (layer->phases_of_src && !(fits_src(&layer->rows) && fits_src(&layer->columns)))
         return "needs strides and paddings that keep pixels of src below 2^28";

@@ -1,4 +1,5 @@
 /* Launches the kernel of cuda_mma. */
+#include "../cuda_target.h"
 #include "plan.h"
 
 #include "../runtime/launch.h"
@@ -16,12 +17,14 @@ tconv_status tconv_mma_launch(const tconv_layer *layer, const void *kernel, para
         status = tconv_resident_blocks(kernel, threads, params->shared_bytes, &resident, issue);
     if (status != TCONV_SUCCESS)
         return status;
-    const int64_t waves = tconv_max(1, (int64_t)layer->target.multiprocessors * tconv_max(1, resident) / sets);
+    const int64_t waves =
+        tconv_max(1, (int64_t)tconv_cuda_target_of(&layer->target).multiprocessors * tconv_max(1, resident) / sets);
     void *arguments[] = {params};
     const launch_grid grid = {.kernel = kernel,
                               .blocks = sets * tconv_min(params->n_tiles, waves),
                               .threads = threads,
                               .shared_bytes = params->shared_bytes,
-                              .overlaps = packs && layer->target.compute_capability >= DEPENDENT_LAUNCH_CAPABILITY};
+                              .overlaps = packs && tconv_cuda_target_of(&layer->target).compute_capability >=
+                                                       DEPENDENT_LAUNCH_CAPABILITY};
     return tconv_launch_kernel(&grid, arguments, stream, issue);
 }

@@ -10,6 +10,7 @@
  * are its parts; pack.cu packs the weights. rows.c and row_* are another kernel, cuda_rows.
  */
 #include "../../core/status.h"
+#include "../cuda_target.h"
 #include "../implementations.h"
 #include "../runtime/guard.h"
 #include "plan.h"
@@ -23,7 +24,7 @@ static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_pla
 {
     const tconv_problem *problem = &layer->problem;
     mma_plan *plan = memory;
-    if (layer->target.compute_capability < MIN_COMPUTE_CAPABILITY)
+    if (tconv_cuda_target_of(&layer->target).compute_capability < MIN_COMPUTE_CAPABILITY)
         return tconv_decline(issue, "a device of compute capability 8.0 or more");
     if (problem->group_out < MIN_GROUP_OUT || problem->group_in < MIN_GROUP_IN)
         return tconv_decline(issue, "at least %d input and output channels per group", MIN_GROUP_IN);
@@ -45,7 +46,7 @@ static tconv_status pack(const tconv_layer *layer, const void *memory, const voi
 {
     const mma_plan *plan = memory;
     tconv_device_guard guard;
-    tconv_status status = tconv_device_enter(&guard, layer->target.device, issue);
+    tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
     if (status == TCONV_SUCCESS)
         status = tconv_device_leave(
             &guard, tconv_mma_launch_packing(layer, &plan->params, weights, packed, stream, issue), issue);
@@ -86,7 +87,7 @@ static tconv_status execute(const tconv_layer *layer, const void *memory, const 
     params.src_vector = vector_at(arguments->src, size, params.src_vector);
     params.store_vector = vector_at(arguments->dst, size, params.store_vector);
     tconv_device_guard guard;
-    tconv_status status = tconv_device_enter(&guard, layer->target.device, issue);
+    tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
     if (status == TCONV_SUCCESS)
         status = tconv_device_leave(
             &guard, tconv_mma_launch(layer, kernel_of(plan), &params, arguments->packs, arguments->stream, issue),

@@ -4,6 +4,7 @@
 #define TCONV_CUDA_MMA_PLAN_H
 
 #include "../../core/checked.h"
+#include "../cuda_target.h"
 #include "../model/planned.h"
 #include "../runtime/launch.h"
 #include "row_parameters.h"
@@ -60,7 +61,7 @@ typedef struct tiling_search {
 /* Returns the bytes of shared memory that a block may ask for beside its barriers. */
 static inline int shared_limit(const tconv_layer *layer)
 {
-    return layer->target.shared_bytes - SHARED_BARRIERS;
+    return tconv_cuda_target_of(&layer->target).shared_bytes - SHARED_BARRIERS;
 }
 
 static inline int block_warps(const parameters *params)

@@ -1,5 +1,6 @@
 /* How a layer is cut up for the row kernel: tiles of columns as wide as shared memory allows, and strips of rows that
  * end together; and the tables of taps. */
+#include "../cuda_target.h"
 #include "plan.h"
 
 enum {
@@ -75,7 +76,7 @@ static const char *find_refusal(const row_planner *planner)
 {
     const tconv_layer *layer = planner->layer;
     const tconv_problem *problem = planner->problem;
-    if (layer->target.compute_capability < MIN_COMPUTE_CAPABILITY)
+    if (tconv_cuda_target_of(&layer->target).compute_capability < MIN_COMPUTE_CAPABILITY)
         return "needs compute capability 8.0";
     if (problem->layout != TCONV_NCHW)
         return "NHWC";
@@ -251,7 +252,7 @@ static bool fit_columns(const row_planner *planner, int64_t bytes)
  * they can. Returns false where nothing fits in shared memory. */
 static bool choose_columns(const row_planner *planner)
 {
-    const int64_t most_bytes = planner->layer->target.shared_bytes;
+    const int64_t most_bytes = tconv_cuda_target_of(&planner->layer->target).shared_bytes;
     return fit_columns(planner, (most_bytes + SHARED_RESERVED) / MIN_BLOCKS - SHARED_RESERVED) ||
            fit_columns(planner, most_bytes);
 }
@@ -261,7 +262,7 @@ static int64_t count_resident(const row_planner *planner, const row_parameters *
 {
     const tconv_problem *problem = planner->problem;
     const int64_t blocks = row_max_blocks(problem->element_size, planner->sums, (int)problem->w.stride);
-    const int64_t by_shared = (planner->layer->target.shared_bytes + SHARED_RESERVED) /
+    const int64_t by_shared = (tconv_cuda_target_of(&planner->layer->target).shared_bytes + SHARED_RESERVED) /
                               (count_shared_bytes(planner, params) + SHARED_RESERVED);
     return tconv_min(by_shared, blocks * MAX_WARPS / (params->tile_columns / planner->positions));
 }
@@ -332,7 +333,7 @@ const char *tconv_mma_plan_rows(const tconv_layer *layer, row_plan *plan)
     fill_sizes(&planner);
     join_bias_rows(&planner);
     plan->resident = count_resident(&planner, params);
-    divide_rows(&planner, layer->target.multiprocessors * plan->resident);
+    divide_rows(&planner, tconv_cuda_target_of(&layer->target).multiprocessors * plan->resident);
 
     params->src_aligned = problem->src.n % planner.length == 0 && problem->src.c % planner.length == 0 &&
                           problem->w.in % planner.length == 0;
@@ -342,6 +343,7 @@ const char *tconv_mma_plan_rows(const tconv_layer *layer, row_plan *plan)
     plan->grid.threads = (int)(params->tile_columns / planner.positions * WARP);
     plan->grid.shared_bytes = count_shared_bytes(&planner, params);
     /* Without weights packing launches nothing. */
-    plan->grid.overlaps = params->weight_vectors > 0 && layer->target.compute_capability >= DEPENDENT_LAUNCH_CAPABILITY;
+    plan->grid.overlaps = params->weight_vectors > 0 &&
+                          tconv_cuda_target_of(&layer->target).compute_capability >= DEPENDENT_LAUNCH_CAPABILITY;
     return NULL;
 }

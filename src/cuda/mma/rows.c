@@ -6,6 +6,7 @@
  * arithmetic, row_epilogue.cuh stores the rows, row_pack.cu packs the weights.
  */
 #include "../../core/status.h"
+#include "../cuda_target.h"
 #include "../implementations.h"
 #include "../runtime/guard.h"
 #include "plan.h"
@@ -26,7 +27,8 @@ static tconv_cuda_work count_work(const tconv_layer *layer, const row_plan *plan
 {
     const tconv_problem *problem = &layer->problem;
     const row_parameters *params = &plan->params;
-    const double element = (double)problem->element_size, multiprocessors = layer->target.multiprocessors;
+    const double element = (double)problem->element_size,
+                 multiprocessors = tconv_cuda_target_of(&layer->target).multiprocessors;
     const bool strict = tconv_cuda_is_strict(layer);
     const double columns = params->tile_columns, warps = plan->grid.threads / WARP;
     const double mmas =
@@ -49,7 +51,8 @@ static tconv_cuda_work count_work(const tconv_layer *layer, const row_plan *plan
     work.store_warps = warps;
     work.sectors = outputs * element / SECTOR_BYTES * params->strip_rows;
     work.overlaps = true;
-    work.rounds = (double)tconv_ceil_div(plan->grid.blocks, layer->target.multiprocessors * plan->resident);
+    work.rounds = (double)tconv_ceil_div(plan->grid.blocks,
+                                         tconv_cuda_target_of(&layer->target).multiprocessors * plan->resident);
     work.resident = fmin((double)plan->resident, fmax(1, (double)plan->grid.blocks / multiprocessors));
     return work;
 }
@@ -72,7 +75,7 @@ static tconv_status pack(const tconv_layer *layer, const void *memory, const voi
 {
     const row_plan *plan = memory;
     tconv_device_guard guard;
-    tconv_status status = tconv_device_enter(&guard, layer->target.device, issue);
+    tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
     if (status == TCONV_SUCCESS)
         status = tconv_device_leave(
             &guard, tconv_mma_launch_row_packing(layer, &plan->params, weights, packed, stream, issue), issue);
@@ -96,7 +99,8 @@ static tconv_status launch(const tconv_layer *layer, const launch_grid *grid, ro
                            tconv_issue *issue)
 {
     void *arguments[] = {params};
-    const tconv_status status = tconv_allow_shared(grid->kernel, layer->target.shared_bytes, issue);
+    const tconv_status status =
+        tconv_allow_shared(grid->kernel, tconv_cuda_target_of(&layer->target).shared_bytes, issue);
     return status == TCONV_SUCCESS ? tconv_launch_kernel(grid, arguments, stream, issue) : status;
 }
 
@@ -114,7 +118,7 @@ static tconv_status execute(const tconv_layer *layer, const void *memory, const 
     grid.kernel = kernel_of(layer, plan->sums);
     grid.overlaps = grid.overlaps && arguments->packs;
     tconv_device_guard guard;
-    tconv_status status = tconv_device_enter(&guard, layer->target.device, issue);
+    tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
     if (status == TCONV_SUCCESS)
         status = tconv_device_leave(&guard, launch(layer, &grid, &params, arguments->stream, issue), issue);
     return status;

@@ -1,4 +1,5 @@
 /* Counts the work of a tiling of cuda_mma: see work.h. */
+#include "../cuda_target.h"
 #include "plan.h"
 
 #include <math.h>
@@ -68,16 +69,16 @@ static void count_stores(const tiling_search *search, tconv_cuda_work *work)
 static void count_rounds(const tiling_search *search, tconv_cuda_work *work)
 {
     const parameters *params = &search->tried.params;
-    const tconv_target *target = &search->layer->target;
+    const tconv_cuda_target gpu = tconv_cuda_target_of(&search->layer->target);
     const int by_registers = search->tried.config.warps / block_warps(params);
-    const int by_shared = (target->shared_bytes + SHARED_RESERVED) / (params->shared_bytes + SHARED_RESERVED);
+    const int by_shared = (gpu.shared_bytes + SHARED_RESERVED) / (params->shared_bytes + SHARED_RESERVED);
     const int64_t most = tconv_min(by_registers, by_shared); /* blocks that share a multiprocessor */
-    const int64_t sets = weight_sets_of(params), places = target->multiprocessors * most;
+    const int64_t sets = weight_sets_of(params), places = gpu.multiprocessors * most;
     const int64_t blocks = tconv_min(params->n_tiles, tconv_max(1, places / sets)); /* of a set */
     const int64_t rounds = tconv_ceil_div(params->n_tiles, blocks) * tconv_ceil_div(sets * blocks, places);
     const double even = (double)params->n_tiles * (double)sets / (double)places;
     work->rounds = (1 - TCONV_CUDA_IDLE_SHARE) * (double)rounds + TCONV_CUDA_IDLE_SHARE * even;
-    work->resident = fmin((double)most, fmax(1, (double)(sets * blocks) / (double)target->multiprocessors));
+    work->resident = fmin((double)most, fmax(1, (double)(sets * blocks) / (double)gpu.multiprocessors));
 }
 
 tconv_cuda_work tconv_mma_count_work(const tiling_search *search)

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "../cuda_backend.h"
+#include "../cuda_target.h"
 #include "machine.h"
 
 /* What warps and tensor cores take, alike on all machines until one of them is measured. */
@@ -169,11 +170,11 @@ bool tconv_cuda_resolve_named(const char *name, tconv_target *target)
     const tconv_cuda_machine *machine = tconv_cuda_machine_named(name);
     if (machine == NULL)
         return false;
-    target->device = 0;
-    target->compute_capability = machine->capability;
-    target->multiprocessors = machine->multiprocessors;
-    target->shared_bytes = machine->shared_bytes;
-    target->has_sm90a = machine->capability == 90;
+    tconv_cuda_target_set(target, (tconv_cuda_target){.device = 0,
+                                                      .compute_capability = machine->capability,
+                                                      .multiprocessors = machine->multiprocessors,
+                                                      .shared_bytes = machine->shared_bytes,
+                                                      .has_sm90a = machine->capability == 90});
     return true;
 }
 

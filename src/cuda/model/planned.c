@@ -1,5 +1,6 @@
 /* Counts that follow from the layer, and the prediction of a plan's time. */
 #include "planned.h"
+#include "../cuda_target.h"
 
 #include "../../core/checked.h"
 
@@ -115,7 +116,8 @@ double tconv_cuda_part_ends(int64_t piece, int64_t step)
 
 tconv_cuda_machine tconv_cuda_machine_of(const tconv_layer *layer)
 {
-    return tconv_cuda_machine_like(layer->target.compute_capability, layer->target.multiprocessors);
+    return tconv_cuda_machine_like(tconv_cuda_target_of(&layer->target).compute_capability,
+                                   tconv_cuda_target_of(&layer->target).multiprocessors);
 }
 
 #ifdef TCONV_CUDA_SWEEP
@@ -191,5 +193,5 @@ void tconv_cuda_predict(const tconv_layer *layer, const tconv_cuda_work *work, t
     planned->prediction.saved = planned->sizes.reads_unpacked ? tconv_cuda_packing_seconds(layer) : 0;
     keep(work);
     if (planned->work != NULL)
-        *planned->work = *work;
+        *(tconv_cuda_work *)planned->work = *work;
 }

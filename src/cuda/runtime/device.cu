@@ -13,6 +13,7 @@
 
 #include "../../core/status.h"
 #include "../cuda_backend.h"
+#include "../cuda_target.h"
 #include "../model/machine.h"
 #include "guard.h"
 
@@ -180,11 +181,13 @@ static tconv_status describe_target(int device, tconv_target *target, tconv_issu
              tconv_cuda_check(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
                               "cudaDeviceGetAttribute", issue)))
         return status;
-    target->device = device;
-    target->compute_capability = capability;
-    target->multiprocessors = multiprocessors;
-    target->shared_bytes = shared_bytes;
-    target->has_sm90a = capability == 90 && attributes.maxThreadsPerBlock >= 1024;
+    tconv_cuda_target found;
+    found.device = device;
+    found.compute_capability = capability;
+    found.multiprocessors = multiprocessors;
+    found.shared_bytes = shared_bytes;
+    found.has_sm90a = capability == 90 && attributes.maxThreadsPerBlock >= 1024;
+    tconv_cuda_target_set(target, found);
     return TCONV_SUCCESS;
 }
 

@@ -3,6 +3,7 @@
  * predicted time is taken.
  */
 #include "plan.h"
+#include "../cuda_target.h"
 
 #include <string.h>
 
@@ -71,7 +72,7 @@ static bool make_plan(const tconv_layer *layer, const tile_choice *choice, tile_
     if (tiles >= HOPPER_MAX_EXTENT)
         return false;
     params->tiles = (int)tiles;
-    plan->thread_blocks = (int)tconv_max(1, tconv_min(tiles, layer->target.multiprocessors));
+    plan->thread_blocks = (int)tconv_max(1, tconv_min(tiles, tconv_cuda_target_of(&layer->target).multiprocessors));
     if (params->resident) /* a thread block takes every so manieth tile: those of the same output channels */
         plan->thread_blocks = (int)tconv_max(plan->thread_blocks / params->m_blocks, 1) * params->m_blocks;
     return true;

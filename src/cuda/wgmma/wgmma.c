@@ -19,6 +19,7 @@
 
 #include "../../core/checked.h"
 #include "../../core/status.h"
+#include "../cuda_target.h"
 #include "../implementations.h"
 #include "../maps/hopper.h"
 #include "../model/planned.h"
@@ -215,7 +216,7 @@ static tconv_status pack(const tconv_layer *layer, const void *memory, const voi
 {
     const planned_layer *own = memory;
     tconv_device_guard guard;
-    const tconv_status status = tconv_device_enter(&guard, layer->target.device, issue);
+    const tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
     if (status != TCONV_SUCCESS)
         return status;
     return tconv_device_leave(&guard,
@@ -296,7 +297,8 @@ static tconv_status execute(const tconv_layer *layer, const void *memory, const 
                               .threads = threads_of(plan->arithmetic),
                               .shared_bytes = SHARED_MEMORY_BYTES,
                               .overlaps = arguments->packs};
-    return tconv_launch_on_device(&grid, kernel_arguments, layer->target.device, arguments->stream, issue);
+    return tconv_launch_on_device(&grid, kernel_arguments, tconv_cuda_target_of(&layer->target).device,
+                                  arguments->stream, issue);
 }
 
 const tconv_implementation tconv_cuda_wgmma = {.name = "cuda_wgmma",

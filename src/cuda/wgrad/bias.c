@@ -1,6 +1,7 @@
 /* The gradient of the bias on the host: its parts, which follow from the layer and the number of multiprocessors
  * alone. */
 #include "bias.h"
+#include "../cuda_target.h"
 
 #include "../../core/checked.h"
 #include "../runtime/launch.h"
@@ -31,7 +32,7 @@ static bias_parameters plan_parts(const tconv_layer *layer)
     /* Rows are dense. */
     params.image_pixels = problem->h.out * problem->w.out;
     const int64_t sums = (channels_last ? BIAS_THREADS : WARP) * (params.vectors ? vector : 1);
-    const int64_t resident = BIAS_RESIDENT_BLOCKS * (int64_t)layer->target.multiprocessors;
+    const int64_t resident = BIAS_RESIDENT_BLOCKS * (int64_t)tconv_cuda_target_of(&layer->target).multiprocessors;
     const int64_t most = tconv_min(tconv_min(MOST_PARTS, tconv_max(LEAST_PARTS, MOST_SUMS / params.channels)),
                                    tconv_ceil_div(resident, params.channel_blocks));
     const int64_t least = tconv_max(1, THREAD_VECTORS * sums / params.block_channels);

@@ -1,5 +1,6 @@
 /* Launches of a plan of cuda_wgrad. */
 #include "launch.h"
+#include "../cuda_target.h"
 
 #include "../../core/checked.h"
 #include "../runtime/guard.h"
@@ -119,7 +120,8 @@ static tconv_status launch_products(const tconv_layer *layer, const planned_laye
                               .shared_bytes = shared_bytes_of(params),
                               .cluster_blocks = params->sharers > 1 ? params->sharers : 0};
     void *arguments[] = {params, &maps};
-    const tconv_status status = tconv_allow_shared(grid.kernel, layer->target.shared_bytes, issue);
+    const tconv_status status =
+        tconv_allow_shared(grid.kernel, tconv_cuda_target_of(&layer->target).shared_bytes, issue);
     return status == TCONV_SUCCESS ? tconv_launch_kernel(&grid, arguments, stream, issue) : status;
 }
 
@@ -184,7 +186,7 @@ tconv_status tconv_wgrad_execute_bias(const tconv_layer *layer, const planned_la
 {
     void *const parts = bias_parts_in(plan, arguments), *const stream = arguments->stream;
     tconv_device_guard guard;
-    tconv_status status = tconv_device_enter(&guard, layer->target.device, issue);
+    tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
     if (status != TCONV_SUCCESS)
         return status;
     status = sum_slots(layer, plan, arguments->dst, parts, stream, issue);

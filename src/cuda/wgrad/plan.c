@@ -1,5 +1,6 @@
 /* The search for a plan: candidates, each of which is laid out and predicted by what its block takes for a K-tile. */
 #include "plan.h"
+#include "../cuda_target.h"
 
 #include "../../core/checked.h"
 #include "../maps/hopper.h"
@@ -96,8 +97,8 @@ static bool choose_stages(const tconv_layer *layer, planned_layer *plan)
     const int by_registers = plan->kernel->resident_warps / (plan->threads / WARP);
     params->stages = plan->kernel->family == BY_MMA ? MMA_STAGES : MAX_STAGES;
     for (; params->stages >= 2; params->stages--) {
-        const int by_memory =
-            (layer->target.shared_bytes + BLOCK_SHARED_MEMORY) / (shared_bytes_of(params) + BLOCK_SHARED_MEMORY);
+        const int by_memory = (tconv_cuda_target_of(&layer->target).shared_bytes + BLOCK_SHARED_MEMORY) /
+                              (shared_bytes_of(params) + BLOCK_SHARED_MEMORY);
         plan->resident = by_memory < by_registers ? by_memory : by_registers;
         if (plan->resident >= 1)
             return true;
@@ -289,8 +290,8 @@ static void try_copies(const tconv_layer *layer, planned_layer *best)
     const double bytes = (double)problem->batch * (double)problem->element_size *
                          ((double)(problem->in_channels * problem->h.in * problem->w.in) +
                           (double)(problem->out_channels * problem->h.out * problem->w.out));
-    copied.cycles =
-        (copied.cycles + CHUNK_CYCLES) * (double)chunks_of(&cut) + bytes / (COPY_BYTES * layer->target.multiprocessors);
+    copied.cycles = (copied.cycles + CHUNK_CYCLES) * (double)chunks_of(&cut) +
+                    bytes / (COPY_BYTES * tconv_cuda_target_of(&layer->target).multiprocessors);
     if (copied.blocks > 0 && (best->cycles <= 0 || copied.cycles < best->cycles))
         *best = copied;
 }
@@ -298,7 +299,7 @@ static void try_copies(const tconv_layer *layer, planned_layer *best)
 bool tconv_wgrad_choose(const tconv_layer *layer, planned_layer *best)
 {
     const tconv_problem *problem = &layer->problem;
-    if (layer->target.compute_capability < 80 || problem->batch >= WGRAD_MAX_EXTENT ||
+    if (tconv_cuda_target_of(&layer->target).compute_capability < 80 || problem->batch >= WGRAD_MAX_EXTENT ||
         !tconv_wgrad_takes_axis(&problem->h) || !tconv_wgrad_takes_axis(&problem->w))
         return false;
     planned_layer trial = begin(layer);

@@ -1,5 +1,6 @@
 /* The number of split-K slices: each slice has blocks of its own. */
 #include "plan_splits.h"
+#include "../cuda_target.h"
 
 #include "../../core/checked.h"
 
@@ -73,7 +74,7 @@ void tconv_wgrad_choose_splits(const tconv_layer *layer, planned_layer *plan, do
 {
     parameters *params = &plan->params;
     const sum_tiles *tiles = &params->tiles;
-    const int64_t places = (int64_t)layer->target.multiprocessors * plan->resident;
+    const int64_t places = (int64_t)tconv_cuda_target_of(&layer->target).multiprocessors * plan->resident;
     const double tile_bytes = (double)tiles->block_m * (double)tiles->block_n * 4;
     const double slice_bytes = tile_bytes * (double)tiles->count;
     const int64_t most = tconv_min(tconv_max(1, params->k_tiles), tconv_ceil_div(4 * places, tiles->count));
@@ -86,8 +87,8 @@ void tconv_wgrad_choose_splits(const tconv_layer *layer, planned_layer *plan, do
                              plan->resident * tile_bytes / STORE_BYTES;
         const double lines = written_part(plan, (int)layer->problem.element_size) - 1;
         const bool writes = splits == 1 && lines < 1 && can_write_weights(plan);
-        const double added =
-            (writes ? lines : (double)splits) * slice_bytes / (ADD_BYTES * layer->target.multiprocessors);
+        const double added = (writes ? lines : (double)splits) * slice_bytes /
+                             (ADD_BYTES * tconv_cuda_target_of(&layer->target).multiprocessors);
         const double all = rounds * block + added;
         if (splits == 1 || all < plan->cycles) {
             plan->cycles = all;

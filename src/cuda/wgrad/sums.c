@@ -1,5 +1,6 @@
 /* Gradients of weights and bias, once the kernels of an implementation have written their slices. */
 #include "sums.h"
+#include "../cuda_target.h"
 
 #include "../runtime/guard.h"
 
@@ -43,7 +44,7 @@ tconv_status tconv_wgrad_execute_gradients(const tconv_layer *layer, const void 
                                            wgrad_sum_weights sum_weights, tconv_issue *issue)
 {
     tconv_device_guard guard;
-    const tconv_status status = tconv_device_enter(&guard, layer->target.device, issue);
+    const tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
     if (status != TCONV_SUCCESS)
         return status;
     return tconv_device_leave(&guard, launch_gradients(layer, plan, arguments, sum_weights, issue), issue);

@@ -6,6 +6,7 @@
 #define TCONV_CUDA_WGRAD_SUMS_H
 
 #include "../../core/impl.h"
+#include "../cuda_target.h"
 #include "../hardware.h"
 #include "tiles.h"
 
@@ -52,7 +53,7 @@ static inline int tconv_wgrad_parts_of_slices(int64_t slices)
  * must not. */
 static inline bool tconv_wgrad_may_overlap(const tconv_layer *layer)
 {
-    return layer->target.compute_capability >= DEPENDENT_LAUNCH_CAPABILITY;
+    return tconv_cuda_target_of(&layer->target).compute_capability >= DEPENDENT_LAUNCH_CAPABILITY;
 }
 
 /* Launches the kernel that adds the slices in memory in order, in double, and rounds the sums to the layer's dtype
