@@ -59,10 +59,10 @@ __device__ __forceinline__ float2 finish_pair(float first, float second, float b
     return make_float2(finish_sum(first, bias, post), finish_sum(second, bias, post));
 }
 
-/* Rounds a value. */
-template <class Element> __device__ __forceinline__ Element to_output(compute_type<Element> value)
+/* Rounds a value; a sum in double is not rounded to f32 before. */
+template <class Element, class Sum> __device__ __forceinline__ Element to_output(Sum value)
 {
-    return from_compute<Element>(value);
+    return static_cast<Element>(value);
 }
 
 /* Rounds the values of outputs that are stored at once. */
@@ -92,8 +92,8 @@ __device__ __forceinline__ Element finish_output(compute_type<Element> sum, comp
 }
 
 /* An output from a sum that has its bias already, or has none. */
-template <class Element, class Post = no_post>
-__device__ __forceinline__ Element finish_total(compute_type<Element> sum, const Post &post = Post())
+template <class Element, class Sum, class Post = no_post>
+__device__ __forceinline__ Element finish_total(Sum sum, const Post &post = Post())
 {
     return to_output<Element>(post(sum));
 }
