@@ -3,8 +3,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include "../epilogue/finish.cuh"
 #include "../numeric/divisor.h"
-#include "../numeric/element.cuh"
 
 namespace tconv::accumulate
 {
@@ -28,13 +28,12 @@ __global__ void __launch_bounds__(THREADS) walk_kernel(const __grid_constant__ w
             results = *reinterpret_cast<element_vector<To, count> *>(to);
 #pragma unroll
         for (int e = 0; e < count; e++) {
-            auto value = to_compute(values.at[e]);
-            if (adds) {
-                if (of.bias != NULL)
-                    value += to_compute(static_cast<const To *>(of.bias)[of.lines_are_channels ? line : element + e]);
-                value += to_compute(results.at[e]);
-            }
-            results.at[e] = from_compute<To>(value);
+            const auto sum = to_compute(values.at[e]);
+            if (adds)
+                results.at[e] = finish_total<To>(
+                    add_bias<To>(sum, of.bias, of.lines_are_channels ? line : element + e) + to_compute(results.at[e]));
+            else
+                results.at[e] = from_compute<To>(sum);
         }
         *reinterpret_cast<element_vector<To, count> *>(to) = results;
     }

@@ -2,7 +2,7 @@
 #ifndef TCONV_CUDA_CELLS_EPILOGUE_CUH
 #define TCONV_CUDA_CELLS_EPILOGUE_CUH
 
-#include "../numeric/element.cuh"
+#include "../epilogue/finish.cuh"
 #include "tile.cuh"
 
 namespace tconv::cells
@@ -59,10 +59,7 @@ __device__ __forceinline__ void store_columns_if(bool is, float *to, const float
 template <int columns, class Element>
 __device__ __forceinline__ void store_columns_if(bool is, Element *to, const float (&values)[columns])
 {
-    element_vector<Element, columns> vector;
-#pragma unroll
-    for (int i = 0; i < columns; i++)
-        vector.at[i] = from_compute<Element>(values[i]);
+    const auto vector = to_outputs<Element, columns>(values);
     if (is)
         *reinterpret_cast<element_vector<Element, columns> *>(to) = vector;
 }
@@ -105,9 +102,9 @@ __device__ __forceinline__ void store_vectors(const parameters &layer, const flo
                 float values[2 * columns];
 #pragma unroll
                 for (int c = 0; c < columns; c++) {
-                    values[c] = accumulators[c * COLUMN_ACCUMULATORS + i + pair] + add[(i - batch) / 2 + pair];
-                    values[columns + c] =
-                        accumulators[c * COLUMN_ACCUMULATORS + i + 2 + pair] + add[(i - batch) / 2 + pair];
+                    const int at = c * COLUMN_ACCUMULATORS + i + pair;
+                    values[c] = finish_sum(accumulators[at], add[(i - batch) / 2 + pair]);
+                    values[columns + c] = finish_sum(accumulators[at + 2], add[(i - batch) / 2 + pair]);
                 }
 #pragma unroll
                 for (int first = 0; first < 2 * columns; first += width) {

@@ -15,8 +15,8 @@
 #ifndef TCONV_CUDA_CELLS_KERNEL_STATIONARY_CUH
 #define TCONV_CUDA_CELLS_KERNEL_STATIONARY_CUH
 
+#include "../epilogue/finish.cuh"
 #include "../gemm/kernel.cuh"
-#include "../numeric/element.cuh"
 #include "../ptx/dependent_launch.cuh"
 #include "../ptx/tma.cuh"
 #include "epilogue.cuh"
@@ -157,7 +157,8 @@ store_two_cells(const parameters &layer, const float (&accumulators)[STATIONARY_
             float values[2 * COLUMNS];
 #pragma unroll
             for (int c = 0; c < 2 * COLUMNS; c++)
-                values[c] = accumulators[c % COLUMNS * COLUMN_ACCUMULATORS + i + c / COLUMNS * 2 + pair] + add.at[pair];
+                values[c] = finish_sum(accumulators[c % COLUMNS * COLUMN_ACCUMULATORS + i + c / COLUMNS * 2 + pair],
+                                       add.at[pair]);
             if constexpr (VECTORS) {
 #pragma unroll
                 for (int first = 0; first < 2 * COLUMNS; first += VECTOR) {

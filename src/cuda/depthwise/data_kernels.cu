@@ -1,5 +1,5 @@
 /* The kernels of the gradient of src (data.c), one row of whose elements a thread sums, and the instances by dtype. */
-#include "../numeric/element.cuh"
+#include "../epilogue/finish.cuh"
 #include "../ptx/dependent_launch.cuh"
 #include "kernels.h"
 #include "spans.cuh"
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(THREADS) correlate(const __grid_constant__ par
 #pragma unroll
         for (int r = 0; r < ROWS; r++)
             if (at.row + r < of.rows.in)
-                src[r * of.src_strides.h] = from_compute<Element>(sums[r]);
+                src[r * of.src_strides.h] = finish_total<Element>(sums[r]);
     }
 }
 

@@ -3,7 +3,7 @@
 #ifndef TCONV_CUDA_DEPTHWISE_SPANS_CUH
 #define TCONV_CUDA_DEPTHWISE_SPANS_CUH
 
-#include "../numeric/element.cuh"
+#include "../epilogue/finish.cuh"
 #include "../ptx/dependent_launch.cuh"
 #include "places.cuh"
 
@@ -110,10 +110,7 @@ __global__ void __launch_bounds__(THREADS) correlate_spans(const __grid_constant
                        at.row * of.src_strides.h + at.column * of.src_strides.w;
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
-            element_vector<Element, COLUMNS> row;
-#pragma unroll
-            for (int c = 0; c < COLUMNS; c++)
-                row.at[c] = from_compute<Element>(sums[r][c]);
+            const auto row = finish_totals<Element, COLUMNS>(sums[r]);
             if (at.row + r >= of.rows.in)
                 continue;
             if (of.stores_vectors)

@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cuda_runtime_api.h>
 
-#include "../numeric/element.cuh"
+#include "../epilogue/finish.cuh"
 #include "../ptx/dependent_launch.cuh"
 
 namespace tconv::dgrad
@@ -255,7 +255,7 @@ __global__ void __launch_bounds__(THREADS) add(const __grid_constant__ sum_shape
         for (int p = 0; p < of.parts; p++)
             sum += part[p * pitch];
         static_cast<Element *>(of.to)[third.whole * to.n + channel * to.c + row * to.h + (int64_t)column * to.w] =
-            from_compute<Element>((float)sum);
+            finish_total<Element>((float)sum);
     }
 }
 

@@ -12,8 +12,8 @@
  */
 #include "gather.h"
 
+#include "../epilogue/finish.cuh"
 #include "../numeric/compensated.cuh"
-#include "../numeric/element.cuh"
 #include "../ptx/dependent_launch.cuh"
 
 namespace tconv::gemm_col2im
@@ -140,11 +140,6 @@ __device__ __forceinline__ output_row find_row(const gather_shape &of, int image
     return found;
 }
 
-template <class Element> __device__ __forceinline__ float bias_of(const gather_shape &of, int channel)
-{
-    return of.bias != NULL ? (float)to_compute(static_cast<const Element *>(of.bias)[channel]) : 0;
-}
-
 /* Tile after tile, their residues fastest; threads sum COUNT residues at a time. */
 template <class Element, bool compensated, int COUNT>
 __global__ void __launch_bounds__(THREADS, RESIDENT) gather_planes(const __grid_constant__ gather_shape of, int tiles)
@@ -167,7 +162,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) gather_planes(const __grid_
             const quotient plane = divide(line.whole, of.out_rows), image = divide(plane.whole, of.all_channels);
             const output_row row = find_row(of, image.whole, image.rest, plane.rest);
             const int padded = begin + line.rest * stride;
-            const float bias = bias_of<Element>(of, row.channel);
+            const float bias = channel_bias<Element>(of.bias, row.channel);
             if (warp % sharers == 0) {
                 coordinates[number] = place < of.places ? padded : -stride; /* before all outputs */
                 starts[number] = row.dst + ((int64_t)padded - of.columns.pad) * of.dst_strides.w;
@@ -188,7 +183,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) gather_planes(const __grid_
 #pragma unroll
                 for (int i = 0; i < COUNT; i++)
                     if (r + i < tile_residues)
-                        tile_sums[number * pitch + r + i] = bias + sums[i];
+                        tile_sums[number * pitch + r + i] = finish_sum(sums[i], bias);
             }
         }
         __syncthreads();
@@ -197,7 +192,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) gather_planes(const __grid_
             const int residue = first_residue + at.rest, padded = coordinates[at.whole] + residue;
             if (padded >= of.columns.begin && padded < of.columns.end && at.rest < tile_residues)
                 static_cast<Element *>(of.dst)[starts[at.whole] + residue * of.dst_strides.w] =
-                    from_compute<Element>(tile_sums[at.whole * pitch + at.rest]);
+                    to_output<Element>(tile_sums[at.whole * pitch + at.rest]);
         }
         __syncthreads();
     }
@@ -234,7 +229,7 @@ __global__ void __launch_bounds__(THREADS) gather_outputs(const __grid_constant_
         float sums[] = {0};
         sum_products<compensated, 1>(of, row.products, row.rows, columns, counts, sums);
         static_cast<Element *>(of.dst)[row.dst + (padded - of.columns.pad) * of.dst_strides.w] =
-            from_compute<Element>(bias_of<Element>(of, row.channel) + sums[0]);
+            finish_output<Element>(sums[0], channel_bias<Element>(of.bias, row.channel));
     }
 }
 

@@ -9,8 +9,8 @@
  *
  * Taps outside src and the numeric order: general.c.
  */
+#include "../epilogue/finish.cuh"
 #include "../numeric/compensated.cuh"
-#include "../numeric/element.cuh"
 #include "tile.cuh"
 
 namespace tconv::general
@@ -184,12 +184,11 @@ __device__ __forceinline__ void compute_tile(const parameters &layer, const tile
     for (int c = 0; c < S::CHANNELS; c++) {
         if (c >= (Index)layer.group_out - first_of_group)
             break;
-        const Compute bias =
-            layer.bias != NULL ? to_compute(static_cast<const Element *>(layer.bias)[first_channel + c]) : Compute(0);
+        const Compute bias = channel_bias<Element>(layer.bias, first_channel + c);
 #pragma unroll
         for (int p = 0; p < S::PIXELS; p++)
             if (exist >> p & 1)
-                dst[target[p] + c * dst_pitch] = from_compute<Element>(sums.total[p * S::CHANNELS + c] + bias);
+                dst[target[p] + c * dst_pitch] = finish_output<Element>(sums.total[p * S::CHANNELS + c], bias);
     }
 }
 

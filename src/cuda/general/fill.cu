@@ -1,9 +1,9 @@
 /* The kernel that writes the outputs without a tap, see fill.c. */
 #include <cstdint>
 
+#include "../epilogue/finish.cuh"
 #include "../hardware.h"
 #include "../numeric/divisor.h"
-#include "../numeric/element.cuh"
 #include "outputs.h"
 
 namespace tconv::general
@@ -44,8 +44,7 @@ __device__ __forceinline__ void fill_column(const outputs &layer, int64_t plane,
     const bool column_has_phase = has_phase(layer.columns, layer.column_mask, column);
     element_vector<Element, count> value;
     for (int i = 0; i < count; i++)
-        value.at[i] =
-            layer.bias != NULL ? static_cast<const Element *>(layer.bias)[channel + i] : from_compute<Element>(0);
+        value.at[i] = bias_output<Element>(layer.bias, channel + i);
     Element *dst = static_cast<Element *>(layer.dst) + image * layer.strides.n + channel * layer.strides.c +
                    (row_tile << layer.rows_log2) * layer.strides.h + column * layer.strides.w;
     const int rows = (int)min((int64_t)1 << layer.rows_log2, layer.rows.out - (row_tile << layer.rows_log2));

@@ -11,8 +11,8 @@
  * is multiplied by a zero that stands for something missing; tensor cores multiply such zeros by weights that are
  * finite. Taps outside src and the numeric order: general.c.
  */
+#include "../epilogue/finish.cuh"
 #include "../numeric/compensated.cuh"
-#include "../numeric/element.cuh"
 #include "tile.cuh"
 
 namespace tconv::general
@@ -379,7 +379,6 @@ template <class S, class Index> struct tile_gemm {
     /* Adds the bias and writes shared.sums to dst, neighbouring threads to neighbouring elements. */
     __device__ __forceinline__ void write(Index first_channel, int channels)
     {
-        const Element *bias = static_cast<const Element *>(layer.bias);
         Element *dst = static_cast<Element *>(layer.dst) + first_channel * (Index)layer.dst_strides.c;
         const bool nhwc = layer.layout == TCONV_NHWC;
         for (int i = (int)threadIdx.x; i < S::BLOCK_M * S::BLOCK_N; i += THREADS) {
@@ -387,10 +386,9 @@ template <class S, class Index> struct tile_gemm {
             const Index offset = shared.offsets[0][n];
             if (m >= channels || offset < 0)
                 continue;
-            Compute value = sums_at(shared, m, n)->at[n % S::VECTOR];
-            if (bias != NULL)
-                value += to_compute(bias[first_channel + m]);
-            dst[offset + m * (Index)layer.dst_strides.c] = from_compute<Element>(value);
+            const Compute sum = sums_at(shared, m, n)->at[n % S::VECTOR];
+            dst[offset + m * (Index)layer.dst_strides.c] =
+                finish_total<Element>(add_bias<Element>(sum, layer.bias, first_channel + m));
         }
     }
 

@@ -10,10 +10,10 @@
  */
 #include "bias.h"
 
+#include "../epilogue/finish.cuh"
 #include "../hardware.h"
 #include "../numeric/compensated.cuh"
 #include "../numeric/divisor.h"
-#include "../numeric/element.cuh"
 #include "../ptx/dependent_launch.cuh"
 
 namespace tconv::wgrad
@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(THREADS)
         if (lane == 0) {
             if (p.accumulates)
                 sum.add(static_cast<double>(bias[channel]));
-            bias[channel] = static_cast<Element>(sum.whole());
+            bias[channel] = finish_total<Element>(sum.whole());
         }
     }
 }

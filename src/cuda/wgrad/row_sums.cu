@@ -4,8 +4,8 @@
  * threads of their own add parts of them, which are added in order. */
 #include "row_sums.h"
 
+#include "../epilogue/finish.cuh"
 #include "../numeric/divisor.h"
-#include "../numeric/element.cuh"
 #include "../ptx/dependent_launch.cuh"
 #include "tiles.cuh"
 
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(THREADS)
             double sum = *from;
             for (int part = 1; part < p.parts; part++)
                 sum += from[part * part_sums];
-            *weight = static_cast<Element>(sum + (p.accumulates ? static_cast<double>(*weight) : 0));
+            *weight = finish_total<Element>(sum + (p.accumulates ? static_cast<double>(*weight) : 0));
         }
         __syncthreads();
     }

@@ -1,8 +1,8 @@
 /* Adds the slices of a gradient of weights: a block has a run of weights in the order of memory, and several threads
  * for each, which add parts of the slices; the parts are added in order. */
 #include "../../core/checked.h"
+#include "../epilogue/finish.cuh"
 #include "../numeric/divisor.h"
-#include "../numeric/element.cuh"
 #include "../ptx/dependent_launch.cuh"
 #include "../runtime/launch.h"
 #include "sums.h"
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(THREADS)
         }
         if (part == 0 && number < p.weights) {
             sum += p.accumulates ? static_cast<double>(weights[weight]) : 0;
-            weights[weight] = static_cast<Element>(sum);
+            weights[weight] = finish_total<Element>(sum);
         }
     }
 }

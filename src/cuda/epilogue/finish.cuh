@@ -1,0 +1,125 @@
+/*
+ * The one place where a sum becomes an output. Every kernel that stores outputs calls these functions:
+ *
+ *     value  = post(sum + bias)    finish_sum: in the type of sums
+ *     output = round(value)        to_output and its like: once, to nearest even
+ *     finish_output                both at once
+ *
+ * A kernel whose staging holds values in f32 calls finish_sum before and to_output after. A sum that has its bias already (a
+ * kernel may begin a sum with the bias), or that has none (a gradient), is finished without a bias.
+ *
+ * A post says what else is done to a value before it is rounded: an activation, a scale or a residual would be a class
+ * beside no_post, whose object knows the channel and the place of the output that it is called for.
+ */
+#ifndef TCONV_CUDA_EPILOGUE_FINISH_CUH
+#define TCONV_CUDA_EPILOGUE_FINISH_CUH
+
+#include <cstdint>
+#include <type_traits>
+
+#include "../numeric/element.cuh"
+
+namespace tconv
+{
+
+/* Leaves a value as it is. */
+struct no_post {
+    template <class Compute> __device__ __forceinline__ Compute operator()(Compute value) const
+    {
+        return value;
+    }
+};
+
+/* The bias of a channel of all groups, in the type of sums. Zero where the layer has no bias, or the channel does not
+ * exist. */
+template <class Element, class Index>
+__device__ __forceinline__ compute_type<Element> channel_bias(const void *bias, Index channel, bool exists = true)
+{
+    return bias != NULL && exists ? to_compute(static_cast<const Element *>(bias)[channel]) : compute_type<Element>(0);
+}
+
+/* Adds the bias of a channel of all groups, where the layer has one: a sum of -0 stays -0 where it has none. */
+template <class Element, class Index>
+__device__ __forceinline__ compute_type<Element> add_bias(compute_type<Element> sum, const void *bias, Index channel)
+{
+    return bias != NULL ? sum + to_compute(static_cast<const Element *>(bias)[channel]) : sum;
+}
+
+/* The value of an output before it is rounded. */
+template <class Compute, class Post = no_post>
+__device__ __forceinline__ Compute finish_sum(Compute sum, Compute bias, const Post &post = Post())
+{
+    return post(sum + bias);
+}
+
+/* The values of two outputs of one channel. */
+template <class Post = no_post>
+__device__ __forceinline__ float2 finish_pair(float first, float second, float bias, const Post &post = Post())
+{
+    return make_float2(finish_sum(first, bias, post), finish_sum(second, bias, post));
+}
+
+/* Rounds a value; a sum in double is not rounded to f32 before. */
+template <class Element, class Sum> __device__ __forceinline__ Element to_output(Sum value)
+{
+    return static_cast<Element>(value);
+}
+
+/* Rounds the values of outputs that are stored at once. */
+template <class Element, int COUNT>
+__device__ __forceinline__ element_vector<Element, COUNT> to_outputs(const compute_type<Element> (&values)[COUNT])
+{
+    element_vector<Element, COUNT> outputs;
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        outputs.at[i] = to_output<Element>(values[i]);
+    return outputs;
+}
+
+/* Rounds two values to 16 bits each, in one word. */
+template <class Half> __device__ __forceinline__ uint32_t to_output_pair(float first, float second)
+{
+    const auto pair = to_outputs<Half, 2>({first, second});
+    return *reinterpret_cast<const uint32_t *>(&pair);
+}
+
+/* An output from its sum and bias. */
+template <class Element, class Post = no_post>
+__device__ __forceinline__ Element finish_output(compute_type<Element> sum, compute_type<Element> bias,
+                                                 const Post &post = Post())
+{
+    return to_output<Element>(finish_sum(sum, bias, post));
+}
+
+/* An output from a sum that has its bias already, or has none. */
+template <class Element, class Sum, class Post = no_post>
+__device__ __forceinline__ Element finish_total(Sum sum, const Post &post = Post())
+{
+    return to_output<Element>(post(sum));
+}
+
+/* Outputs that are stored at once, from such sums of one channel or place. */
+template <class Element, int COUNT, class Post = no_post>
+__device__ __forceinline__ element_vector<Element, COUNT> finish_totals(const compute_type<Element> (&sums)[COUNT],
+                                                                        const Post &post = Post())
+{
+    element_vector<Element, COUNT> outputs;
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        outputs.at[i] = finish_total<Element>(sums[i], post);
+    return outputs;
+}
+
+/* An output without a tap: the bias of a channel of all groups alone, or zero. No conversion is needed without a post. */
+template <class Element, class Post = no_post, class Index>
+__device__ __forceinline__ Element bias_output(const void *bias, Index channel, const Post &post = Post())
+{
+    if constexpr (std::is_same<Post, no_post>::value)
+        return bias != NULL ? static_cast<const Element *>(bias)[channel] : from_compute<Element>(0);
+    else
+        return finish_total<Element>(channel_bias<Element>(bias, channel), post);
+}
+
+} // namespace tconv
+
+#endif
