@@ -3,7 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "../numeric/divisor.h"
+#include "../numeric/divisor.cuh"
 #include "../numeric/element.cuh"
 
 namespace tconv::accumulate

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cuda_runtime_api.h>
 
+#include "../numeric/divisor.cuh"
 #include "../numeric/element.cuh"
 #include "../ptx/dependent_launch.cuh"
 

@@ -13,6 +13,7 @@
 #include "gather.h"
 
 #include "../numeric/compensated.cuh"
+#include "../numeric/divisor.cuh"
 #include "../numeric/element.cuh"
 #include "../ptx/dependent_launch.cuh"
 

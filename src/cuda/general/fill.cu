@@ -2,7 +2,7 @@
 #include <cstdint>
 
 #include "../hardware.h"
-#include "../numeric/divisor.h"
+#include "../numeric/divisor.cuh"
 #include "../numeric/element.cuh"
 #include "outputs.h"
 

@@ -12,7 +12,7 @@
 
 #include "../hardware.h"
 #include "../numeric/compensated.cuh"
-#include "../numeric/divisor.h"
+#include "../numeric/divisor.cuh"
 #include "../numeric/element.cuh"
 #include "../ptx/dependent_launch.cuh"
 

@@ -4,7 +4,7 @@
  * add parts of them, which are added in order. */
 #include "row_sums.h"
 
-#include "../numeric/divisor.h"
+#include "../numeric/divisor.cuh"
 #include "../numeric/element.cuh"
 #include "../ptx/dependent_launch.cuh"
 #include "tiles.cuh"

@@ -1,7 +1,7 @@
 /* Adds the slices of a gradient of weights: a block has a run of weights in the order of memory, and several threads for
  * each, which add parts of the slices; the parts are added in order. */
 #include "../../core/checked.h"
-#include "../numeric/divisor.h"
+#include "../numeric/divisor.cuh"
 #include "../numeric/element.cuh"
 #include "../ptx/dependent_launch.cuh"
 #include "../runtime/launch.h"
