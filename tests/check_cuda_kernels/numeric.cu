@@ -4,7 +4,7 @@
 #include "../../src/cuda/col2im/operand.cuh"
 #include "../../src/cuda/mma/mode.cuh"
 #include "../../src/cuda/numeric/compensated.cuh"
-#include "../../src/cuda/numeric/divisor.h"
+#include "../../src/cuda/numeric/divisor.cuh"
 #include "../../src/cuda/numeric/element.cuh"
 #include "../../src/cuda/numeric/tf32.cuh"
 #include "check.h"

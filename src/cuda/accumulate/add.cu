@@ -4,7 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include "../epilogue/finish.cuh"
-#include "../numeric/divisor.h"
+#include "../numeric/divisor.cuh"
 
 namespace tconv::accumulate
 {

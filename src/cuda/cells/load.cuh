@@ -2,6 +2,7 @@
 #ifndef TCONV_CUDA_CELLS_LOAD_CUH
 #define TCONV_CUDA_CELLS_LOAD_CUH
 
+#include "../numeric/divisor.cuh"
 #include "../numeric/element.cuh"
 #include "../ptx/memory.cuh"
 #include "../ptx/tma.cuh"

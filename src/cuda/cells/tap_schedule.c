@@ -190,7 +190,9 @@ bool tconv_cells_write_schedules(const tconv_layer *layer, const tile_choice *ch
         schedule->first_entry = writer.entries;
         for (int row_phase = 0; row_phase < params->row_phases; row_phase++) {
             axis_taps rows;
-            tconv_cells_find_taps(layer, &layer->rows, params->cell_rows, layer->phases_of_src ? row_phase : p, &rows);
+            if (!tconv_cells_find_taps(layer, &layer->rows, params->cell_rows, layer->phases_of_src ? row_phase : p,
+                                       &rows))
+                return false;
             for (int column_shift = 0; column_shift < columns->shifts; column_shift++)
                 for (int row_shift = 0; row_shift < (choice->tile_per_shift ? rows.shifts : 1); row_shift++) {
                     const int end = choice->tile_per_shift ? row_shift + 1 : rows.shifts;

@@ -57,8 +57,8 @@ static schedule_counts count_schedules(const layer_plan *plan, int N, int rounds
     counts = (schedule_counts){0, 0, 0, 0, plan->config.mma_n == N};
     for (int s = 0; s < params->schedule_count; s++) {
         const tap_schedule *schedule = &longest_first[s];
-        const double share = (rounds / params->schedule_count + (s < rounds % params->schedule_count ? 1 : 0)) /
-                             (double)tconv_max(rounds, 1);
+        const int turns = rounds / params->schedule_count + (s < rounds % params->schedule_count ? 1 : 0);
+        const double share = turns / (double)tconv_max(rounds, 1);
         for (int e = schedule->first_entry; e < schedule->end_entry; e++)
             counts.window_n += share * (counts.whole ? N : params->entries[e].window % 16 * plan->config.mma_n);
         counts.entries += share * (schedule->end_entry - schedule->first_entry);

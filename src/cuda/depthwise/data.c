@@ -27,9 +27,10 @@
 #include <stdio.h>
 
 enum {
-    SEGMENT = 16,         /* terms: n round to within n / 2 units of the sum of their magnitudes */
-    MAX_EXTENT = 1 << 28, /* of coordinates, so that sums of a few fit in 32 bits */
-    MAX_BLOCKS = 1 << 20  /* threads of this many blocks do the work of more */
+    SEGMENT = 16,           /* terms: n round to within n / 2 units of the sum of their magnitudes */
+    MAX_EXTENT = 1 << 28,   /* of coordinates, so that sums of a few fit in 32 bits */
+    WARPS = THREADS / WARP, /* of a block */
+    MAX_BLOCKS = 1 << 20    /* threads of this many blocks do the work of more */
 };
 
 static const double CACHE_LOADS = 1.6; /* as in forward: from the first-level cache, with their indices */
@@ -152,9 +153,9 @@ static tconv_cuda_work work_of(const tconv_layer *layer)
     work.k_blocks = items_of(problem, columns) / THREADS / tconv_cuda_target_of(&layer->target).multiprocessors;
     work.k_blocks = work.k_blocks < 1 ? 1 : work.k_blocks;
     work.ffma = elements * terms * (problem->dtype == TCONV_F64 ? 2 : 1);
-    work.loads = THREADS / WARP * (columns > 1 ? span_loads(problem) : tap_loads(problem));
+    work.loads = WARPS * (columns > 1 ? span_loads(problem) : tap_loads(problem));
     work.stores = elements / WARP * work.k_blocks;
-    work.store_warps = THREADS / WARP;
+    work.store_warps = WARPS;
     work.sectors = elements * element / SECTOR_BYTES * work.k_blocks;
     work.overlaps = true;
     return work;

@@ -17,7 +17,7 @@
  */
 #include <type_traits>
 
-#include "../numeric/divisor.h"
+#include "../numeric/divisor.cuh"
 #include "../numeric/element.cuh"
 #include "../ptx/dependent_launch.cuh"
 #include "../ptx/memory.cuh"

@@ -2,6 +2,7 @@
 #ifndef TCONV_CUDA_DEPTHWISE_PLACES_CUH
 #define TCONV_CUDA_DEPTHWISE_PLACES_CUH
 
+#include "../numeric/divisor.cuh"
 #include "data_parameters.h"
 
 namespace tconv::depthwise::data

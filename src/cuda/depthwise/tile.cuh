@@ -3,7 +3,7 @@
 #ifndef TCONV_CUDA_DEPTHWISE_TILE_CUH
 #define TCONV_CUDA_DEPTHWISE_TILE_CUH
 
-#include "../numeric/divisor.h"
+#include "../numeric/divisor.cuh"
 #include "../numeric/element.cuh"
 #include "../ptx/dependent_launch.cuh"
 #include "../ptx/memory.cuh"

@@ -18,7 +18,7 @@
 #ifndef TCONV_CUDA_DEPTHWISE_WALK_CUH
 #define TCONV_CUDA_DEPTHWISE_WALK_CUH
 
-#include "../numeric/divisor.h"
+#include "../numeric/divisor.cuh"
 #include "../numeric/element.cuh"
 #include "../ptx/memory.cuh"
 #include "forward_parameters.h"

@@ -1,5 +1,6 @@
 /* The kernel of the gradient of weights (weights.c). */
 #include "../numeric/compensated.cuh"
+#include "../numeric/divisor.cuh"
 #include "../numeric/element.cuh"
 #include "../ptx/dependent_launch.cuh"
 #include "kernels.h"

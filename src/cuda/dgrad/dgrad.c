@@ -143,7 +143,8 @@ static tconv_status add_sums(const tconv_layer *layer, const dgrad_plan *plan, v
 {
     const bool overlaps = tconv_cuda_target_of(&layer->target).compute_capability >= DEPENDENT_LAUNCH_CAPABILITY;
     sum_shape shape = plan->sums;
-    shape.from = (const float *)((const char *)arguments->scratch + plan->depth_bytes);
+    const void *parts = (const char *)arguments->scratch + plan->depth_bytes;
+    shape.from = parts;
     shape.to = dst;
     tconv_device_guard guard;
     const tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);

@@ -10,6 +10,7 @@
 #include <cuda_runtime_api.h>
 
 #include "../epilogue/finish.cuh"
+#include "../numeric/divisor.cuh"
 #include "../ptx/dependent_launch.cuh"
 
 namespace tconv::dgrad

@@ -77,7 +77,8 @@ static void count_work(const tconv_layer *layer, const direct_shape *shape, tcon
     const direct_kernel kernel = shape_kernel(layer, shape);
     const double size = (double)layer->problem.element_size,
                  multiprocessors = tconv_cuda_target_of(&layer->target).multiprocessors;
-    const double rows = shape->tile_rows, pixels = shape->tile_pixels, warps = kernel.threads / WARP;
+    const double rows = shape->tile_rows, pixels = shape->tile_pixels;
+    const int warps = kernel.threads / WARP;
     const double stage = (rows + pixels) * DIRECT_K_BYTES, tiles = (double)count_tiles(shape);
     const double products = rows * pixels / 128 * STEPS * (tconv_cuda_is_strict(layer) ? 3 : 1);
     work->resident = !shape->by_wgmma && tiles > multiprocessors ? 2 : 1;

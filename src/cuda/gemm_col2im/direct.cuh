@@ -2,6 +2,7 @@
 #ifndef TCONV_CUDA_GEMM_COL2IM_DIRECT_CUH
 #define TCONV_CUDA_GEMM_COL2IM_DIRECT_CUH
 
+#include "../numeric/divisor.cuh"
 #include "direct.h"
 
 namespace tconv::gemm_col2im

@@ -14,6 +14,7 @@
 
 #include "../epilogue/finish.cuh"
 #include "../numeric/compensated.cuh"
+#include "../numeric/divisor.cuh"
 #include "../ptx/dependent_launch.cuh"
 
 namespace tconv::gemm_col2im

@@ -3,7 +3,7 @@
 
 #include "../epilogue/finish.cuh"
 #include "../hardware.h"
-#include "../numeric/divisor.h"
+#include "../numeric/divisor.cuh"
 #include "outputs.h"
 
 namespace tconv::general

@@ -4,7 +4,7 @@
 #define TCONV_CUDA_IGEMM_TILE_CUH
 
 #include "../gemm/pipeline.cuh"
-#include "../numeric/divisor.h"
+#include "../numeric/divisor.cuh"
 #include "parameters.h"
 
 #include <cuda_bf16.h>

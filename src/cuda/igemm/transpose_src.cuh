@@ -2,7 +2,7 @@
 #ifndef TCONV_CUDA_IGEMM_TRANSPOSE_SRC_CUH
 #define TCONV_CUDA_IGEMM_TRANSPOSE_SRC_CUH
 
-#include "../numeric/divisor.h"
+#include "../numeric/divisor.cuh"
 #include "../pack/boxes.cuh"
 #include "../pack/transpose.cuh"
 #include "parameters.h"

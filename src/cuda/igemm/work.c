@@ -165,7 +165,8 @@ tile_search tconv_igemm_begin_search(const tconv_layer *layer, const layer_view 
     search.mean_taps = (double)(taps_of(&viewed->rows) * taps_of(&viewed->columns)) / phases;
     search.m_tiles = phases * (double)(problem->groups * tconv_ceil_div(problem->group_out, MMA_M));
     search.k_blocks = (double)tconv_ceil_div(problem->group_in, pixel_bytes / element);
-    search.products = (double)(pixel_bytes / MMA_K_BYTES) * (tconv_cuda_is_strict(layer) ? 3 : 1);
+    const int k_steps = pixel_bytes / MMA_K_BYTES;
+    search.products = k_steps * (tconv_cuda_is_strict(layer) ? 3 : 1);
     return search;
 }
 

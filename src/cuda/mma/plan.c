@@ -129,7 +129,7 @@ static bool lay_out_tile(tiling_search *search, int columns)
 {
     parameters *params = &search->tried.params;
     const int vector = VECTOR_BYTES / search->element_size, batch = (int)tconv_max(params->batch, 1);
-    if (columns > params->block_n || columns > MAX_TILE_EXTENT)
+    if (columns < 1 || columns > params->block_n || columns > MAX_TILE_EXTENT)
         return false;
     params->tile_columns = columns;
     params->tile_rows = (int)tconv_min(params->block_n / columns, search->position_rows);

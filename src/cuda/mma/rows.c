@@ -30,7 +30,8 @@ static tconv_cuda_work count_work(const tconv_layer *layer, const row_plan *plan
     const double element = (double)problem->element_size,
                  multiprocessors = tconv_cuda_target_of(&layer->target).multiprocessors;
     const bool strict = tconv_cuda_is_strict(layer);
-    const double columns = params->tile_columns, warps = plan->grid.threads / WARP;
+    const double columns = params->tile_columns;
+    const int warps = plan->grid.threads / WARP;
     const double mmas =
         columns / MMA_SYNC_N * params->steps * (strict ? 3 : 1) * (double)(problem->h.kernel * params->column_taps);
     const double outputs = BLOCK_M * columns * (double)(problem->w.stride * problem->h.stride);

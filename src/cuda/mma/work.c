@@ -18,7 +18,7 @@ static void count_main_loop(const tiling_search *search, tconv_cuda_work *work)
     const parameters *params = &search->tried.params;
     const kernel_config *config = &search->tried.config;
     const bool strict = search->strict, halves = search->element_size == 2 && !params->nhwc;
-    const double steps = params->block_k_words / MMA_K_WORDS;
+    const int steps = params->block_k_words / MMA_K_WORDS;
     const int row_taps = search->most_row_taps, most_taps = params->max_row_taps;
     const double warps = params->m_warps * params->n_warps; /* of a row phase */
     const double all_warps = block_warps(params), uneven = ceil(all_warps / 4) * 4 / all_warps;
@@ -74,7 +74,7 @@ static void count_rounds(const tiling_search *search, tconv_cuda_work *work)
     const int by_shared = (gpu.shared_bytes + SHARED_RESERVED) / (params->shared_bytes + SHARED_RESERVED);
     const int64_t most = tconv_min(by_registers, by_shared); /* blocks that share a multiprocessor */
     const int64_t sets = weight_sets_of(params), places = gpu.multiprocessors * most;
-    const int64_t blocks = tconv_min(params->n_tiles, tconv_max(1, places / sets)); /* of a set */
+    const int64_t blocks = tconv_max(1, tconv_min(params->n_tiles, places / sets)); /* of a set */
     const int64_t rounds = tconv_ceil_div(params->n_tiles, blocks) * tconv_ceil_div(sets * blocks, places);
     const double even = (double)params->n_tiles * (double)sets / (double)places;
     work->rounds = (1 - TCONV_CUDA_IDLE_SHARE) * (double)rounds + TCONV_CUDA_IDLE_SHARE * even;

@@ -26,6 +26,7 @@
 
 #include "../../core/checked.h"
 #include "../hardware.h"
+#include "../numeric/divisor.cuh"
 #include "boxes.h"
 #include "convert.cuh"
 

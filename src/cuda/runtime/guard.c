@@ -8,7 +8,7 @@
 
 #include "../../core/status.h"
 
-tconv_status tconv_cuda_check(int error, const char *name, tconv_issue *issue)
+tconv_status tconv_cuda_check(unsigned int error, const char *name, tconv_issue *issue)
 {
     const cudaError_t failure = (cudaError_t)error;
     if (failure == cudaSuccess)
@@ -51,20 +51,14 @@ tconv_status tconv_device_leave(tconv_device_guard *guard, tconv_status outcome,
     return outcome;
 }
 
-tconv_function *tconv_function_at(const void *address)
-{
-    tconv_function *function;
-    _Static_assert(sizeof function == sizeof address, "POSIX");
-    memcpy(&function, &address, sizeof function);
-    return function;
-}
-
-tconv_function *tconv_driver_function(const char *name, unsigned int version)
+void tconv_find_driver_function(const char *name, unsigned int version, void *function)
 {
     enum cudaDriverEntryPointQueryResult result;
     void *found = NULL;
     const int errors = tconv_errors_begin();
     const cudaError_t error = cudaGetDriverEntryPointByVersion(name, &found, version, cudaEnableDefault, &result);
     tconv_errors_end(errors);
-    return error == cudaSuccess && result == cudaDriverEntryPointSuccess ? tconv_function_at(found) : NULL;
+    if (error != cudaSuccess || result != cudaDriverEntryPointSuccess)
+        found = NULL;
+    memcpy(function, &found, sizeof found);
 }

@@ -38,19 +38,15 @@ tconv_status tconv_device_leave(tconv_device_guard *guard, tconv_status outcome,
 int tconv_errors_begin(void);
 void tconv_errors_end(int before);
 
-/* A function of the driver's, to be called as its own type. */
-typedef void tconv_function(void);
-
-/* Finds the driver's function of a name, as of a version of its API, or NULL: the library is not linked to the driver,
- * so that it loads where there is none. Leaves the last error alone, for it is called outside of guards too. */
-tconv_function *tconv_driver_function(const char *name, unsigned int version);
-
-/* Returns the function at an address that a loader gave, or NULL: POSIX has both alike, ISO C does not convert them. */
-tconv_function *tconv_function_at(const void *address);
+/* Finds the driver's function of a name, as of a version of its API: the library is not linked to the driver, so that it
+ * loads where there is none. function is the address of a pointer to the function, because ISO C does not let a void * be
+ * converted to such a pointer; the pointer becomes NULL where the driver has no such function. Leaves the last error
+ * alone, for it is called outside of guards too. */
+void tconv_find_driver_function(const char *name, unsigned int version, void *function);
 
 /* Returns SUCCESS, or the failure (a cudaError_t) of the runtime's function called name: OUT_OF_MEMORY where that is the
  * error, else CUDA. */
-tconv_status tconv_cuda_check(int error, const char *name, tconv_issue *issue);
+tconv_status tconv_cuda_check(unsigned int error, const char *name, tconv_issue *issue);
 
 #ifdef __cplusplus
 }

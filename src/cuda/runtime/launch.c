@@ -23,7 +23,7 @@ static set_attribute_function *set_attribute; /* NULL where the driver has none 
 
 static void look_up_set_attribute(void)
 {
-    set_attribute = (set_attribute_function *)tconv_driver_function("cuFuncSetAttribute", FIRST_SET_ATTRIBUTE);
+    tconv_find_driver_function("cuFuncSetAttribute", FIRST_SET_ATTRIBUTE, &set_attribute);
 }
 
 /* The driver's call leaves the runtime's last error alone. A limit that was set in this way, the runtime's own function

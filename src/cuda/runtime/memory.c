@@ -16,6 +16,7 @@
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <stdatomic.h>
+#include <string.h>
 
 #include "../cuda_backend.h"
 #include "guard.h"
@@ -31,8 +32,10 @@ static get_attributes find_get_attributes(void)
     void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
     if (driver == NULL)
         return NULL;
-    get_attributes found = (get_attributes)tconv_function_at(dlsym(driver, "cuPointerGetAttributes"));
-    dlclose(driver); /* undoes this dlopen's count; whoever loaded the driver keeps it */
+    void *symbol = dlsym(driver, "cuPointerGetAttributes");
+    get_attributes found;
+    memcpy(&found, &symbol, sizeof found); /* ISO C does not let a void * be converted to a pointer to a function */
+    dlclose(driver);                       /* undoes this dlopen's count; whoever loaded the driver keeps it */
     return found;
 }
 

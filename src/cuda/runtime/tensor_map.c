@@ -28,8 +28,8 @@ static pthread_once_t encode_looked_up = PTHREAD_ONCE_INIT;
 
 static void look_up_encode(void)
 {
-    encode_tiled = (encode_function *)tconv_driver_function("cuTensorMapEncodeTiled", FIRST_ENCODE);
-    encode_im2col = (encode_im2col_function *)tconv_driver_function("cuTensorMapEncodeIm2col", FIRST_ENCODE);
+    tconv_find_driver_function("cuTensorMapEncodeTiled", FIRST_ENCODE, &encode_tiled);
+    tconv_find_driver_function("cuTensorMapEncodeIm2col", FIRST_ENCODE, &encode_im2col);
 }
 
 static CUtensorMapDataType type_of(const tensor_map_recipe *tensor)

@@ -4,7 +4,7 @@
 #define TCONV_CUDA_WGMMA_TILE_CUH
 
 #include "../gemm/pipeline.cuh"
-#include "../numeric/divisor.h"
+#include "../numeric/divisor.cuh"
 #include "../numeric/element.cuh"
 #include "parameters.h"
 

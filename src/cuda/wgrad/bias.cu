@@ -13,7 +13,7 @@
 #include "../epilogue/finish.cuh"
 #include "../hardware.h"
 #include "../numeric/compensated.cuh"
-#include "../numeric/divisor.h"
+#include "../numeric/divisor.cuh"
 #include "../ptx/dependent_launch.cuh"
 
 namespace tconv::wgrad

@@ -2,7 +2,7 @@
 #include "copy_kernels.h"
 
 #include "../hardware.h"
-#include "../numeric/divisor.h"
+#include "../numeric/divisor.cuh"
 #include "../pack/transpose.cuh"
 #include "../ptx/memory.cuh"
 

@@ -59,7 +59,7 @@ static void list_taps(const wgrad_tap_order *order, int64_t taps[MAX_TAPS])
 static bool describe_axis(const tconv_axis *axis, const wgrad_tap_order *order, int tile_log2, tile_axis *tile,
                           int *most)
 {
-    int64_t taps[MAX_TAPS], reach = 0;
+    int64_t taps[MAX_TAPS] = {0}, reach = 0;
     tile->in = (int)axis->in;
     tile->out = (int)axis->out;
     tile->stride = (int)axis->stride;

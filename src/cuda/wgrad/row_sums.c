@@ -28,7 +28,7 @@ tconv_status tconv_wgrad_add_rows(const tconv_layer *layer, const wgrad_slices *
     const sum_tiles *tiles = &slices->tiles;
     const int64_t taps = taps_of_tile(tiles), columns = tiles->chunk * taps;
     int parts = tconv_wgrad_parts_of_slices(slices->count), rows = 1;
-    while (parts * columns > ROW_SUMS_COLUMNS)
+    while (parts > 1 && parts * columns > ROW_SUMS_COLUMNS)
         parts /= 2;
     while (2 * rows * parts * columns <= ROW_SUMS_COLUMNS && tiles->block_m % (2 * rows) == 0)
         rows *= 2;

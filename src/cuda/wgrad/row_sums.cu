@@ -5,7 +5,7 @@
 #include "row_sums.h"
 
 #include "../epilogue/finish.cuh"
-#include "../numeric/divisor.h"
+#include "../numeric/divisor.cuh"
 #include "../ptx/dependent_launch.cuh"
 #include "tiles.cuh"
 

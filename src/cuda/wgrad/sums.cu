@@ -2,7 +2,7 @@
  * for each, which add parts of the slices; the parts are added in order. */
 #include "../../core/checked.h"
 #include "../epilogue/finish.cuh"
-#include "../numeric/divisor.h"
+#include "../numeric/divisor.cuh"
 #include "../ptx/dependent_launch.cuh"
 #include "../runtime/launch.h"
 #include "sums.h"
