@@ -50,7 +50,7 @@ Test(cli, plan_says_what_would_run)
     struct program_result result = PROGRAM("plan", "--problem", "ci=8 h=16 w=16 co=8 k=3", "--backend", "cpu");
     expect_code(&result, 0, "plan");
     expect_text(result.out, "   1 cpu_phases", "plan");
-    expect_text(result.out, "- cpu_pixels     declines: src and dst must be NHWC", "plan");
+    expect_text(result.out, "- cpu_pixels       declines: src and dst must be NHWC", "plan");
     release_result(&result);
     /* As many output channels as the longest vector of any processor has. */
     result = PROGRAM("plan", "--problem", "ci=8 h=16 w=16 co=16 k=3", "--backend", "cpu", "--layout", "nhwc", "--json");
@@ -63,22 +63,16 @@ Test(cli, plan_says_what_would_run)
     release_result(&result);
 }
 
-/* On any machine, if the library was built with CUDA: 64 to 64 channels, 3 x 7, TF32, is cuda_wgmma's, and why is the
- * time that is predicted of each. */
+/* On any machine, by any build: 64 to 64 channels, 3 x 7, TF32, is cuda_wgmma's, and why is the time that is predicted of
+ * each. */
 Test(cli, plan_for_a_gpu_that_is_not_here)
 {
     const char *const problem = "n=16 ci=64 h=128 w=416 co=64 k=3x7 p=1x3";
-    struct program_result info = PROGRAM("info");
-    const bool has_cuda = strstr(info.out, "cuda_general") != NULL;
-    release_result(&info);
     struct program_result result = PROGRAM("plan", "--device", "h200", "--math", "tf32", "--problem", problem);
-    expect_code(&result, has_cuda ? 0 : 1, "plan --device h200");
-    expect_text(has_cuda ? result.out : result.error, has_cuda ? "   1 cuda_wgmma" : "no CUDA backend",
-                "--device h200");
-    if (has_cuda) {
-        expect_text(result.out, "rates_measured: true", "--device h200");
-        expect_text(result.out, "- cuda_depthwise   declines:", "--device h200");
-    }
+    expect_code(&result, 0, "plan --device h200");
+    expect_text(result.out, "   1 cuda_wgmma", "--device h200");
+    expect_text(result.out, "rates_measured: true", "--device h200");
+    expect_text(result.out, "- cuda_depthwise   declines:", "--device h200");
     release_result(&result);
     result = PROGRAM("plan", "--device", "gtx1", "--problem", problem);
     expect_code(&result, 2, "plan --device gtx1");

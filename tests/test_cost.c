@@ -1,5 +1,5 @@
-/* The cost model's plain half: machines by name and by what a device says of itself, and what a cost depends on. The
- * other half, the work that is counted from plans, is judged by test_regret.c. */
+/* The cost model by itself: machines by name and by what a device says of itself, and what a cost depends on. The
+ * work that plans count is judged by test_regret.c. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>

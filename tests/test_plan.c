@@ -240,11 +240,10 @@ Test(plan, explain_says_what_is_wrong)
     cr_assert_str_eq(issue.field, "groups");
 }
 
-/* A name is right or wrong in every build; a GPU of a known name is not there where CUDA is not built. */
+/* A name is right or wrong in every build, and plans are made for a GPU of a known name in every build. */
 Test(plan, explain_knows_the_names_of_devices)
 {
     static const char *const unknown[] = {"", "h20", "h2000", "H200", "nothing", "h200 "};
-    tconv_issue built;
     char text[16384];
     for (int backend = TCONV_BACKEND_AUTO; backend <= TCONV_BACKEND_CUDA; backend++)
         for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++) {
@@ -256,11 +255,76 @@ Test(plan, explain_knows_the_names_of_devices)
                 issue, TCONV_ERROR_INVALID_ARGUMENT, "device", "must be one of");
             cr_assert_not_null(strstr(issue.message, "h200"), "%s", issue.message);
         }
-    const bool has_cuda = tconv_backend_available(TCONV_BACKEND_CUDA, &built) == TCONV_SUCCESS ||
-                          strstr(built.message, "not built") == NULL;
-    const tconv_status status =
-        tconv_explain(&layer.desc, NULL, "h200", TCONV_TEXT_PLAIN, text, sizeof text, NULL, &issue);
-    cr_assert_eq(status, has_cuda ? TCONV_SUCCESS : TCONV_ERROR_UNAVAILABLE, "%s", issue.message);
+    static const char *const known[] = {"h200", "h100", "a100", "b200"};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        char device[32];
+        expect_success(tconv_explain(&layer.desc, NULL, known[i], TCONV_TEXT_PLAIN, text, sizeof text, NULL, &issue),
+                       issue);
+        snprintf(device, sizeof device, "device: %s\n", known[i]);
+        cr_assert_not_null(strstr(text, device), "%s", text);
+        cr_assert_not_null(strstr(text, "\n   1 cuda_"), "no plan: %s", text);
+    }
+}
+
+/* Plans for a GPU by its name are all that there is of CUDA where CUDA is not: what would execute is refused, in a build
+ * without CUDA by the build, else by what the machine lacks. */
+Test(plan, explain_makes_plans_that_nothing_here_executes)
+{
+    char text[16384];
+    tconv_issue why;
+    tconv_plan *plan = NULL;
+    tconv_options options;
+    tconv_options_init(&options);
+    options.backend = TCONV_BACKEND_CUDA;
+    if (tconv_backend_available(TCONV_BACKEND_CUDA, &why) == TCONV_SUCCESS)
+        cr_skip_test("this machine has a CUDA device");
+    expect_success(tconv_explain(&layer.desc, &options, "h200", TCONV_TEXT_PLAIN, text, sizeof text, NULL, &issue),
+                   issue);
+    cr_assert_not_null(strstr(text, "\n   1 cuda_"), "no plan: %s", text);
+    expect_failure(tconv_explain(&layer.desc, &options, NULL, TCONV_TEXT_PLAIN, text, sizeof text, NULL, &issue), issue,
+                   TCONV_ERROR_UNAVAILABLE, "backend", why.message);
+    for (size_t i = 0; tconv_implementation_name(i) != NULL; i++) {
+        options.implementation = tconv_implementation_name(i);
+        if (strncmp(options.implementation, "cuda_", strlen("cuda_")) != 0)
+            continue;
+        const tconv_status status = tconv_plan_create(&layer.desc, &options, &plan, &issue);
+        cr_assert(status == TCONV_ERROR_UNAVAILABLE || status == TCONV_ERROR_UNSUPPORTED, "%s: %s",
+                  options.implementation, issue.message);
+        cr_assert_null(plan);
+    }
+}
+
+/* The longest words, of plans inside of plans, end with the last word of the inner plan: nothing is cut. */
+Test(plan, explain_tells_whole_plans)
+{
+    static const struct {
+        const char *problem;
+        tconv_op op;
+        const char *name, *last; /* the last word of the implementation, or of the implementation inside of it */
+    } rows[] = {
+        {"n=16 ci=128 h=128 w=128 co=128 k=9 s=3", TCONV_BACKWARD_WEIGHTS, "cuda_wgrad", "cycles"},
+        {"n=16 ci=64 h=128 w=416 co=64 k=3x7 p=1x3", TCONV_FORWARD, "cuda_cells", "flat"},
+        {"n=16 ci=64 h=128 w=416 co=64 k=3x7 p=1x3", TCONV_FORWARD, "cuda_gemm_col2im", "flat"},
+        {"n=16 ci=128 h=128 w=128 co=128 k=9 s=3", TCONV_BACKWARD_DATA, "cuda_dgrad", "flat"},
+        {"n=16 ci=128 h=128 w=128 co=128 k=9 s=3 acc=1", TCONV_BACKWARD_DATA, "cuda_accumulate", "flat"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        static char text[1 << 15];
+        harness_layer large;
+        char message[128], word[32];
+        cr_assert(harness_problem_parse(rows[i].problem, &large, message, sizeof message), "%s", message);
+        large.desc.op = rows[i].op;
+        large.desc.math = TCONV_MATH_TF32;
+        expect_success(tconv_explain(&large.desc, NULL, "h200", TCONV_TEXT_PLAIN, text, sizeof text, NULL, &issue),
+                       issue);
+        char *line = strstr(text, rows[i].name);
+        cr_assert_not_null(line, "%s", text);
+        line[strcspn(line, "\n")] = '\0';
+        snprintf(word, sizeof word, " %s=", rows[i].last);
+        const char *last = strstr(line, word);
+        cr_assert(last != NULL && strncmp(strchr(last + 1, ' '), " batch_invariant=", strlen(" batch_invariant=")) == 0,
+                  "%s", line);
+    }
 }
 
 /* On failure nothing is written: neither text nor length. */

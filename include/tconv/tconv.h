@@ -432,13 +432,12 @@ TCONV_API tconv_status tconv_system_info(tconv_text_format format, char *text, s
 /*
  * Says what each implementation of the backend would do with desc: its plan (tiles, stages, kernels), the time that the
  * cost model predicts for it and of what that is made, its rank, whether an image has the bits that it has alone
- * (batch_invariant), or why it declines. A plan takes the one of rank 1,
- * unless options name another. With device NULL it is the machine that options and environment name; else a GPU by its
- * name in the cost model, such as "h200", which need not be there: one of an unknown name is INVALID_ARGUMENT ("device"),
- * and the issue lists the names; a known one is UNAVAILABLE in a build without CUDA. options may be NULL. On CUDA
- * predictions are seconds of the kernels alone, and ranks are those of calls that pack the weights; the CPU's
- * implementations predict nothing. text, capacity and length as in tconv_plan_describe, and on failure as they were; the
- * words are for people, and may change.
+ * (batch_invariant), or why it declines. A plan takes the one of rank 1, unless options name another. With device NULL
+ * it is the machine that options and environment name; else a GPU by its name in the cost model, such as "h200", which
+ * need not be there, for which every build plans, one without CUDA too: no CUDA function is called. An unknown name is
+ * INVALID_ARGUMENT ("device"), and the issue lists the names. options may be NULL. On CUDA predictions are seconds of the
+ * kernels alone, and ranks are those of calls that pack the weights; the CPU's implementations predict nothing. text,
+ * capacity and length as in tconv_plan_describe, and on failure as they were; the words are for people, and may change.
  */
 TCONV_API tconv_status tconv_explain(const tconv_desc *desc, const tconv_options *options, const char *device,
                                      tconv_text_format format, char *text, size_t capacity, size_t *length,

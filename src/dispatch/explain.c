@@ -11,13 +11,14 @@
 #include "resolve.h"
 #include "writer.h"
 
-#define MOST          15  /* implementations of an operation and backend */
-#define MOST_TEXT     208 /* bytes of a reason (tconv_issue) and of what a plan says of itself */
+/* Bytes of a reason, and of a plan's words: the words of cuda_accumulate end with the words of two inner plans. */
+#define MOST_TEXT     768
 #define PARTS         8
 #define NANOSECONDS   1e9 /* of a second */
 #define DECIMALS      10  /* a microsecond is written in tenths */
 #define PER_DECIMAL   100 /* nanoseconds */
 #define COLUMN_FORMAT " %9s"
+#define NAME_FORMAT   " %-16s" /* as long as "cuda_gemm_col2im" */
 
 /* What became of one implementation. */
 struct answer {
@@ -32,7 +33,7 @@ struct explanation {
     tconv_layer layer;
     const char *machine; /* NULL: this one */
     size_t count;
-    struct answer answers[MOST];
+    struct answer *answers; /* owned: more than a thread's stack should hold */
 };
 
 static const struct {
@@ -63,59 +64,75 @@ static int64_t nanoseconds_of(const struct answer *answer)
 
 /* ------------------------------------------------------------------------------------------------------------ asking */
 
-static void ask(const struct explanation *of, void *memory, struct answer *answer)
+static void ask(const struct explanation *explained, void *memory, struct answer *answer)
 {
     const tconv_implementation *implementation = answer->implementation;
     tconv_issue issue;
     answer->takes =
-        tconv_implementation_plan(implementation, &of->layer, memory, &answer->planned, &issue) == TCONV_SUCCESS;
-    answer->batch_invariant = answer->takes && tconv_is_batch_invariant(implementation, &of->layer, memory);
+        tconv_implementation_plan(implementation, &explained->layer, memory, &answer->planned, &issue) == TCONV_SUCCESS;
+    answer->batch_invariant = answer->takes && tconv_is_batch_invariant(implementation, &explained->layer, memory);
     if (!answer->takes)
         snprintf(answer->text, sizeof answer->text, "%s", issue.message);
     else if (implementation->describe != NULL)
-        implementation->describe(&of->layer, memory, answer->text, sizeof answer->text);
+        implementation->describe(&explained->layer, memory, answer->text, sizeof answer->text);
 }
 
 /* Ranks those that take the layer as a plan would take them: by predicted time, or in their order where there is
  * none. */
-static void rank(struct explanation *of)
+static void rank(struct explanation *explained)
 {
-    for (size_t i = 0; i < of->count; i++)
-        for (size_t j = 0; of->answers[i].takes && j < of->count; j++) {
-            const double mine = tconv_compared_seconds(&of->answers[i].planned.prediction),
-                         other = tconv_compared_seconds(&of->answers[j].planned.prediction);
-            of->answers[i].rank += of->answers[j].takes && (other < mine || (other == mine && j <= i));
+    for (size_t i = 0; i < explained->count; i++)
+        for (size_t j = 0; explained->answers[i].takes && j < explained->count; j++) {
+            const double mine = tconv_compared_seconds(&explained->answers[i].planned.prediction),
+                         other = tconv_compared_seconds(&explained->answers[j].planned.prediction);
+            explained->answers[i].rank += explained->answers[j].takes && (other < mine || (other == mine && j <= i));
         }
 }
 
-static tconv_status ask_all(struct explanation *of, const tconv_allocator *allocator, tconv_issue *issue)
+/* Makes room for the answers of the operation's implementations, and names the implementations of the backend. */
+static tconv_status list_answers(struct explanation *explained, const tconv_allocator *allocator, tconv_issue *issue)
 {
-    const tconv_op op = of->layer.problem.desc.op;
+    const tconv_op op = explained->layer.problem.desc.op;
     const tconv_implementation *implementation;
-    const size_t bytes = tconv_implementation_most_bytes(op, of->layer.target.backend);
+    size_t listed = 0;
+    void *memory = NULL;
+    while (tconv_implementation_at(op, listed) != NULL)
+        listed++;
+    const size_t bytes = listed * sizeof *explained->answers;
+    const tconv_status status = tconv_allocate_for(allocator, bytes, "answers", &memory, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    explained->answers = memset(memory, 0, bytes);
+    for (size_t i = 0; (implementation = tconv_implementation_at(op, i)) != NULL; i++)
+        if (implementation->backend == explained->layer.target.backend)
+            explained->answers[explained->count++].implementation = implementation;
+    return TCONV_SUCCESS;
+}
+
+static tconv_status ask_all(struct explanation *explained, const tconv_allocator *allocator, tconv_issue *issue)
+{
+    const size_t bytes =
+        tconv_implementation_most_bytes(explained->layer.problem.desc.op, explained->layer.target.backend);
     void *memory = NULL;
     tconv_status status;
-    if ((status = tconv_layer_create_phases(&of->layer, allocator, issue)) == TCONV_SUCCESS)
-        status = tconv_allocate_for(allocator, bytes, "plans", &memory, issue);
-    for (size_t i = 0;
-         status == TCONV_SUCCESS && of->count < MOST && (implementation = tconv_implementation_at(op, i)) != NULL; i++)
-        if (implementation->backend == of->layer.target.backend) {
-            of->answers[of->count].implementation = implementation;
-            ask(of, memory, &of->answers[of->count++]);
-        }
-    rank(of);
+    if ((status = tconv_layer_create_phases(&explained->layer, allocator, issue)) == TCONV_SUCCESS &&
+        (status = tconv_allocate_for(allocator, bytes, "plans", &memory, issue)) == TCONV_SUCCESS &&
+        (status = list_answers(explained, allocator, issue)) == TCONV_SUCCESS)
+        for (size_t i = 0; i < explained->count; i++)
+            ask(explained, memory, &explained->answers[i]);
+    rank(explained);
     tconv_release(allocator, memory);
-    tconv_layer_release_phases(&of->layer, allocator);
+    tconv_layer_release_phases(&explained->layer, allocator);
     return status;
 }
 
 /* ----------------------------------------------------------------------------------------------------------- writing */
 
-static void write_target(const struct explanation *of, tconv_writer *writer)
+static void write_target(const struct explanation *explained, tconv_writer *writer)
 {
-    const tconv_target *target = &of->layer.target;
+    const tconv_target *target = &explained->layer.target;
     char problem[TCONV_PROBLEM_TEXT_SIZE], capability[16];
-    tconv_problem_format(&of->layer.problem, false, problem, sizeof problem);
+    tconv_problem_format(&explained->layer.problem, false, problem, sizeof problem);
     tconv_write_text(writer, "layer", problem);
     tconv_write_text(writer, "backend", tconv_backend_name(target->backend));
     if (target->backend == TCONV_BACKEND_CPU) {
@@ -127,8 +144,8 @@ static void write_target(const struct explanation *of, tconv_writer *writer)
     const tconv_cuda_target gpu = tconv_cuda_target_of(target);
     const tconv_cuda_machine rates = tconv_cuda_machine_like(gpu.compute_capability, gpu.multiprocessors);
     snprintf(capability, sizeof capability, "%d.%d", gpu.compute_capability / 10, gpu.compute_capability % 10);
-    if (of->machine != NULL)
-        tconv_write_text(writer, "device", of->machine);
+    if (explained->machine != NULL)
+        tconv_write_text(writer, "device", explained->machine);
     else
         tconv_write_number(writer, "device", gpu.device);
     tconv_write_text(writer, "compute_capability", capability);
@@ -137,11 +154,11 @@ static void write_target(const struct explanation *of, tconv_writer *writer)
     tconv_write_truth(writer, "rates_measured", rates.measured);
 }
 
-static void write_json(const struct explanation *of, tconv_writer *writer)
+static void write_json(const struct explanation *explained, tconv_writer *writer)
 {
     tconv_write_open_group(writer, "implementations", '[');
-    for (size_t i = 0; i < of->count; i++) {
-        const struct answer *answer = &of->answers[i];
+    for (size_t i = 0; i < explained->count; i++) {
+        const struct answer *answer = &explained->answers[i];
         tconv_write_open_group(writer, NULL, '{');
         tconv_write_text(writer, "name", answer->implementation->name);
         if (answer->takes) {
@@ -175,66 +192,69 @@ static void append_time(tconv_writer *writer, int64_t nanoseconds)
 }
 
 /* A table: those that take the layer by rank, then the others. */
-static void write_table(const struct explanation *of, tconv_writer *writer)
+static void write_table(const struct explanation *explained, tconv_writer *writer)
 {
     tconv_text *out = &writer->out;
     tconv_text_append(out, "\nPredicted microseconds, and those of each part as if nothing else took time\n");
-    tconv_text_append(out, "%4s %-14s" COLUMN_FORMAT, "rank", "implementation", "total");
+    tconv_text_append(out, "%4s" NAME_FORMAT COLUMN_FORMAT, "rank", "implementation", "total");
     for (int part = 0; part < PARTS; part++)
         tconv_text_append(out, COLUMN_FORMAT, parts[part].name);
     tconv_text_append(out, "  plan\n");
-    for (int wanted = 1; wanted <= (int)of->count; wanted++)
-        for (size_t i = 0; i < of->count; i++) {
-            const struct answer *answer = &of->answers[i];
+    for (int wanted = 1; wanted <= (int)explained->count; wanted++)
+        for (size_t i = 0; i < explained->count; i++) {
+            const struct answer *answer = &explained->answers[i];
             if (answer->rank != wanted)
                 continue;
-            tconv_text_append(out, "%4d %-14s", answer->rank, answer->implementation->name);
+            tconv_text_append(out, "%4d" NAME_FORMAT, answer->rank, answer->implementation->name);
             append_time(writer, nanoseconds_of(answer));
             for (int part = 0; part < PARTS; part++)
                 append_time(writer, part_of(&answer->planned.prediction, part));
             tconv_text_append(out, "  %s%sbatch_invariant=%s\n", answer->text, answer->text[0] != 0 ? " " : "",
                               answer->batch_invariant ? "yes" : "no");
         }
-    for (size_t i = 0; i < of->count; i++)
-        if (!of->answers[i].takes)
-            tconv_text_append(out, "   - %-14s declines: %s\n", of->answers[i].implementation->name,
-                              of->answers[i].text);
+    for (size_t i = 0; i < explained->count; i++)
+        if (!explained->answers[i].takes)
+            tconv_text_append(out, "   -" NAME_FORMAT " declines: %s\n", explained->answers[i].implementation->name,
+                              explained->answers[i].text);
 }
 
+/* Asks with the options that are known, whose allocator is also who releases the answers. */
 static tconv_status explain(const tconv_desc *desc, const tconv_options *options, const char *device,
-                            struct explanation *of, tconv_issue *issue)
+                            struct explanation *explained, tconv_options *known, tconv_issue *issue)
 {
-    tconv_options known;
     tconv_config config;
     tconv_status status;
-    memset(of, 0, sizeof *of);
-    of->machine = device;
-    if ((status = tconv_problem_init(&of->layer.problem, desc, issue)) ||
-        (status = tconv_operation_check(&of->layer.problem, issue)) ||
-        (status = tconv_options_read(&known, options, issue)))
+    memset(explained, 0, sizeof *explained);
+    tconv_options_init(known);
+    explained->machine = device;
+    if ((status = tconv_problem_init(&explained->layer.problem, desc, issue)) ||
+        (status = tconv_operation_check(&explained->layer.problem, issue)) ||
+        (status = tconv_options_read(known, options, issue)))
         return status;
-    if (device != NULL && known.backend == TCONV_BACKEND_AUTO)
-        known.backend = TCONV_BACKEND_CUDA;
-    if ((status = tconv_target_resolve(&known, device, &of->layer, &config, issue)))
+    if (device != NULL && known->backend == TCONV_BACKEND_AUTO)
+        known->backend = TCONV_BACKEND_CUDA;
+    if ((status = tconv_target_resolve(known, device, &explained->layer, &config, issue)))
         return status;
-    return ask_all(of, &known.allocator, issue);
+    return ask_all(explained, &known->allocator, issue);
 }
 
 tconv_status tconv_explain(const tconv_desc *desc, const tconv_options *options, const char *device,
                            tconv_text_format format, char *text, size_t capacity, size_t *length, tconv_issue *issue)
 {
     tconv_issue found = {TCONV_SUCCESS, "", ""};
-    struct explanation of;
+    struct explanation explained;
+    tconv_options known;
     tconv_writer writer;
     /* The writer begins last: it writes to text. */
-    if (explain(desc, options, device, &of, &found) != TCONV_SUCCESS ||
-        tconv_writer_begin(&writer, format, text, capacity, &found) != TCONV_SUCCESS)
-        return tconv_report(&found, issue);
-    write_target(&of, &writer);
-    if (format == TCONV_TEXT_JSON)
-        write_json(&of, &writer);
-    else
-        write_table(&of, &writer);
-    tconv_writer_end(&writer, length);
+    if (explain(desc, options, device, &explained, &known, &found) == TCONV_SUCCESS &&
+        tconv_writer_begin(&writer, format, text, capacity, &found) == TCONV_SUCCESS) {
+        write_target(&explained, &writer);
+        if (format == TCONV_TEXT_JSON)
+            write_json(&explained, &writer);
+        else
+            write_table(&explained, &writer);
+        tconv_writer_end(&writer, length);
+    }
+    tconv_release(&known.allocator, explained.answers);
     return tconv_report(&found, issue);
 }
