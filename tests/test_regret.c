@@ -51,7 +51,7 @@ static record *record_of(record_list *list, const char *layer, int group)
     record *last = list->count > 0 ? &list->items[list->count - 1] : NULL;
     if (last != NULL && last->group == group && strcmp(last->layer, layer) == 0)
         return last;
-    if (list->count == list->capacity) {
+    if (list->items == NULL || list->count == list->capacity) {
         list->capacity = list->capacity == 0 ? 256 : 2 * list->capacity;
         list->items = realloc(list->items, list->capacity * sizeof *list->items);
         cr_assert_not_null(list->items);

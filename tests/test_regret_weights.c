@@ -141,7 +141,7 @@ static int by_size(const void *a, const void *b)
 /* Judges the layers of a group. */
 static void judge(int group)
 {
-    double errors[LAYERS], worst_regret = 1, logs = 0;
+    double errors[LAYERS] = {0}, worst_regret = 1, logs = 0;
     size_t count = 0;
     for (size_t i = 0; i < record_count; i++) {
         record *of = &records[i];
