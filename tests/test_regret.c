@@ -12,17 +12,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../src/core/alloc.h"
 #include "../src/cuda/cuda_backend.h"
 #include "../src/cuda/cuda_target.h"
 #include "../src/cuda/model/work.h"
+#include "support/recorded.h"
 
 #define MODES        3
 #define LAYOUTS      2
 #define GROUPS       (MODES * LAYOUTS)
-#define MOST         9 /* implementations of a layer */
-#define LINE         256
-#define EXTENTS      16  /* numbers of a layer in the file */
+#define MOST         9   /* implementations of a layer */
 #define LEAST_LAYERS 245 /* that are judged, of a group */
 
 /* Geometric mean and worst regret that each mode and layout may have, NCHW before NHWC: the model's own, and a little
@@ -38,7 +36,7 @@ static const char *const layouts[LAYOUTS] = {"nchw", "nhwc"};
 typedef struct record {
     char layer[32];
     int group, count;
-    int64_t extents[EXTENTS];
+    int64_t extents[RECORDED_EXTENTS];
     char names[MOST][32];
     double times[MOST], costs[MOST];
 } record;
@@ -48,15 +46,13 @@ typedef struct record_list {
     size_t count, capacity;
 } record_list;
 
-static const tconv_allocator from_malloc;
-
 /* The lines of a layer follow one another. */
 static record *record_of(record_list *list, const char *layer, int group)
 {
     record *last = list->count > 0 ? &list->items[list->count - 1] : NULL;
     if (last != NULL && last->group == group && strcmp(last->layer, layer) == 0)
         return last;
-    if (list->count == list->capacity) {
+    if (list->items == NULL || list->count == list->capacity) {
         list->capacity = list->capacity == 0 ? 256 : 2 * list->capacity;
         list->items = realloc(list->items, list->capacity * sizeof *list->items);
         cr_assert_not_null(list->items);
@@ -69,11 +65,12 @@ static record *record_of(record_list *list, const char *layer, int group)
 }
 
 /* Reads a line: mode,layout,layer,implementation,ms,tile,N,... */
-static void read_line(record_list *list, char *line)
+static void read_line(void *context, char *line)
 {
+    record_list *list = context;
     char *fields[6], *rest = line;
     for (int i = 0; i < 6; i++)
-        cr_assert_not_null(fields[i] = strsep(&rest, ","), "%s", line);
+        fields[i] = recorded_field(&rest);
     int mode = 0, layout = 0;
     while (strcmp(bounds[mode].mode, fields[0]) != 0)
         cr_assert_lt(++mode, MODES, "%s", fields[0]);
@@ -84,24 +81,7 @@ static void read_line(record_list *list, char *line)
     snprintf(of->names[of->count], sizeof of->names[0], "%s", fields[3]);
     of->times[of->count] = strtod(fields[4], NULL);
     cr_assert_gt(of->times[of->count++], 0);
-    for (int i = 0; i < EXTENTS; i++) {
-        const char *number = strsep(&rest, ",");
-        cr_assert_not_null(number, "%s", fields[2]);
-        of->extents[i] = strtoll(number, NULL, 10);
-    }
-}
-
-static record_list read_times(void)
-{
-    record_list list = {0};
-    char line[LINE];
-    FILE *file = popen("gzip -dc '" TCONV_H200_TIMES "'", "r");
-    cr_assert_not_null(file, "%s", TCONV_H200_TIMES);
-    cr_assert_not_null(fgets(line, sizeof line, file));
-    while (fgets(line, sizeof line, file) != NULL)
-        read_line(&list, line);
-    cr_assert_eq(pclose(file), 0, "%s", TCONV_H200_TIMES);
-    return list;
+    recorded_read_extents(&rest, of->extents);
 }
 
 static const tconv_implementation *implementation_named(const char *name)
@@ -110,32 +90,6 @@ static const tconv_implementation *implementation_named(const char *name)
         if (strcmp(tconv_cuda_implementations[i]->name, name) == 0)
             return tconv_cuda_implementations[i];
     return NULL;
-}
-
-static void make_layer(tconv_layer *layer, const record *of)
-{
-    const int mode = of->group / LAYOUTS;
-    const int64_t *numbers = of->extents;
-    tconv_desc desc;
-    tconv_issue issue;
-    tconv_desc_init(&desc);
-    desc.batch = numbers[0], desc.in_channels = numbers[1], desc.in_h = numbers[2], desc.in_w = numbers[3];
-    desc.out_channels = numbers[4], desc.kernel_h = numbers[5], desc.kernel_w = numbers[6];
-    desc.stride_h = numbers[7], desc.stride_w = numbers[8];
-    desc.pad_top = desc.pad_bottom = numbers[9], desc.pad_left = desc.pad_right = numbers[10];
-    desc.output_padding_h = numbers[11], desc.output_padding_w = numbers[12];
-    desc.dilation_h = numbers[13], desc.dilation_w = numbers[14], desc.groups = numbers[15];
-    desc.dtype = mode == 1 ? TCONV_F16 : TCONV_F32;
-    desc.math = mode == 0 ? TCONV_MATH_TF32 : TCONV_MATH_STRICT;
-    desc.layout = of->group % LAYOUTS == 0 ? TCONV_NCHW : TCONV_NHWC;
-    memset(layer, 0, sizeof *layer);
-    cr_assert_eq(tconv_problem_init(&layer->problem, &desc, &issue), TCONV_SUCCESS, "%s", issue.message);
-    cr_assert_eq(tconv_phases_create(&layer->problem.h, &from_malloc, &layer->rows, &issue), TCONV_SUCCESS);
-    cr_assert_eq(tconv_phases_create(&layer->problem.w, &from_malloc, &layer->columns, &issue), TCONV_SUCCESS);
-    layer->target.backend = TCONV_BACKEND_CUDA;
-    layer->target.math = desc.math;
-    layer->packed_before = true; /* the times are of packed weights */
-    cr_assert(tconv_cuda_resolve_named("h200", &layer->target));
 }
 
 /* Prints the counts of a plan, in the order of tconv_cuda_work, for a fit. */
@@ -152,25 +106,6 @@ static void print_work(const record *of, int index, const tconv_cuda_work *work)
     printf("\n");
 }
 
-static int least(const double *numbers, int count)
-{
-    int at = 0;
-    for (int i = 1; i < count; i++)
-        if (numbers[i] < numbers[at])
-            at = i;
-    return at;
-}
-
-static bool plan_by(const tconv_implementation *implementation, const tconv_layer *layer, tconv_planned *planned,
-                    tconv_issue *issue)
-{
-    void *made = calloc(1, implementation->plan_bytes);
-    cr_assert_not_null(made);
-    const tconv_status status = implementation->plan(layer, made, planned, issue);
-    free(made);
-    return status == TCONV_SUCCESS;
-}
-
 /* Whether one that there is no time of would be taken before all that there is one of. */
 static bool is_beaten(const record *of, const tconv_layer *layer, double cost)
 {
@@ -181,7 +116,7 @@ static bool is_beaten(const record *of, const tconv_layer *layer, double cost)
         bool timed = false;
         for (int j = 0; j < of->count; j++)
             timed = timed || strcmp(of->names[j], implementation->name) == 0;
-        if (!timed && plan_by(implementation, layer, &planned, &issue) &&
+        if (!timed && recorded_plan(implementation, layer, &planned, &issue) &&
             tconv_compared_seconds(&planned.prediction) < cost)
             return true;
     }
@@ -192,14 +127,15 @@ static bool is_beaten(const record *of, const tconv_layer *layer, double cost)
 static bool find_costs(record *of)
 {
     tconv_layer layer;
-    make_layer(&layer, of);
+    recorded_make_layer(&layer, TCONV_FORWARD, bounds[of->group / LAYOUTS].mode, layouts[of->group % LAYOUTS],
+                        of->extents);
     for (int i = 0; i < of->count; i++) {
         const tconv_implementation *implementation = implementation_named(of->names[i]);
         cr_assert(implementation != NULL, "%s", of->names[i]);
         tconv_cuda_work work;
         tconv_planned planned = {.work = &work};
         tconv_issue issue;
-        cr_assert(plan_by(implementation, &layer, &planned, &issue), "%s, %s: %s", of->layer, of->names[i],
+        cr_assert(recorded_plan(implementation, &layer, &planned, &issue), "%s, %s: %s", of->layer, of->names[i],
                   issue.message);
         of->costs[i] = tconv_compared_seconds(&planned.prediction);
         const tconv_cuda_target gpu = tconv_cuda_target_of(&layer.target);
@@ -210,9 +146,8 @@ static bool find_costs(record *of)
         if (getenv("TCONV_PRINT_WORK") != NULL)
             print_work(of, i, &work);
     }
-    const bool beaten = is_beaten(of, &layer, of->costs[least(of->costs, of->count)]);
-    tconv_phases_release(&layer.rows, &from_malloc);
-    tconv_phases_release(&layer.columns, &from_malloc);
+    const bool beaten = is_beaten(of, &layer, of->costs[recorded_least(of->costs, of->count)]);
+    recorded_release_layer(&layer);
     return !beaten;
 }
 
@@ -224,7 +159,7 @@ typedef struct regret_sum {
 
 static void add_regret(regret_sum *sum, const record *of)
 {
-    const int fastest = least(of->times, of->count), taken = least(of->costs, of->count);
+    const int fastest = recorded_least(of->times, of->count), taken = recorded_least(of->costs, of->count);
     const double best = of->times[fastest], regret = of->times[taken] / best;
     const double error = log(of->costs[taken] * 1e3 / of->times[taken]);
     sum->layers++;
@@ -243,7 +178,8 @@ static void add_regret(regret_sum *sum, const record *of)
 
 Test(regret, the_cost_model_takes_implementations_that_are_nearly_the_fastest)
 {
-    record_list list = read_times();
+    record_list list = {0};
+    recorded_read(TCONV_H200_TIMES, read_line, &list);
     regret_sum sums[GROUPS] = {0};
     cr_assert_geq(list.count, 300 * GROUPS);
     printf("layers that lose over 25 %%: what is taken, for the fastest\n");

@@ -14,11 +14,13 @@
 #include "../../core/status.h"
 #include "../cuda_target.h"
 #include "../implementations.h"
+#include "../model/planned.h"
 #include "../runtime/launch.h"
 #include "../wgrad/sums.h"
 #include "kernels.h"
 #include "weights_parameters.h"
 
+#include <math.h>
 #include <stdio.h>
 
 enum {
@@ -26,6 +28,7 @@ enum {
     MOST_OUT = 4,         /* output channels of a group: tensor cores do more better */
     MAX_EXTENT = 1 << 28, /* of coordinates, so that sums of a few fit in 32 bits */
     BLOCKS = 16,          /* of a multiprocessor, about */
+    RESIDENT = 5,         /* of those, that registers are for */
     THREAD_PIXELS = 16,   /* that a thread sums, at least */
     MOST_SLICES_BYTES = 32 << 20,
     SUM_BYTES = (int)sizeof(double) /* of a sum in a slice */
@@ -56,6 +59,63 @@ static axis narrow_axis(const tconv_axis *wide)
                   .dilation = (int)wide->dilation,
                   .pad = (int)pad,
                   .inside = {(int)pad, (int)(wide->out - 1 - reach + pad)}};
+}
+
+/* The corrections. */
+static const double ISSUE_CYCLES = 805; /* of a pixel: its coordinates, and loads that nothing hides */
+static const double TILE_CYCLES = 3200; /* of a block: the sums of its threads */
+
+static const double CACHE_LOADS = 1.4;    /* a load of a warp takes so many times as long as one from shared memory, */
+static const double CHECKED_LOADS = 0.89; /* and so many times more where outputs may not exist, */
+static const double LINE_LOADS = 0.07;    /* and so many for each further 128 bytes from which a warp loads */
+
+enum { LOAD_LINE = 4 * SECTOR_BYTES }; /* bytes that a warp of f32 loads at once where threads read neighbours */
+
+/* Returns the share of the pixels of an axis whose outputs all exist, for all of `lanes` pixels that a warp has along the
+ * axis. */
+static double share_inside(const axis *along, int lanes)
+{
+    const int64_t first = tconv_max(0, tconv_ceil_div(along->inside.first, along->stride));
+    const int64_t last = along->inside.last < 0 ? -1 : tconv_min(along->in - 1, along->inside.last / along->stride);
+    const int64_t whole = (last + 1) / lanes - tconv_ceil_div(first, lanes);
+    if (along->in <= lanes)
+        return first == 0 && last == along->in - 1;
+    return (double)(tconv_max(0, whole) * lanes) / (double)along->in;
+}
+
+/* Returns the lines beside the first from which a warp loads where its threads read values so many elements apart. */
+static double further_lines(double apart, double size)
+{
+    return fmin(WARP, fmax(1, apart * size * WARP / LOAD_LINE)) - 1;
+}
+
+/* Returns the work of a plan, see ../model/work.h. A K-block is a pixel of each thread. */
+static tconv_cuda_work work_of(const tconv_layer *layer, const planned_layer *plan)
+{
+    const parameters *params = &plan->params;
+    const double channels = plan->by_lanes ? LANES : 1, warps = THREADS / (double)WARP;
+    const double size = (double)layer->problem.element_size;
+    const double blocks = (double)plan->blocks / layer->target.multiprocessors;
+    const double checked =
+        1 - share_inside(&params->rows, 1) * share_inside(&params->columns, plan->by_lanes ? 1 : WARP);
+    const double src = plan->by_lanes ? 0 : further_lines((double)params->src_strides.w, size);
+    const double dst = plan->by_lanes ? 0 : further_lines((double)params->dst_strides.w * params->columns.stride, size);
+    const double pairs = fmin(PAIRS, (double)params->pairs);
+    tconv_cuda_work work = tconv_cuda_begin_work(layer);
+    work.k_blocks = fmax(1, (double)params->pixels / (double)tconv_max(1, params->parts) * channels / THREADS);
+    work.ffma = (double)PAIRS * THREADS; /* those past the last pair, too */
+    work.loads = warps * ((PAIRS + 1) * CACHE_LOADS * (1 + CHECKED_LOADS * checked) + LINE_LOADS * (pairs * dst + src));
+    work.issues = 1;
+    work.issue_cycles = ISSUE_CYCLES;
+    work.tile_cycles = TILE_CYCLES;
+    work.stores = PAIRS * channels / WARP;
+    work.store_warps = warps;
+    work.sectors = PAIRS * channels * SUM_BYTES / SECTOR_BYTES;
+    work.rounds = tconv_cuda_rounds(blocks, RESIDENT);
+    work.resident = fmin(RESIDENT, fmax(blocks, 1));
+    work.passes = 1;
+    work.pass_bytes = (double)params->parts * (double)params->groups * (double)params->pairs * SUM_BYTES;
+    return work;
 }
 
 static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_planned *planned, tconv_issue *issue)
@@ -91,6 +151,8 @@ static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_pla
     params->parts = tconv_ceil_div(params->pixels, params->part_pixels);
     plan->blocks = params->parts * params->channel_blocks * params->pair_blocks;
     planned->sizes.scratch = (size_t)tconv_max(params->parts * bytes, (int64_t)tconv_wgrad_bias_scratch(layer));
+    const tconv_cuda_work work = work_of(layer, plan);
+    tconv_cuda_predict(layer, &work, planned);
     return TCONV_SUCCESS;
 }
 

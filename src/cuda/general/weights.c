@@ -13,11 +13,13 @@
 #include "weights.h"
 #include "../cuda_target.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "../../core/checked.h"
 #include "../../core/status.h"
 #include "../implementations.h"
+#include "../model/planned.h"
 #include "../runtime/launch.h"
 #include "../wgrad/sums.h"
 
@@ -31,6 +33,43 @@ typedef struct weights_plan {
     weights_parameters params;
     int64_t blocks;
 } weights_plan;
+
+/* The corrections. */
+static const double ISSUE_CYCLES = 14680; /* of a K-block: indices in 64 bits, barriers, the compensated sum */
+static const double TILE_CYCLES = 1800;   /* of a block, until its first product */
+
+static const double OPERAND_TIMES = 2; /* an operand takes so many times as long to load as a value of another kernel */
+static const double LOAD_WAITS = 0.81; /* loads that a thread waits for, of each that it makes of a value that exists */
+static const double SLICE_TIMES = 6.4; /* the pass that adds slices takes so many times as long as one that copies */
+enum { RESIDENT = 2 /* blocks of a multiprocessor, by their registers */ };
+
+/* Returns the work of a plan, see ../model/work.h. A K-block is the kernel's, of WEIGHTS_PIXELS pixels. */
+static tconv_cuda_work work_of(const tconv_layer *layer, const weights_plan *plan)
+{
+    const weights_parameters *params = &plan->params;
+    const sum_tiles *tiles = &params->tiles;
+    const double warps = WEIGHTS_THREADS / (double)WARP, sums = (double)WEIGHTS_SIDE * WEIGHTS_SIDE;
+    const double channels = (double)tiles->group_in / (double)tiles->m_tiles; /* of a block, that exist, on average */
+    const double pairs = (double)tiles->block_n / (double)params->pair_tiles;
+    const double blocks = (double)plan->blocks / layer->target.multiprocessors;
+    tconv_cuda_work work = tconv_cuda_begin_work(layer);
+    work.k_blocks = ceil((double)params->part_pixels / WEIGHTS_PIXELS);
+    work.ffma = sums * WEIGHTS_PIXELS;
+    work.loads = OPERAND_TIMES * WEIGHTS_PIXELS * (2 * WEIGHTS_THREAD_SIDE * warps + 2.0 * WEIGHTS_SIDE / WARP);
+    work.box_bytes = 2.0 * WEIGHTS_SIDE * WEIGHTS_PIXELS * (double)layer->problem.element_size;
+    work.chain_loads = LOAD_WAITS * (channels + pairs) * WEIGHTS_PIXELS / WEIGHTS_THREADS / 2;
+    work.issues = 1;
+    work.issue_cycles = ISSUE_CYCLES;
+    work.tile_cycles = TILE_CYCLES;
+    work.stores = sums / WARP;
+    work.store_warps = warps;
+    work.sectors = sums * sizeof(double) / SECTOR_BYTES;
+    work.rounds = tconv_cuda_rounds(blocks, RESIDENT);
+    work.resident = fmin(RESIDENT, fmax(blocks, 1));
+    work.passes = 1;
+    work.pass_bytes = SLICE_TIMES * (double)params->splits * (double)tconv_wgrad_slice_sums(tiles) * sizeof(double);
+    return work;
+}
 
 static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_planned *planned, tconv_issue *issue)
 {
@@ -57,6 +96,8 @@ static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_pla
     params->splits = params->pixels > 0 ? tconv_ceil_div(params->pixels, params->part_pixels) : 0;
     plan->blocks = params->splits * params->tiles.count * params->pair_tiles;
     planned->sizes.scratch = (size_t)tconv_max(params->splits * bytes, (int64_t)tconv_wgrad_bias_scratch(layer));
+    const tconv_cuda_work work = work_of(layer, plan);
+    tconv_cuda_predict(layer, &work, planned);
     return TCONV_SUCCESS;
 }
 

@@ -13,7 +13,7 @@ namespace
 constexpr int SIDE = WEIGHTS_SIDE;
 constexpr int THREAD_SIDE = WEIGHTS_THREAD_SIDE;
 constexpr int THREADS = WEIGHTS_THREADS;
-constexpr int K_PIXELS = 16;
+constexpr int K_PIXELS = WEIGHTS_PIXELS;
 constexpr int SEGMENT_K_BLOCKS = 3;
 
 template <class Element>

@@ -14,6 +14,7 @@ using wgrad::sum_tiles;
 enum {
     WEIGHTS_SIDE = 64,       /* input channels of a block's square, and pairs of a tap and an output channel */
     WEIGHTS_THREAD_SIDE = 4, /* of those, a thread's */
+    WEIGHTS_PIXELS = 16,     /* of a K-block */
     WEIGHTS_THREADS = (WEIGHTS_SIDE / WEIGHTS_THREAD_SIDE) * (WEIGHTS_SIDE / WEIGHTS_THREAD_SIDE)
 };
 

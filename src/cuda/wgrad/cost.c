@@ -47,19 +47,18 @@
 #define BOX_L2_BYTES     30.0  /* loaded in a cycle */
 #define BOX_TILE_CYCLES  40.0
 
-/* Returns how many times as many bytes move as are used: memory moves whole sectors, and single elements that are
- * `apart` elements apart may use a part of a sector. */
-static double sector_part(const tconv_problem *problem, const planned_layer *plan, int apart)
+/* Returns how many times as many bytes move as are used: memory moves whole sectors, and single elements that are `apart`
+ * elements apart may use a part of a sector. */
+double tconv_wgrad_sector_part(const tconv_layer *layer, const planned_layer *plan, int apart)
 {
+    const tconv_problem *problem = &layer->problem;
     const double run = (double)apart * (double)(1 << plan->params.columns.tile_log2);
     const double sector = SECTOR_BYTES / (double)problem->element_size;
     const bool channels = plan->load == CHANNELS || plan->load == SRC_CHANNELS || plan->params.lines.src_vectors;
     return channels || run >= sector ? 1 : sector / run;
 }
 
-/* Returns how often a shared-memory bank is read for one pixel of lines: with a stride, lanes meet in banks, unless
- * they have taps of neighbouring columns. */
-static double line_loads(const parameters *params, bool half)
+double tconv_wgrad_line_loads(const parameters *params, bool half)
 {
     const int power = params->columns.stride & -params->columns.stride;
     return (double)(power < 8 ? power : 8) / params->lines.twins * (half ? 2 : 1);
@@ -132,13 +131,13 @@ double tconv_wgrad_wgmma_cycles(const tconv_layer *layer, const planned_layer *p
     const double steps = pixels * size / MMA_K_BYTES, mmas = steps * tiles;
     const double products = mmas * channels / 2 * (strict ? STRICT_PRODUCTS / STRICT_WGMMA_PART : 1 / WGMMA_PART);
     const double l2 =
-        (tile.src * sector_part(&layer->problem, plan, 1) +
-         tile.dst * (lines ? 1.0 / params->sharers : sector_part(&layer->problem, plan, params->columns.stride))) *
+        (tile.src * tconv_wgrad_sector_part(layer, plan, 1) +
+         tile.dst * (lines ? 1.0 / params->sharers : tconv_wgrad_sector_part(layer, plan, params->columns.stride))) *
         size / WARPGROUP_L2_BYTES;
     const bool tf32_vectors = plan->math == NUMERICS_TF32 && plan->load == CHANNELS;
     const double src_passes = strict ? SPLIT_PLANES : tf32_vectors ? TURNED_PASSES : 1;
     const double dst_passes = tf32_vectors && params->box_bytes == 0 ? COPIED_PASSES : 1;
-    const double operands = mmas * (MMA_A_BYTES * (lines ? line_loads(params, tile.half) : 1) +
+    const double operands = mmas * (MMA_A_BYTES * (lines ? tconv_wgrad_line_loads(params, tile.half) : 1) +
                                     channels * MMA_K_BYTES * (strict ? STRICT_PRODUCTS : 1));
     const double shared = (operands + (tile.src * src_passes + tile.dst * dst_passes) * size) / SHARED_BYTES;
     const double longest = longer_of(longer_of(products, shared), longer_of(l2, copy_cycles(layer, plan, &tile)));
@@ -172,8 +171,8 @@ double tconv_wgrad_mma_cycles(const tconv_layer *layer, const planned_layer *pla
     const double src = (double)params->k_pixels * params->tiles.block_m,
                  dst = (double)slots * (double)params->tiles.chunk;
     const double elements = src + dst, size = (double)layer->problem.element_size;
-    const double bytes = (src * sector_part(&layer->problem, plan, 1) +
-                          dst * sector_part(&layer->problem, plan, params->columns.stride)) *
+    const double bytes = (src * tconv_wgrad_sector_part(layer, plan, 1) +
+                          dst * tconv_wgrad_sector_part(layer, plan, params->columns.stride)) *
                          size;
     const bool vectors = plan->load == CHANNELS;
     const double load_issue =

@@ -10,4 +10,12 @@ double tconv_wgrad_mma_cycles(const tconv_layer *layer, const planned_layer *pla
 double tconv_wgrad_wgmma_cycles(const tconv_layer *layer, const planned_layer *plan, int64_t slots);
 double tconv_wgrad_box_cycles(const planned_layer *plan, int64_t slots);
 
+/* Returns how many times as many bytes move as are used: memory moves whole sectors, and single elements that are `apart`
+ * elements apart may use a part of a sector. */
+double tconv_wgrad_sector_part(const tconv_layer *layer, const planned_layer *plan, int apart);
+
+/* Returns how often a shared-memory bank is read for one pixel of lines: with a stride, lanes meet in banks, unless they have
+ * taps of neighbouring columns. */
+double tconv_wgrad_line_loads(const parameters *params, bool half);
+
 #endif

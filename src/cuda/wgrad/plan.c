@@ -157,6 +157,7 @@ static bool lay_out(const tconv_layer *layer, const candidate_tile *candidate, p
     params->k_tiles = (int)k_tiles;
     choose_load(layer, candidate, plan);
     lay_out_stage(layer, plan, &slots);
+    plan->slots = slots.count;
     if (!tconv_wgrad_is_near(layer, candidate, plan) || !tconv_wgrad_describe_boxes(layer, plan))
         return false;
     params->flush_tiles = (plan->math == NUMERICS_STRICT ? STRICT_TERMS : FLUSH_TERMS) / params->k_pixels;

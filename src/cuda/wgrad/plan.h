@@ -14,6 +14,7 @@ typedef struct planned_layer {
     int threads;  /* of a block */
     int resident; /* blocks of a multiprocessor */
     int64_t blocks;
+    int64_t slots;       /* of a K-tile in the shared memory of a block */
     bool writes_weights; /* blocks write the gradient of the weights, and no slices */
     int64_t bias_parts;  /* partial sums of the gradient of the bias that blocks write for a channel; 0: they do not */
     double cycles;       /* predicted; 0: there is no plan yet */

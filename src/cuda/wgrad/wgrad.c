@@ -19,10 +19,12 @@
 #include "../../core/space_to_depth.h"
 #include "../../core/status.h"
 #include "../implementations.h"
+#include "../model/planned.h"
 #include "launch.h"
 #include "plan.h"
 #include "sums.h"
 #include "vectors.h"
+#include "work.h"
 
 /* A layer as it is, or one that space-to-depth makes of it, and its plan. */
 typedef struct sub_layer {
@@ -83,6 +85,19 @@ static bool choose(const tconv_layer *layer, wgrad_plan *plan)
     return count > 0 && planned ? true : choose_whole(layer, plan);
 }
 
+/* Returns the work of all layers that the plan has made of one, which are launched one after another. */
+static tconv_cuda_work work_of(const tconv_layer *layer, const wgrad_plan *plan)
+{
+    const tconv_layer first = layer_of(layer, &plan->layers[0].depth.problem);
+    const double layers = (double)(plan->layers[0].depth.count + plan->count - 1);
+    tconv_cuda_work work = tconv_wgrad_work(&first, &plan->layers[0].plan);
+    work.rounds *= layers;
+    work.passes += (work.passes + 1) * (layers - 1);
+    work.pass_bytes *= layers;
+    work.dram_bytes *= layers;
+    return work;
+}
+
 static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_planned *planned, tconv_issue *issue)
 {
     wgrad_plan *plan = memory;
@@ -93,6 +108,8 @@ static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_pla
     for (int i = 0; i < plan->count; i++)
         scratch = tconv_max(scratch, tconv_wgrad_scratch(layer, &plan->layers[i].plan));
     planned->sizes.scratch = (size_t)scratch;
+    const tconv_cuda_work work = work_of(layer, plan);
+    tconv_cuda_predict(layer, &work, planned);
     return TCONV_SUCCESS;
 }
 
