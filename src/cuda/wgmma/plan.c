@@ -94,7 +94,7 @@ static tile_kinds kinds_of(const tconv_layer *layer)
 {
     const bool strict = numerics_of(layer) == NUMERICS_STRICT;
     tile_kinds kinds;
-    kinds.flat = tconv_wgmma_is_flat(layer);
+    kinds.flat = tconv_cuda_is_flat(layer);
     kinds.stack = !kinds.flat && layer->rows.stride == 1 && layer->rows.shift_step == 1;
     kinds.split_channels = layer->rows.count == 1 && layer->problem.group_out > MMA_M;
     kinds.mn_major = kinds.flat && src_can_be_mn_major(&layer->problem);

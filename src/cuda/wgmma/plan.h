@@ -90,9 +90,6 @@ tile_search tconv_wgmma_begin_search(const tconv_layer *layer, double limit, til
 /* Counts the work of a plan, whether how its rows are read and stored is filled in or not. */
 tconv_cuda_work tconv_wgmma_work(const tile_search *search, const tile_plan *plan);
 
-/* Tells whether each pixel of src is read at its own position alone, and every output has its tap. */
-bool tconv_wgmma_is_flat(const tconv_layer *layer);
-
 /* These return, for space-to-depth, the taps of a pair of columns, and the column of src where pairs begin, modulo
  * 2. */
 int tconv_wgmma_space_to_depth_taps(const tconv_layer *layer);

@@ -194,15 +194,6 @@ const tconv_phase *tconv_wgmma_column_phase(const tconv_layer *layer, int mma_ti
     return &columns->phases[columns->count == 2 ? mma_tile ^ first_column_phase(columns) : 0];
 }
 
-bool tconv_wgmma_is_flat(const tconv_layer *layer)
-{
-    const tconv_phase_table *rows = &layer->rows, *columns = &layer->columns;
-    const tconv_axis *h = &layer->problem.h, *w = &layer->problem.w;
-    return rows->max_taps == 1 && columns->max_taps == 1 && rows->min_shift == 0 && rows->max_shift == 0 &&
-           columns->min_shift == 0 && columns->max_shift == 0 && h->out == h->in * rows->stride &&
-           w->out == w->in * columns->stride && h->in * w->out < HOPPER_MAX_EXTENT;
-}
-
 bool tconv_wgmma_is_aligned(int64_t stride, const tconv_problem *problem)
 {
     return stride * (int64_t)problem->element_size % BOX_ALIGNMENT == 0;
@@ -229,5 +220,5 @@ int tconv_wgmma_aligned_channels(const tconv_problem *problem)
 bool tconv_wgmma_lay_out_tile(const tconv_layer *layer, tile_plan *plan)
 {
     lay_out_mma_tiles(layer, &plan->choice, &plan->params);
-    return tconv_wgmma_is_flat(layer) ? lay_out_flat(layer, plan) : lay_out_patch(layer, plan);
+    return tconv_cuda_is_flat(layer) ? lay_out_flat(layer, plan) : lay_out_patch(layer, plan);
 }
