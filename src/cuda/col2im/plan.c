@@ -3,13 +3,10 @@
 #include "plan.h"
 
 #include "../../core/checked.h"
-#include "../model/planned.h"
-
-#include <math.h>
+#include "../model/search.h"
 
 enum {
     RESERVED = 1024,       /* bytes of shared memory that each block takes beside its own (CUDA) */
-    MAX_WAVES = 8,         /* of blocks, that are tried: with more, the last one is a small part of all */
     MIN_IN = 16,           /* channels: fewer leave an MMA's K half empty and too little to do for each output */
     MAX_OUT_BLOCKS = 4,    /* of a group, each of which reads src: with more an ordinary GEMM is as good */
     MAX_KERNEL_TAPS = 256, /* no kernel has more N */
@@ -408,8 +405,7 @@ static bool plan_hopper(const tconv_layer *layer, const parameters *common, col2
 {
     if (!may_take(layer, common))
         return false;
-    const tconv_cuda_machine machine = tconv_cuda_machine_of(layer);
-    double least = INFINITY;
+    tconv_search search = tconv_search_begin(layer, 0, plan, sizeof *plan);
     int block_out = 0;
     for (int64_t blocks = 1; blocks <= MAX_OUT_BLOCKS; blocks++) {
         parameters tried = *common;
@@ -420,29 +416,15 @@ static bool plan_hopper(const tconv_layer *layer, const parameters *common, col2
             continue;
         block_out = tried.block_out;
         const tconv_cuda_work work = tconv_col2im_work_of(layer, &candidate);
-        const double seconds = tconv_cuda_seconds_of(&machine, &work);
-        if (seconds < least) {
-            least = seconds;
-            *plan = candidate;
-        }
+        tconv_search_offer(&search, &candidate, &work);
     }
-    return least < INFINITY;
+    return search.found;
 }
 
 void tconv_col2im_cut_rows(const tconv_problem *problem, const row_cut *cut, int64_t places, parameters *params)
 {
-    int64_t best = INT64_MAX;
     params->row_back = (int)((problem->h.kernel - 1) * problem->h.dilation / problem->h.stride);
-    for (int64_t waves = 1; waves <= MAX_WAVES; waves++) {
-        const int64_t strips = tconv_min(tconv_max(places * waves / cut->others, 1), cut->quotients);
-        const int64_t rows = tconv_ceil_div(cut->quotients, strips);
-        const int64_t taken = tconv_ceil_div(cut->others * tconv_ceil_div(cut->quotients, rows), places);
-        const int64_t time = taken * tconv_ceil_div(rows + params->row_back, cut->step);
-        if (time < best) {
-            best = time;
-            params->strip_rows = (int)rows;
-        }
-    }
+    params->strip_rows = (int)tconv_cuda_strip_rows(cut->quotients, params->row_back, cut->step, cut->others, places);
     params->strips = (int)tconv_ceil_div(cut->quotients, params->strip_rows);
 }
 

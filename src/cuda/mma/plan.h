@@ -4,7 +4,7 @@
 #define TCONV_CUDA_MMA_PLAN_H
 
 #include "../../core/checked.h"
-#include "../model/planned.h"
+#include "../model/search.h"
 #include "../runtime/launch.h"
 #include "row_parameters.h"
 
@@ -43,7 +43,6 @@ typedef struct tiling_search {
     int position_rows, position_columns; /* of an image */
 
     /* The part of the work that all tilings have in common. */
-    tconv_cuda_machine machine;
     tconv_cuda_work begun; /* the layer's own counts, the rest 0 */
     bool strict;
     int64_t row_vector, src_row_vector; /* elements, see model/planned.h */
@@ -52,9 +51,7 @@ typedef struct tiling_search {
     mma_plan tried;
     int most_row_taps; /* of any set of row phases, with the tiling's phase_warps */
 
-    mma_plan *best; /* its config has no kernel: no tiling fits yet */
-    tconv_cuda_work best_work;
-    double best_seconds;
+    tconv_search best;
 } tiling_search;
 
 /* Returns the bytes of shared memory that a block may ask for beside its barriers. */
@@ -84,9 +81,9 @@ static inline int round_up(int value, int multiple)
     return ceil_div(value, multiple) * multiple;
 }
 
-/* plan.c: chooses the kernel and the tiling of a layer, and counts their work. plan is zeros before. Returns why there
- * is no plan, or NULL. */
-const char *tconv_mma_choose(const tconv_layer *layer, mma_plan *plan, tconv_cuda_work *work);
+/* plan.c: chooses the kernel and the tiling of a layer that take the least time below a limit, and counts their work.
+ * Returns why there is no plan, or NULL. */
+const char *tconv_mma_choose(const tconv_layer *layer, double limit, mma_plan *plan, tconv_cuda_work *work);
 
 /* work.c: counts the work of the tiling that is considered. */
 tconv_cuda_work tconv_mma_count_work(const tiling_search *search);
