@@ -180,11 +180,6 @@ double tconv_cuda_seconds_of(const tconv_cuda_machine *machine, const tconv_cuda
     return seconds * noise_of(seconds);
 }
 
-bool tconv_cuda_is_beyond(double limit, const tconv_cuda_machine *machine, const tconv_cuda_work *work)
-{
-    return limit > 0 && tconv_cuda_least_seconds(machine, work) >= limit;
-}
-
 double tconv_cuda_packing_seconds(const tconv_layer *layer)
 {
     const tconv_cuda_machine machine = tconv_cuda_machine_of(layer);

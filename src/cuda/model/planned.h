@@ -52,9 +52,6 @@ tconv_cuda_machine tconv_cuda_machine_of(const tconv_layer *layer);
 /* Returns the predicted time of work: what tiles are chosen by. */
 double tconv_cuda_seconds_of(const tconv_cuda_machine *machine, const tconv_cuda_work *work);
 
-/* Whether work takes no less than a limit for certain. 0: there is no limit. */
-bool tconv_cuda_is_beyond(double limit, const tconv_cuda_machine *machine, const tconv_cuda_work *work);
-
 /* Returns the predicted time of packing the weights in a call, a pass that reads and writes them; 0 where they are
  * packed before. */
 double tconv_cuda_packing_seconds(const tconv_layer *layer);

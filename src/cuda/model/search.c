@@ -7,23 +7,23 @@ tconv_search tconv_search_begin(const tconv_layer *layer, double limit, void *be
 {
     return (tconv_search){.machine = tconv_cuda_machine_of(layer),
                           .limit = limit,
-                          .has_limit = limit > 0,
+                          .limited = limit > 0,
                           .best = best,
                           .plan_bytes = plan_bytes};
 }
 
 bool tconv_search_is_beyond(const tconv_search *search, const tconv_cuda_work *least)
 {
-    return tconv_cuda_is_beyond(search->limit, &search->machine, least);
+    return search->limited && tconv_cuda_least_seconds(&search->machine, least) >= search->limit;
 }
 
 bool tconv_search_keep(tconv_search *search, const void *plan, double seconds)
 {
-    if (search->limit > 0 && seconds >= search->limit)
+    if (search->limited && seconds >= search->limit)
         return false;
     memcpy(search->best, plan, search->plan_bytes);
     search->limit = seconds;
-    return search->found = true;
+    return search->limited = search->found = true;
 }
 
 void tconv_search_offer(tconv_search *search, const void *plan, const tconv_cuda_work *work)
@@ -35,5 +35,5 @@ void tconv_search_offer(tconv_search *search, const void *plan, const tconv_cuda
 
 const char *tconv_search_refusal(const tconv_search *search, const char *why)
 {
-    return search->found ? NULL : search->has_limit ? TCONV_NO_FASTER : why;
+    return search->found ? NULL : search->limited ? TCONV_NO_FASTER : why;
 }

@@ -17,10 +17,10 @@ TCONV_ROOM_BEGIN(tconv)
 
 typedef struct tconv_search {
     tconv_cuda_machine machine; /* the layer's target */
-    double limit;   /* seconds that a plan is to be below: at last those of the best; 0: there is no limit */
-    bool has_limit; /* there was a limit at first */
-    bool found;     /* a plan was kept */
-    void *best;     /* the plan that was kept: bytes of the planner's */
+    double limit;               /* seconds that a plan is to be below: at last those of the best */
+    bool limited;               /* there is a limit */
+    bool found;                 /* a plan was kept */
+    void *best;                 /* the plan that was kept: bytes of the planner's */
     size_t plan_bytes;
     tconv_cuda_work work; /* the best plan's */
 } tconv_search;
@@ -34,7 +34,8 @@ bool tconv_search_is_beyond(const tconv_search *search, const tconv_cuda_work *l
 /* Keeps a plan that does this work, if it is predicted to take less than the limit. */
 void tconv_search_offer(tconv_search *search, const void *plan, const tconv_cuda_work *work);
 
-/* Keeps a plan that takes so many seconds, likewise, and leaves its work to the planner. */
+/* Keeps a plan that takes so many seconds, likewise, but not its work. Returns whether the plan was kept. Seconds are
+ * less than 0 of a plan that saves more than it takes. */
 bool tconv_search_keep(tconv_search *search, const void *plan, double seconds);
 
 /* Returns NULL where a plan was found, TCONV_NO_FASTER where there was a limit, else the planner's own reason. */

@@ -221,17 +221,16 @@ static void offer_taps(tile_search *search, candidate_tile *candidate)
 static tile_search begin(const tconv_layer *layer, planned_layer *best)
 {
     const tconv_problem *problem = &layer->problem;
-    tile_search search = {.layer = layer, .best = tconv_search_begin(layer, 0, best, sizeof *best)};
-    parameters *params = &search.trial.params;
-    search.trial.math = numerics_of(layer);
-    params->src_strides = problem->src;
-    params->dst_strides = problem->dst;
-    params->images = (int)problem->batch;
-    params->sharers = 1;
-    params->tiles.groups = problem->groups;
-    params->tiles.group_in = problem->group_in;
-    params->tiles.group_out = problem->group_out;
-    return search;
+    return (tile_search){.layer = layer,
+                         .trial.math = numerics_of(layer),
+                         .trial.params = {.src_strides = problem->src,
+                                          .dst_strides = problem->dst,
+                                          .images = (int)problem->batch,
+                                          .sharers = 1,
+                                          .tiles = {.groups = problem->groups,
+                                                    .group_in = problem->group_in,
+                                                    .group_out = problem->group_out}},
+                         .best = tconv_search_begin(layer, 0, best, sizeof *best)};
 }
 
 /* Offers all kernels of a family whose blocks have one tile, by lines or not. */
