@@ -15,10 +15,6 @@ enum {
     MIN_PIXELS = 64,
     MIN_COLUMNS = 8,
 
-    /* Additions of like terms may be off by a quarter of their number, so that strict f32 stays within the bound of 16
-     * for so many: of a sum's segments of channels, and of the partials of its taps. */
-    MAX_ADDITIONS = 48,
-
     MAX_IDLE_SHARE = 4, /* of the images of a block, at most one in so many may be missing in the last block */
 
     /* Bytes of shared memory for the pipeline stages that TMA fills, and their barriers. */
@@ -190,7 +186,7 @@ static const char *plan_mma(const tconv_layer *layer, const parameters *common, 
     const tconv_problem *problem = &layer->problem;
     if (mma_gemm_n(problem) > MAX_N_TILES * TILE_N)
         return "more than 88 weights per input channel";
-    if (tconv_cuda_is_strict(layer) && count_mma_additions(layer) > MAX_ADDITIONS)
+    if (tconv_cuda_is_strict(layer) && count_mma_additions(layer) > STRICT_ADDITIONS)
         return "strict f32 sums of more than 48 segments of 64 channels, rows and columns of taps";
     /* A row of src completes `stride` rows of its outputs, and the others wait. */
     const int64_t rows = tconv_max((problem->h.kernel - 1) * problem->h.dilation + 1 - problem->h.stride, 1);
@@ -301,7 +297,7 @@ static bool may_take(const tconv_layer *layer, const parameters *common)
     const tconv_problem *problem = &layer->problem;
     if (!layer->target.has_sm90a || problem->h.dilation != 1 || problem->h.kernel < problem->h.stride)
         return false;
-    if (tconv_cuda_is_strict(layer) && count_additions(layer) > MAX_ADDITIONS)
+    if (tconv_cuda_is_strict(layer) && count_additions(layer) > STRICT_ADDITIONS)
         return false;
     const int64_t places = image_blocks(problem, common) * (BLOCK_M >> common->row_pixels_log2);
     return (places - problem->batch) * MAX_IDLE_SHARE <= places;

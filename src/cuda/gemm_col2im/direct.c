@@ -11,11 +11,7 @@
 
 enum {
     STEPS = DIRECT_K_BYTES / MMA_K_BYTES, /* of a K-block, in products of the cost model */
-    MAX_PARTS = 16,
-
-    /* In strict f32 sums of K-blocks are added in f32, which may be off by a quarter of their number: within the bound
-     * of 16 for so many. */
-    MAX_PLAIN_SUMS = 48
+    MAX_PARTS = 16
 };
 
 /* A kernel's tile, threads, and bytes of shared memory. */
@@ -111,7 +107,7 @@ static void offer_parts(const tconv_layer *layer, const direct_kernel *kernel, i
 {
     const int block_k = DIRECT_K_BYTES / (int)layer->problem.element_size;
     const int k_blocks = (int)tconv_ceil_div(shape.channels, block_k);
-    const int fewest = tconv_cuda_is_strict(layer) ? (int)tconv_ceil_div(k_blocks, MAX_PLAIN_SUMS) : 1;
+    const int fewest = tconv_cuda_is_strict(layer) ? (int)tconv_ceil_div(k_blocks, STRICT_ADDITIONS) : 1;
     set_tiles(kernel, &shape);
     for (int parts = fewest; parts <= tconv_max(fewest, MAX_PARTS) && parts <= k_blocks; parts++) {
         const int part_k_blocks = (int)tconv_ceil_div(k_blocks, parts);

@@ -70,7 +70,7 @@ static void offer_tile(tile_search *search, const tile_choice *choice)
         return; /* N of 96 was timed there alone */
     tconv_igemm_describe_mma_tiles(layer, choice, &plan);
     if (!tconv_igemm_describe_tile(layer, choice, &plan) ||
-        (!config->long_sums && most_partial_sums(layer, &plan.params) > MAX_PLAIN_SUMS) ||
+        (!config->long_sums && most_partial_sums(layer, &plan.params) > STRICT_ADDITIONS) ||
         !may_have(search, choice, &plan))
         return;
     const tconv_cuda_work tile = tconv_igemm_tile_work(search, &plan);

@@ -286,7 +286,7 @@ static bool needs_compensation(const tconv_layer *layer, const parameters *param
     /* How often what the tensor cores accumulated is added to an output; steps without a tap included. */
     const int64_t steps = tconv_ceil_div(layer->problem.group_in, MMA_K_WORDS);
     const int64_t additions = tconv_ceil_div(layer->rows.max_taps * params->shifts * steps, STRICT_FLUSH_STEPS);
-    return additions > MAX_ADDITIONS;
+    return additions > STRICT_ADDITIONS;
 }
 
 /* Begins a search: fills in what all tilings have in common. Returns why there is none, or NULL. */

@@ -11,11 +11,7 @@
 enum {
     MIN_COMPUTE_CAPABILITY = 80, /* TF32, bf16 and asynchronous copies */
     SHARED_RESERVED = 1024,      /* bytes of shared memory that a block takes beside what it asks for */
-    SHARED_BARRIERS = 128,       /* bytes of SHARED_RESERVED that count towards a block's limit */
-
-    /* In strict f32 the additions of what tensor cores have accumulated may be off by a quarter of their number (like
-     * terms): so many are within the bound of 16. */
-    MAX_ADDITIONS = 48
+    SHARED_BARRIERS = 128        /* bytes of SHARED_RESERVED that count towards a block's limit */
 };
 
 /* A kernel's warp tile, mmas_m x mmas_n MMAs for each of stride_w column phases. */

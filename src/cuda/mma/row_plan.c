@@ -88,7 +88,7 @@ static const char *find_refusal(const row_planner *planner)
         max_back(&problem->h, &layer->rows) * problem->group_in >= SMALL_AXIS_EXTENT ||
         problem->in_channels >= SMALL_AXIS_EXTENT || problem->out_channels >= SMALL_AXIS_EXTENT)
         return "too many weights or channels for 32-bit numbers";
-    if (tconv_cuda_is_strict(layer) && count_additions(planner) > MAX_ADDITIONS)
+    if (tconv_cuda_is_strict(layer) && count_additions(planner) > STRICT_ADDITIONS)
         return "strict f32 sums of more than 48 taps by 8 channels";
     return NULL;
 }

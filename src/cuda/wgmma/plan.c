@@ -49,8 +49,7 @@ static bool make_plan(const tconv_layer *layer, const tile_choice *choice, tile_
     plan->N = config_N(plan->arithmetic, choice->config);
     if (!tconv_wgmma_lay_out_tile(layer, plan) || !tconv_wgmma_lay_out_stages(layer, plan) ||
         (plan->arithmetic == NUMERICS_STRICT &&
-         tconv_max(tconv_wgmma_commit_groups(params, 0), tconv_wgmma_commit_groups(params, 1)) >
-             STRICT_MAX_COMMIT_GROUPS))
+         tconv_max(tconv_wgmma_commit_groups(params, 0), tconv_wgmma_commit_groups(params, 1)) > STRICT_ADDITIONS))
         return false;
     params->src_image = problem->src.n;
     params->src_channel = problem->src.c;

@@ -19,11 +19,11 @@ enum {
     TABLE_SLOT = 16,            /* bytes of a block's tables for a slot */
     MOST_BLOCK_SLOTS = 4096,    /* slots of a block's K-tile */
     FLUSH_TERMS = 8192,         /* terms that the tensor cores sum: they lose about 7e-9 of a sum with each */
-    STRICT_TERMS = STRICT_SEGMENT * STRICT_STEPS * 8, /* the same in 3xTF32 by wgmma */
-    COPIES_BYTES = 44 << 20,                          /* of the copies of a chunk, beside COPIED_SLICES_BYTES */
-    MOST_SHARERS = 2,                                 /* blocks of a multicast cluster */
-    SHARERS_STAGES = 4,                               /* stages that a cluster takes at least */
-    MMA_STAGES = 3                                    /* stages of a kernel by mma.sync, at most */
+    STRICT_TERMS = STRICT_ADDITIONS * STRICT_STEPS * 8, /* the same in 3xTF32 by wgmma */
+    COPIES_BYTES = 44 << 20,                            /* of the copies of a chunk, beside COPIED_SLICES_BYTES */
+    MOST_SHARERS = 2,                                   /* blocks of a multicast cluster */
+    SHARERS_STAGES = 4,                                 /* stages that a cluster takes at least */
+    MMA_STAGES = 3                                      /* stages of a kernel by mma.sync, at most */
 };
 
 /* The output channels of a tile of a kernel by mma.sync, at most. */

@@ -8,11 +8,7 @@ TCONV_ROOM_BEGIN(tconv::wgrad)
 
 enum {
     RAW_BARRIER_BYTES = 8 * MAX_STAGES, /* behind the other barriers: for the boxes of src that are to be split */
-    STRICT_PLANES = 2,                  /* of src in a stage: big parts, and small parts behind them */
-
-    /* The sums of STRICT_STEPS steps of K that f32 instructions add plainly; then their total joins a compensated sum in the
-     * slice. */
-    STRICT_SEGMENT = 48
+    STRICT_PLANES = 2                   /* of src in a stage: big parts, and small parts behind them */
 };
 
 TCONV_ROOM_END

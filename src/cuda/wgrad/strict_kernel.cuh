@@ -4,7 +4,8 @@
  * load; of what TMA brings, seven warps split boxes in place while one has TMA bring the next.
  *
  * Numeric order: tensor cores sum STRICT_STEPS steps of K from zero, small products first, since they lose bits of a sum
- * that is large. These sums are added plainly in f32, STRICT_SEGMENT of them, and their totals in the slice with compensation.
+ * that is large. These sums are added plainly in f32, STRICT_ADDITIONS of them, and their totals in the slice with
+ * compensation.
  */
 #ifndef TCONV_CUDA_WGRAD_STRICT_KERNEL_CUH
 #define TCONV_CUDA_WGRAD_STRICT_KERNEL_CUH
