@@ -109,7 +109,7 @@ static void predict(record *of)
     recorded_make_layer(&layer, TCONV_BACKWARD_WEIGHTS, bounds[of->group / LAYOUTS].precision,
                         layouts[of->group % LAYOUTS], of->layer->extents);
     const tconv_cuda_machine machine =
-        tconv_cuda_machine_like(layer.target.compute_capability, layer.target.multiprocessors);
+        tconv_cuda_machine_like(tconv_cuda_target_of(&layer.target).compute_capability, tconv_cuda_target_of(&layer.target).multiprocessors);
     for (size_t i = 0; tconv_cuda_backward_weights[i] != NULL; i++) {
         const tconv_implementation *implementation = tconv_cuda_backward_weights[i];
         tconv_cuda_work work;

@@ -20,7 +20,6 @@
 #include "../cuda_target.h"
 #include "../implementations.h"
 #include "../maps/hopper.h"
-#include "../model/planned.h"
 #include "../runtime/guard.h"
 #include "plan.h"
 
@@ -108,10 +107,12 @@ static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_pla
         why = tconv_cells_describe_words(layer, &words);
         planned_as = &words.layer;
     }
-    if (why == NULL && !tconv_cells_choose(planned_as, numerics_of(layer), words.straddle, planned->limit, plan))
-        why = planned->limit > 0
-                  ? TCONV_NO_FASTER
-                  : "no tile fits in shared memory, there are too many taps, or sums are too long for strict f32";
+    if (why != NULL)
+        return tconv_decline(issue, "%s", why);
+    const tconv_search search =
+        tconv_cells_choose(planned_as, numerics_of(layer), words.straddle, planned->limit, plan);
+    why = tconv_search_refusal(
+        &search, "no tile fits in shared memory, there are too many taps, or sums are too long for strict f32");
     if (why != NULL)
         return tconv_decline(issue, "%s", why);
     if (!tconv_checked_mul(plan->packing.core_rows,
@@ -124,8 +125,7 @@ static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_pla
         plan->packing.end_column = words.end_column;
     }
     describe_launch(planned_as, result);
-    const tconv_cuda_work work = tconv_cells_work_of(planned_as, plan);
-    tconv_cuda_predict(layer, &work, planned);
+    tconv_cuda_predict(layer, &search.work, planned);
     return TCONV_SUCCESS;
 }
 

@@ -55,11 +55,9 @@ enum {
     BLOCK_N = 256,
     STRICT_BLOCK_N = 128,
 
-    /* In strict f32 the accumulators of entries are added in f32. The error of such a sum is at most a quarter of the
-     * number of its terms (for like terms), so that the bound of 16 holds for this many terms. Longer sums consist of
+    /* In strict f32 the accumulators of entries are added in f32. Sums of more than STRICT_ADDITIONS consist of
      * segments; each begins at zero, and the partial sums of those before it wait in shared memory
      * (tconv_cells_find_segments). */
-    MAX_STRICT_TERMS = 48,
     PARTIAL_SUM_BYTES = BLOCK_M * STRICT_BLOCK_N * 4, /* an f32 for each accumulator of a block tile */
 
     /* The weight-stationary kernel (kernel_stationary.cuh), TF32 only. */

@@ -2,7 +2,6 @@
 #include "plan.h"
 #include "../../core/checked.h"
 #include "../maps/hopper.h"
-#include "../model/planned.h"
 
 #include <math.h>
 #include <string.h>
@@ -36,12 +35,12 @@ static double fill_of(const tile_choice *choice, int64_t rows)
     return (double)choice->images * choice->columns * (double)rows / tiles / BLOCK_M;
 }
 
-/* Tries tiles of fewer rows than the choice's, of several images, where more of them is of images. */
-static void try_fewer_rows(search *state, tile_choice choice, int64_t all_rows)
+/* Offers tiles of fewer rows than the choice's, of several images, where more of them is of images. */
+static void offer_fewer_rows(tile_search *search, tile_choice choice, int64_t all_rows)
 {
     enum { TRIES = 8 };
     const double worth_trying = 1.03;
-    const int64_t batch = state->layer->problem.batch, first = tconv_ceil_div(all_rows, choice.rows) + 1;
+    const int64_t batch = search->layer->problem.batch, first = tconv_ceil_div(all_rows, choice.rows) + 1;
     double best = fill_of(&choice, all_rows);
     for (int64_t tiles = first; tiles < first + TRIES && tiles <= all_rows; tiles++) {
         choice.rows = (int)tconv_ceil_div(all_rows, tiles);
@@ -49,14 +48,14 @@ static void try_fewer_rows(search *state, tile_choice choice, int64_t all_rows)
         if (choice.images < 2 || fill_of(&choice, all_rows) < worth_trying * best)
             continue;
         best = fill_of(&choice, all_rows);
-        tconv_cells_try_choice(state, &choice);
+        tconv_cells_offer(search, &choice);
     }
 }
 
-/* Tries all tiles with the choice's cells and K-blocks. */
-static void try_tiles(search *state, tile_choice choice)
+/* Offers all tiles with the choice's cells and K-blocks. */
+static void offer_tiles(tile_search *search, tile_choice choice)
 {
-    const tconv_layer *layer = state->layer;
+    const tconv_layer *layer = search->layer;
     const position_space space = find_positions(layer, choice.cell_rows);
     for (int64_t tiles = tconv_ceil_div(space.columns, BLOCK_M);; tiles += 1 + tiles / 4) {
         const int64_t columns = tconv_ceil_div(space.columns, tiles);
@@ -68,8 +67,8 @@ static void try_tiles(search *state, tile_choice choice)
         if (rows == space.rows && columns == space.columns)
             choice.images =
                 (int)tconv_min(tconv_min(tconv_max(layer->problem.batch, 1), MAX_TMA_BOX), BLOCK_M / (rows * columns));
-        tconv_cells_try_choice(state, &choice);
-        try_fewer_rows(state, choice, space.rows);
+        tconv_cells_offer(search, &choice);
+        offer_fewer_rows(search, choice, space.rows);
         if (columns <= LEAST_COLUMNS)
             return;
     }
@@ -178,23 +177,19 @@ static bool count_tiles(const position_space *space, parameters *params)
 
 bool tconv_cells_is_flat(const tconv_layer *layer)
 {
-    const tconv_phase_table *rows = &layer->rows, *columns = &layer->columns;
-    const tconv_axis *h = &layer->problem.h, *w = &layer->problem.w;
-    return !layer->phases_of_src && rows->max_taps == 1 && columns->max_taps == 1 && rows->min_shift == 0 &&
-           rows->max_shift == 0 && columns->min_shift == 0 && columns->max_shift == 0 &&
-           h->out == h->in * rows->stride && w->out == w->in * columns->stride &&
-           (h->in == 1 || layer->problem.src.h == w->in) && h->in * w->out < HOPPER_MAX_EXTENT;
+    return !layer->phases_of_src && tconv_cuda_is_flat(layer) &&
+           (layer->problem.h.in == 1 || layer->problem.src.h == layer->problem.w.in);
 }
 
-/* Plans the layer with this choice; false where it does not fit, or takes no less than a limit for certain. */
-static bool describe_layer(const search *state, const tile_choice *choice, double limit, layer_plan *plan)
+/* Plans the layer with this choice; false where it does not fit, or takes no less than the best plan for certain. */
+static bool describe_layer(const tile_search *search, const tile_choice *choice, layer_plan *plan)
 {
-    const tconv_layer *layer = state->layer;
+    const tconv_layer *layer = search->layer;
     const tconv_problem *problem = &layer->problem;
     parameters *params = &plan->params;
     memset(plan, 0, sizeof *plan);
-    plan->numerics = state->numerics;
-    plan->straddle = state->straddle;
+    plan->numerics = search->numerics;
+    plan->straddle = search->straddle;
     if (!describe_cell(layer, choice, plan))
         return false;
     const position_space space = find_positions(layer, choice->cell_rows);
@@ -209,7 +204,7 @@ static bool describe_layer(const search *state, const tile_choice *choice, doubl
         !count_tiles(&space, params))
         return false;
     const tconv_cuda_work least = tconv_cells_least_work_of(layer, plan);
-    if (tconv_cuda_is_beyond(limit, &state->machine, &least))
+    if (tconv_search_is_beyond(&search->best, &least))
         return false;
     int skipped = 0; /* columns of a box before its tile's first, at most */
     for (int tile = 0; tile < COLUMN_ALIGNMENT && tile * (int64_t)params->tile_columns < space.columns; tile++)
@@ -238,28 +233,18 @@ static bool describe_layer(const search *state, const tile_choice *choice, doubl
     return true;
 }
 
-void tconv_cells_try_choice(search *state, const tile_choice *choice)
+void tconv_cells_offer(tile_search *search, const tile_choice *choice)
 {
-    const double limit = state->seconds > 0 ? state->seconds : state->limit;
-    if (!describe_layer(state, choice, limit, &state->candidate))
+    layer_plan plan;
+    if (!describe_layer(search, choice, &plan))
         return;
-    const tconv_cuda_work work = tconv_cells_work_of(state->layer, &state->candidate);
-    const double seconds = tconv_cuda_seconds_below(limit, &state->machine, &work);
-    if (limit > 0 && seconds >= limit)
-        return;
-    *state->best = state->candidate;
-    state->seconds = seconds;
+    const tconv_cuda_work work = tconv_cells_work_of(search->layer, &plan);
+    tconv_search_offer(&search->best, &plan, &work);
 }
 
-bool tconv_cells_choose(const tconv_layer *layer, numerics mode, bool straddle, double limit, layer_plan *best)
+tconv_search tconv_cells_choose(const tconv_layer *layer, numerics mode, bool straddle, double limit, layer_plan *best)
 {
-    search state = {0};
-    state.layer = layer;
-    state.numerics = mode;
-    state.straddle = straddle;
-    state.machine = tconv_cuda_machine_of(layer);
-    state.best = best;
-    state.limit = limit;
+    tile_search search = {layer, mode, straddle, tconv_search_begin(layer, limit, best, sizeof *best)};
     const int most_rows = block_n(numerics_split(mode)) / 32 / (int)period_of(layer, &layer->columns);
     for (int rows = 1; rows <= most_rows; rows *= 2) {
         if (rows > 1 && rows % period_of(layer, &layer->rows) != 0)
@@ -267,9 +252,9 @@ bool tconv_cells_choose(const tconv_layer *layer, numerics mode, bool straddle, 
         for (int mma_steps = 2; mma_steps <= 4; mma_steps += 2)
             for (int per_shift = 0; per_shift < 2; per_shift++) {
                 const tile_choice choice = {false, rows, mma_steps, per_shift == 1, 1, 1, 1};
-                try_tiles(&state, choice);
+                offer_tiles(&search, choice);
             }
     }
-    tconv_cells_try_stationary(&state);
-    return state.seconds > 0;
+    tconv_cells_offer_stationary(&search);
+    return search.best;
 }

@@ -2,7 +2,7 @@
 #ifndef TCONV_CUDA_CELLS_PLAN_H
 #define TCONV_CUDA_CELLS_PLAN_H
 
-#include "../model/work.h"
+#include "../model/search.h"
 #include "../runtime/launch.h"
 #include "../runtime/tensor_map.h"
 #include "configs.h"
@@ -44,16 +44,12 @@ typedef struct planned_layer {
 } planned_layer;
 
 /* A search for the plan of a layer. */
-typedef struct search {
+typedef struct tile_search {
     const tconv_layer *layer;
     numerics numerics; /* of the tensors */
     bool straddle;     /* as in the plan */
-    tconv_cuda_machine machine;
-    layer_plan candidate;
-    layer_plan *best;
-    double seconds; /* that the best is predicted to take; 0: there is none yet */
-    double limit;   /* seconds that a plan is to be below; 0: there is no limit */
-} search;
+    tconv_search best;
+} tile_search;
 
 /* Returns the outputs from an output of an axis to the next that has the same taps. */
 static inline int64_t period_of(const tconv_layer *layer, const tconv_phase_table *table)
@@ -73,11 +69,10 @@ typedef struct axis_taps {
     int16_t kernel[MAX_CELL][MAX_SHIFTS];
 } axis_taps;
 
-/* plan.c. Fills a plan of zeros with the plan of the least predicted time; false where no tile fits, or where strict sums
- * would be too long. */
-bool tconv_cells_choose(const tconv_layer *layer, numerics mode, bool straddle, double limit, layer_plan *best);
-/* Plans the layer with this choice, and keeps that plan if it is the best so far. */
-void tconv_cells_try_choice(search *state, const tile_choice *choice);
+/* plan.c. Searches for the plan of the least predicted time, below a limit. */
+tconv_search tconv_cells_choose(const tconv_layer *layer, numerics mode, bool straddle, double limit, layer_plan *best);
+/* Offers the plan of the layer with this choice. */
+void tconv_cells_offer(tile_search *search, const tile_choice *choice);
 /* Returns whether each pixel of src is read at its own position alone, every output has its tap, and rows follow one
  * another. */
 bool tconv_cells_is_flat(const tconv_layer *layer);
@@ -113,8 +108,8 @@ bool tconv_cells_describe_stages(layer_plan *plan);
 /* Returns the taps of an output: of all phases where they are those of src, else of the phase with most. */
 int64_t tconv_cells_most_taps(const tconv_layer *layer);
 
-/* plan_stationary.c. Compares the weight-stationary kernel with the best plan so far. */
-void tconv_cells_try_stationary(search *state);
+/* plan_stationary.c. Offers the weight-stationary kernel's plans. */
+void tconv_cells_offer_stationary(tile_search *search);
 /* Writes the weight-stationary kernel's part of the plan; false where it does not fit. */
 bool tconv_cells_describe_stationary(const tconv_layer *layer, layer_plan *plan);
 

@@ -4,14 +4,14 @@
 #include "../maps/hopper.h"
 #include "plan.h"
 
-void tconv_cells_try_stationary(search *state)
+void tconv_cells_offer_stationary(tile_search *search)
 {
     enum { LEAST_CHANNELS = 8, MMA_STEPS = 4 };
-    const tconv_layer *layer = state->layer;
+    const tconv_layer *layer = search->layer;
     const tconv_strides *src = &layer->problem.src;
     const int64_t alignment = COLUMN_ALIGNMENT, columns = layer->columns.stride;
     const int64_t most = STATIONARY_BLOCK_N / LEAST_CHANNELS / columns;
-    if (numerics_split(state->numerics) || !tconv_cells_is_flat(layer) ||
+    if (numerics_split(search->numerics) || !tconv_cells_is_flat(layer) ||
         layer->problem.h.in * layer->problem.w.in % alignment != 0 || src->c % alignment != 0 ||
         src->n % alignment != 0)
         return;
@@ -23,7 +23,7 @@ void tconv_cells_try_stationary(search *state)
     for (int rows = 1; rows <= most; rows *= 2) {
         const tile_choice choice = {true, rows, MMA_STEPS, false, 1, 1, WARPGROUP_M};
         if (rows == 1 || rows == layer->rows.stride)
-            tconv_cells_try_choice(state, &choice);
+            tconv_cells_offer(search, &choice);
     }
 }
 

@@ -81,11 +81,11 @@ bool tconv_cells_find_segments(const tconv_layer *layer, layer_plan *plan)
     parameters *params = &plan->params;
     const int64_t taps = tconv_cells_most_taps(layer);
     params->segment_k_blocks = params->k_blocks;
-    if (!numerics_split(plan->numerics) || params->k_blocks * taps <= MAX_STRICT_TERMS)
+    if (!numerics_split(plan->numerics) || params->k_blocks * taps <= STRICT_ADDITIONS)
         return true;
-    for (int segments = 2; segments < MAX_STRICT_TERMS && segments <= params->k_blocks; segments++) {
+    for (int segments = 2; segments < STRICT_ADDITIONS && segments <= params->k_blocks; segments++) {
         params->segment_k_blocks = (int)tconv_ceil_div(params->k_blocks, segments);
-        if (params->segment_k_blocks * taps + segments + MARGIN_TERMS <= MAX_STRICT_TERMS)
+        if (params->segment_k_blocks * taps + segments + MARGIN_TERMS <= STRICT_ADDITIONS)
             return true;
     }
     return false;

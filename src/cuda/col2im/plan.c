@@ -4,13 +4,10 @@
 #include "../cuda_target.h"
 
 #include "../../core/checked.h"
-#include "../model/planned.h"
-
-#include <math.h>
+#include "../model/search.h"
 
 enum {
     RESERVED = 1024,       /* bytes of shared memory that each block takes beside its own (CUDA) */
-    MAX_WAVES = 8,         /* of blocks, that are tried: with more, the last one is a small part of all */
     MIN_IN = 16,           /* channels: fewer leave an MMA's K half empty and too little to do for each output */
     MAX_OUT_BLOCKS = 4,    /* of a group, each of which reads src: with more an ordinary GEMM is as good */
     MAX_KERNEL_TAPS = 256, /* no kernel has more N */
@@ -18,10 +15,6 @@ enum {
     /* Fewer pixels of an image, or of a row, leave most of a block tile empty. */
     MIN_PIXELS = 64,
     MIN_COLUMNS = 8,
-
-    /* Additions of like terms may be off by a quarter of their number, so that strict f32 stays within the bound of 16
-     * for so many: of a sum's segments of channels, and of the partials of its taps. */
-    MAX_ADDITIONS = 48,
 
     MAX_IDLE_SHARE = 4, /* of the images of a block, at most one in so many may be missing in the last block */
 
@@ -195,7 +188,7 @@ static const char *plan_mma(const tconv_layer *layer, const parameters *common, 
     const tconv_problem *problem = &layer->problem;
     if (mma_gemm_n(problem) > MAX_N_TILES * TILE_N)
         return "more than 88 weights per input channel";
-    if (tconv_cuda_is_strict(layer) && count_mma_additions(layer) > MAX_ADDITIONS)
+    if (tconv_cuda_is_strict(layer) && count_mma_additions(layer) > STRICT_ADDITIONS)
         return "strict f32 sums of more than 48 segments of 64 channels, rows and columns of taps";
     /* A row of src completes `stride` rows of its outputs, and the others wait. */
     const int64_t rows = tconv_max((problem->h.kernel - 1) * problem->h.dilation + 1 - problem->h.stride, 1);
@@ -307,7 +300,7 @@ static bool may_take(const tconv_layer *layer, const parameters *common)
     if (!tconv_cuda_target_of(&layer->target).has_sm90a || problem->h.dilation != 1 ||
         problem->h.kernel < problem->h.stride)
         return false;
-    if (tconv_cuda_is_strict(layer) && count_additions(layer) > MAX_ADDITIONS)
+    if (tconv_cuda_is_strict(layer) && count_additions(layer) > STRICT_ADDITIONS)
         return false;
     const int64_t places = image_blocks(problem, common) * (BLOCK_M >> common->row_pixels_log2);
     return (places - problem->batch) * MAX_IDLE_SHARE <= places;
@@ -412,8 +405,7 @@ static bool plan_hopper(const tconv_layer *layer, const parameters *common, col2
 {
     if (!may_take(layer, common))
         return false;
-    const tconv_cuda_machine machine = tconv_cuda_machine_of(layer);
-    double least = INFINITY;
+    tconv_search search = tconv_search_begin(layer, 0, plan, sizeof *plan);
     int block_out = 0;
     for (int64_t blocks = 1; blocks <= MAX_OUT_BLOCKS; blocks++) {
         parameters tried = *common;
@@ -424,29 +416,15 @@ static bool plan_hopper(const tconv_layer *layer, const parameters *common, col2
             continue;
         block_out = tried.block_out;
         const tconv_cuda_work work = tconv_col2im_work_of(layer, &candidate);
-        const double seconds = tconv_cuda_seconds_of(&machine, &work);
-        if (seconds < least) {
-            least = seconds;
-            *plan = candidate;
-        }
+        tconv_search_offer(&search, &candidate, &work);
     }
-    return least < INFINITY;
+    return search.found;
 }
 
 void tconv_col2im_cut_rows(const tconv_problem *problem, const row_cut *cut, int64_t places, parameters *params)
 {
-    int64_t best = INT64_MAX;
     params->row_back = (int)((problem->h.kernel - 1) * problem->h.dilation / problem->h.stride);
-    for (int64_t waves = 1; waves <= MAX_WAVES; waves++) {
-        const int64_t strips = tconv_min(tconv_max(places * waves / cut->others, 1), cut->quotients);
-        const int64_t rows = tconv_ceil_div(cut->quotients, strips);
-        const int64_t taken = tconv_ceil_div(cut->others * tconv_ceil_div(cut->quotients, rows), places);
-        const int64_t time = taken * tconv_ceil_div(rows + params->row_back, cut->step);
-        if (time < best) {
-            best = time;
-            params->strip_rows = (int)rows;
-        }
-    }
+    params->strip_rows = (int)tconv_cuda_strip_rows(cut->quotients, params->row_back, cut->step, cut->others, places);
     params->strips = (int)tconv_ceil_div(cut->quotients, params->strip_rows);
 }
 

@@ -38,7 +38,7 @@ typedef struct col2im_plan {
 /* Plans a layer into what is all zero. Returns the reason why no kernel takes it, else NULL. */
 const char *tconv_col2im_make_plan(const tconv_layer *layer, col2im_plan *plan);
 
-/* Fills in the strips, so that `places` blocks at a time work them off in a few whole waves and the least time. */
+/* Fills in the strips for `places` blocks at a time. */
 void tconv_col2im_cut_rows(const tconv_problem *problem, const row_cut *cut, int64_t places, parameters *params);
 
 /* Counts the work of a plan. */

@@ -95,7 +95,7 @@ static tconv_cuda_work work_of(const tconv_layer *layer, const planned_layer *pl
     const parameters *params = &plan->params;
     const double channels = plan->by_lanes ? LANES : 1, warps = THREADS / (double)WARP;
     const double size = (double)layer->problem.element_size;
-    const double blocks = (double)plan->blocks / layer->target.multiprocessors;
+    const double blocks = (double)plan->blocks / tconv_cuda_target_of(&layer->target).multiprocessors;
     const double checked =
         1 - share_inside(&params->rows, 1) * share_inside(&params->columns, plan->by_lanes ? 1 : WARP);
     const double src = plan->by_lanes ? 0 : further_lines((double)params->src_strides.w, size);

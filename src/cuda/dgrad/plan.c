@@ -9,7 +9,7 @@
 #include "../../core/checked.h"
 #include "../cuda_backend.h"
 #include "../igemm/sums.h"
-#include "../model/planned.h"
+#include "../model/search.h"
 
 static const int64_t MAX_SCRATCH = (int64_t)48 << 20; /* bytes, of all that a chunk needs */
 static const int64_t MAX_DEPTH = (int64_t)32 << 20;   /* bytes of a chunk's planes: they stay in the L2 of an H200 */
@@ -224,12 +224,9 @@ static double compared_seconds(const void *outer, const tconv_inner_plan *inner,
  * limit, 0 for none. */
 static bool choose_inner(double limit, dgrad_plan *plan)
 {
-    const tconv_layer *inner = &plan->inner.layer;
-    const tconv_cuda_machine machine = tconv_cuda_machine_of(inner);
-    const tconv_cuda_work begun = tconv_cuda_begin_work(inner);
     const tconv_inner_search search = {
         .list = tconv_cuda_implementations, .limit = limit, .outer = plan, .admit = admit, .seconds = compared_seconds};
-    return !tconv_cuda_is_beyond(limit, &machine, &begun) && tconv_inner_choose(&plan->inner, &search);
+    return tconv_inner_choose(&plan->inner, &search);
 }
 
 /* Returns the outputs of an axis that are read for its planes: those in them, or all where those are more or all are
@@ -382,31 +379,30 @@ static double seconds_of_weights(const tconv_layer *layer, const dgrad_plan *pla
 
 const char *tconv_dgrad_make_plan(const tconv_layer *layer, double limit, dgrad_plan *plan, tconv_cuda_work *work)
 {
-    const tconv_cuda_machine machine = tconv_cuda_machine_of(layer);
-    const char *why = NULL;
-    double least = limit > 0 ? limit : DBL_MAX;
-    const dgrad_form *best = NULL;
-    int64_t best_parts = 1;
+    struct {
+        const dgrad_form *form;
+        int64_t parts;
+    } tried, best;
+    tconv_search search = tconv_search_begin(layer, limit, &best, sizeof best);
+    const double saved = tconv_cuda_packing_seconds(layer); /* at most */
+    const char *why = TCONV_NO_FASTER;
     bool is_best = false; /* the last plan is */
     for (size_t f = 0; f < sizeof FORMS / sizeof FORMS[0]; f++)
         for (size_t p = 0; p < sizeof PARTS / sizeof PARTS[0]; p++) {
             if (!is_tried(&layer->problem, &FORMS[f]))
                 continue;
-            const double most = least + tconv_cuda_packing_seconds(layer); /* that may be saved */
-            const char *refusal = plan_form(layer, &FORMS[f], PARTS[p], least < DBL_MAX ? most : 0, plan, work);
-            const double seconds = refusal == NULL ? tconv_cuda_seconds_of(&machine, work) * times_of(plan) +
-                                                         seconds_of_weights(layer, plan)
-                                                   : DBL_MAX;
-            why = PARTS[p] == 1 ? refusal : why;
-            is_best = seconds < least;
-            if (is_best) {
-                least = seconds;
-                best = &FORMS[f];
-                best_parts = PARTS[p];
-            }
+            tried.form = &FORMS[f];
+            tried.parts = PARTS[p];
+            const char *refusal =
+                plan_form(layer, &FORMS[f], PARTS[p], search.limited ? search.limit + saved : 0, plan, work);
+            is_best =
+                refusal == NULL && tconv_search_keep(&search, &tried,
+                                                     tconv_cuda_seconds_of(&search.machine, work) * times_of(plan) +
+                                                         seconds_of_weights(layer, plan));
+            why = PARTS[p] == 1 && refusal != NULL ? refusal : why;
         }
-    if (best == NULL)
-        return why != NULL ? why : TCONV_NO_FASTER;
+    if (!search.found)
+        return why;
     /* The best is planned once more, because a plan stays where it is written. */
-    return is_best ? NULL : plan_form(layer, best, best_parts, 0, plan, work);
+    return is_best ? NULL : plan_form(layer, best.form, best.parts, 0, plan, work);
 }

@@ -3,21 +3,16 @@
 #include "direct.h"
 #include "../cuda_target.h"
 
-#include <float.h>
 #include <string.h>
 
 #include "../../core/checked.h"
-#include "../model/planned.h"
+#include "../model/search.h"
 #include "../runtime/launch.h"
 #include "../runtime/tensor_map.h"
 
 enum {
     STEPS = DIRECT_K_BYTES / MMA_K_BYTES, /* of a K-block, in products of the cost model */
-    MAX_PARTS = 16,
-
-    /* In strict f32 sums of K-blocks are added in f32, which may be off by a quarter of their number: within the bound
-     * of 16 for so many. */
-    MAX_PLAIN_SUMS = 48
+    MAX_PARTS = 16
 };
 
 /* A kernel's tile, threads, and bytes of shared memory. */
@@ -103,57 +98,54 @@ static void count_work(const tconv_layer *layer, const direct_shape *shape, tcon
     work->sectors = rows * pixels * 4 / SECTOR_BYTES;
 }
 
-/* Tries parts, and keeps in best what is predicted to be fastest. */
-static void try_parts(const tconv_layer *layer, int64_t most_products, const tconv_cuda_work *begun,
-                      direct_shape *shape, double *least, direct_shape *best, tconv_cuda_work *work)
+/* Returns the bytes that products are written in, and that are read by what gathers them. */
+static double gathered_bytes(const direct_shape *shape)
 {
-    const tconv_cuda_machine machine = tconv_cuda_machine_of(layer);
+    return 8 * (double)shape->groups * shape->rows * shape->pixels * shape->parts;
+}
+
+/* Offers the tiles of a kernel, with all parts. */
+static void offer_parts(const tconv_layer *layer, const direct_kernel *kernel, int64_t most_products,
+                        const tconv_cuda_work *begun, direct_shape shape, tconv_search *search)
+{
     const int block_k = DIRECT_K_BYTES / (int)layer->problem.element_size;
-    const int k_blocks = (int)tconv_ceil_div(shape->channels, block_k);
-    const double products = (double)shape->groups * shape->rows * shape->pixels;
-    const int fewest = tconv_cuda_is_strict(layer) ? (int)tconv_ceil_div(k_blocks, MAX_PLAIN_SUMS) : 1;
+    const int k_blocks = (int)tconv_ceil_div(shape.channels, block_k);
+    const int fewest = tconv_cuda_is_strict(layer) ? (int)tconv_ceil_div(k_blocks, STRICT_ADDITIONS) : 1;
+    set_tiles(kernel, &shape);
     for (int parts = fewest; parts <= tconv_max(fewest, MAX_PARTS) && parts <= k_blocks; parts++) {
         const int part_k_blocks = (int)tconv_ceil_div(k_blocks, parts);
-        if (parts > fewest &&
-            (products * parts > (double)most_products || (int)tconv_ceil_div(k_blocks, part_k_blocks) != parts))
+        shape.parts = parts;
+        shape.parts_of_tile = divisor_of(parts);
+        shape.part_channels = part_k_blocks * block_k;
+        if (parts > fewest && (gathered_bytes(&shape) > 8 * (double)most_products ||
+                               (int)tconv_ceil_div(k_blocks, part_k_blocks) != parts))
             continue;
-        shape->parts = parts;
-        shape->parts_of_tile = divisor_of(parts);
-        shape->part_channels = part_k_blocks * block_k;
-        tconv_cuda_work tried = *begun;
-        count_work(layer, shape, &tried);
-        const double gathered = 8 * products * parts; /* bytes written, and read by what gathers */
-        tried.pass_bytes += gathered;
-        const double seconds = tconv_cuda_seconds_of(&machine, &tried);
-        if (seconds < *least) {
-            *least = seconds;
-            *best = *shape;
-            *work = tried;
-            /* The plan counts that itself. By mma.sync it stays in: those kernels take so much longer than predicted. */
-            work->pass_bytes -= shape->by_wgmma ? gathered : 0;
-        }
+        tconv_cuda_work work = *begun;
+        count_work(layer, &shape, &work);
+        work.pass_bytes += gathered_bytes(&shape);
+        tconv_search_offer(search, &shape, &work);
     }
 }
 
 void tconv_gemm_col2im_cut_products(const tconv_layer *layer, int64_t most_products, bool may_wgmma,
                                     direct_shape *shape, tconv_cuda_work *work)
 {
-    const tconv_cuda_work begun = *work;
-    direct_shape best = *shape;
-    double least = DBL_MAX;
-    shape->by_wgmma = may_wgmma;
+    tconv_search search = tconv_search_begin(layer, 0, shape, sizeof *shape);
+    direct_shape begun = *shape;
+    begun.by_wgmma = may_wgmma;
+    for (int pixels = MMA_M; may_wgmma && pixels <= 4 * MMA_M; pixels *= 2) {
+        const direct_kernel kernel = choose_wgmma(pixels);
+        offer_parts(layer, &kernel, most_products, work, begun, &search);
+    }
     if (!may_wgmma) {
         const direct_kernel kernel = choose_mma(layer, shape->pixels);
-        set_tiles(&kernel, shape);
-        try_parts(layer, most_products, &begun, shape, &least, &best, work);
-    } else {
-        for (int pixels = MMA_M; pixels <= 4 * MMA_M; pixels *= 2) {
-            const direct_kernel kernel = choose_wgmma(pixels);
-            set_tiles(&kernel, shape);
-            try_parts(layer, most_products, &begun, shape, &least, &best, work);
-        }
+        offer_parts(layer, &kernel, most_products, work, begun, &search);
     }
-    *shape = best;
+    if (!search.found)
+        return;
+    *work = search.work;
+    /* The plan counts that itself. By mma.sync it stays in: those kernels take so much longer than predicted. */
+    work->pass_bytes -= may_wgmma ? gathered_bytes(shape) : 0;
 }
 
 /* Makes the tensor maps of src and weights; false where TMA cannot read them at their addresses. */

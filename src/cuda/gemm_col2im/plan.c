@@ -2,12 +2,11 @@
  * them, and the tiles of the gathering. */
 #include "plan.h"
 
-#include <float.h>
 #include <string.h>
 
 #include "../../core/checked.h"
 #include "../implementations.h"
-#include "../model/planned.h"
+#include "../model/search.h"
 #include "products.h"
 
 enum {
@@ -174,8 +173,6 @@ static double compare_multiplier(const void *outer, const tconv_inner_plan *inne
 static bool choose_multiplier(double limit, gemm_col2im_plan *plan, tconv_cuda_work *work)
 {
     tconv_inner_plan *products = &plan->products;
-    const tconv_cuda_machine machine = tconv_cuda_machine_of(&products->layer);
-    const tconv_cuda_work begun = tconv_cuda_begin_work(&products->layer);
     const tconv_inner_search search = {
         .list = multipliers,
         .limit = limit,
@@ -183,7 +180,7 @@ static bool choose_multiplier(double limit, gemm_col2im_plan *plan, tconv_cuda_w
         .admit = admit_multiplier,
         .seconds = compare_multiplier,
     };
-    if (tconv_cuda_is_beyond(limit, &machine, &begun) || !tconv_inner_choose(products, &search))
+    if (!tconv_inner_choose(products, &search))
         return false;
     tconv_inner_plan_by(products, products->implementation, 0, work); /* once more: it counts the work */
     return true;
@@ -288,24 +285,20 @@ const char *tconv_gemm_col2im_make_plan(const tconv_layer *layer, double limit, 
                                         tconv_cuda_work *work)
 {
     static const product_mode modes[] = {DIRECT, EXCHANGED, STRAIGHT};
-    const tconv_cuda_machine machine = tconv_cuda_machine_of(layer);
+    product_mode best = STRAIGHT;
+    tconv_search search = tconv_search_begin(layer, limit, &best, sizeof best);
     const char *why = refusal(layer);
     if (why != NULL)
         return why;
-    double least = limit > 0 ? limit : DBL_MAX;
-    product_mode best = STRAIGHT, last = STRAIGHT;
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
-        const product_mode mode = modes[i];
-        if (!may_take(&layer->problem, mode))
+        if (!may_take(&layer->problem, modes[i]))
             continue;
-        last = mode;
-        why = plan_mode(layer, mode, least < DBL_MAX ? least : 0, plan, work);
-        const double seconds =
-            why == NULL ? tconv_cuda_seconds_of(&machine, work) - saved_seconds(layer, mode) : DBL_MAX;
-        if (seconds < least) {
-            least = seconds;
-            best = mode;
-        }
+        why = plan_mode(layer, modes[i], search.limit, plan, work);
+        if (why == NULL)
+            tconv_search_keep(&search, &modes[i],
+                              tconv_cuda_seconds_of(&search.machine, work) - saved_seconds(layer, modes[i]));
     }
-    return best == last ? why : plan_mode(layer, best, 0, plan, work); /* once more: the last mode's lies there */
+    if (!search.found)
+        return why != NULL ? why : TCONV_NO_FASTER;
+    return best == STRAIGHT ? NULL : plan_mode(layer, best, 0, plan, work); /* once more: STRAIGHT's lies there */
 }

@@ -51,7 +51,7 @@ static tconv_cuda_work work_of(const tconv_layer *layer, const weights_plan *pla
     const double warps = WEIGHTS_THREADS / (double)WARP, sums = (double)WEIGHTS_SIDE * WEIGHTS_SIDE;
     const double channels = (double)tiles->group_in / (double)tiles->m_tiles; /* of a block, that exist, on average */
     const double pairs = (double)tiles->block_n / (double)params->pair_tiles;
-    const double blocks = (double)plan->blocks / layer->target.multiprocessors;
+    const double blocks = (double)plan->blocks / tconv_cuda_target_of(&layer->target).multiprocessors;
     tconv_cuda_work work = tconv_cuda_begin_work(layer);
     work.k_blocks = ceil((double)params->part_pixels / WEIGHTS_PIXELS);
     work.ffma = sums * WEIGHTS_PIXELS;

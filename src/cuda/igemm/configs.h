@@ -18,7 +18,7 @@ enum { CONFIGS = 5 }; /* of an arithmetic, at most */
 typedef struct kernel_config {
     int N;          /* of a wgmma: positions of an MMA tile; 0: there is no such config */
     int mma_tiles;  /* of a warpgroup */
-    bool long_sums; /* takes any number of partial sums, else (strict f32) MAX_PLAIN_SUMS */
+    bool long_sums; /* takes any number of partial sums, else (strict f32) STRICT_ADDITIONS */
     int parts;      /* HALVES or QUARTERS, but of pairs: a staging buffer has one */
 } kernel_config;
 

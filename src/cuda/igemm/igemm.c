@@ -22,7 +22,6 @@
 #include "../general/fill.h"
 #include "../implementations.h"
 #include "../maps/hopper.h"
-#include "../model/planned.h"
 #include "../runtime/guard.h"
 #include "plan.h"
 #include "sums.h"
@@ -68,24 +67,23 @@ static int64_t packed_bytes(const parameters *params)
 
 /* Returns the seconds that views are compared by: the prediction, and writing the packed weights where each call does.
  * */
-static double compared_seconds(const tconv_layer *layer, const layer_plan *plan)
+static double compared_seconds(const tconv_layer *layer, const tconv_search *search)
 {
-    const tconv_cuda_machine machine = tconv_cuda_machine_of(layer);
-    const double written = layer->packed_before ? 0 : (double)packed_bytes(&plan->params);
-    return plan->seconds + written / (machine.pass * machine.multiprocessors * machine.hz);
+    const tconv_cuda_machine *machine = &search->machine;
+    const double written = layer->packed_before ? 0 : (double)packed_bytes(&((const layer_plan *)search->best)->params);
+    return search->limit + written / (machine->pass * machine->multiprocessors * machine->hz);
 }
 
-/* Plans a view of the layer, to take less than a limit. Returns why not, or NULL. */
+/* Plans a view of the layer, to take less than a limit, and leaves the search. Returns why not, or NULL. */
 static const char *plan_view(const tconv_layer *layer, const layer_view *view, bool sums, double limit,
-                             layer_plan *plan, tconv_cuda_work *work)
+                             layer_plan *plan, tconv_search *search)
 {
-    const tile_search search = tconv_igemm_begin_search(layer, view, sums, limit);
+    tile_search tiles = tconv_igemm_begin_search(layer, view, sums, limit, plan);
     const char *why = why_not(&view->layer);
-    if (why == NULL && !tconv_igemm_choose(&search, plan))
-        why = limit > 0 ? TCONV_NO_FASTER : "no tile fits in shared memory";
     if (why == NULL)
-        *work = tconv_igemm_work(&search, plan);
-    return why;
+        tconv_igemm_offer_candidates(&tiles);
+    *search = tiles.best;
+    return why != NULL ? why : tconv_search_refusal(search, "no tile fits in shared memory");
 }
 
 /* Plans the layer as the better of two views. */
@@ -95,26 +93,25 @@ static tconv_status plan_outputs(const tconv_layer *layer, bool sums, planned_la
     layer_plan *plan = &planned->plan;
     parameters *params = &plan->params;
     layer_view views[2];
-    tconv_cuda_work work;
+    tconv_search search, filled_search;
     int64_t size;
     tconv_igemm_init_view(&views[0], layer);
     const layer_view *view = &views[0];
-    const char *why = plan_view(layer, view, sums, result->limit, plan, &work);
+    const char *why = plan_view(layer, view, sums, result->limit, plan, &search);
     if (tconv_igemm_init_filled_view(&views[1], layer)) {
-        const double limit = why == NULL ? plan->seconds : result->limit;
         layer_plan filled;
-        tconv_cuda_work filled_work;
-        memset(&filled, 0, sizeof filled);
-        if (plan_view(layer, &views[1], sums, limit, &filled, &filled_work) == NULL &&
-            (why != NULL || compared_seconds(layer, &filled) < WORTH_FILLING * compared_seconds(layer, plan))) {
+        if (plan_view(layer, &views[1], sums, search.limit, &filled, &filled_search) == NULL &&
+            (why != NULL ||
+             compared_seconds(layer, &filled_search) < WORTH_FILLING * compared_seconds(layer, &search))) {
             view = &views[1];
             why = NULL;
             *plan = filled;
-            work = filled_work;
+            search = filled_search;
         }
     }
     if (why != NULL)
         return tconv_decline(issue, "%s", why);
+    tconv_igemm_describe_divisors(params);
     if (!tconv_checked_mul(params->group_a_tiles * params->groups, (int64_t)params->a_tile_bytes, &size) ||
         !tconv_checked_add(size, phase_bytes(layer), &size))
         return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "weights", "packed weights: their size does not fit in 63 bits");
@@ -126,7 +123,7 @@ static tconv_status plan_outputs(const tconv_layer *layer, bool sums, planned_la
     tconv_igemm_describe_operands(layer, view, planned);
     result->sizes.reads_unpacked = tconv_igemm_reads_weights(planned);
     result->sizes.execute_packs = params->src_transposed || result->sizes.reads_unpacked;
-    tconv_cuda_predict(layer, &work, result);
+    tconv_cuda_predict(layer, &search.work, result);
     return TCONV_SUCCESS;
 }
 

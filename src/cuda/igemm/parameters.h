@@ -34,11 +34,7 @@ enum {
     HALVES = 2,              /* parts of an MMA tile in staging buffers */
     QUARTERS = 4,            /* likewise, where that leaves room for a pipeline stage more */
     MAX_PHASES = 16,         /* of an axis: the tables of these parameters have room for as many */
-    MAX_COORDINATES = 768,   /* pixels of a B stage that there is a table of; a stage of NCHW has no more */
-
-    /* In strict f32 partial sums of a K-block are added in f32, which may be off by a quarter of their number (where
-     * they are alike): the bound of 16 holds for as many. */
-    MAX_PLAIN_SUMS = 48
+    MAX_COORDINATES = 768    /* pixels of a B stage that there is a table of; a stage of NCHW has no more */
 };
 
 /* A warp stages 16 rows of M by half of an MMA tile's pixels at once: in NHWC a pixel after another, in NCHW a row of M

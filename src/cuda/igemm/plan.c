@@ -3,9 +3,6 @@
 #include "../cuda_target.h"
 
 #include "../../core/checked.h"
-#include "../model/planned.h"
-
-#include <string.h>
 
 enum {
     LEAST_COLUMNS = 8, /* positions: narrower tiles are not tried where there are wider ones */
@@ -54,45 +51,36 @@ static bool may_have(const tile_search *search, const tile_choice *choice, const
             (params->src_channels_last || !params->per_tap));
 }
 
-/* Plans the layer in tiles of this choice; false where that does not fit, or takes no less than the limit. */
-static bool describe_candidate(const tile_search *search, const tile_choice *choice, double limit, layer_plan *plan)
+/* Describes the layer in tiles of this choice, and offers them with all stages that fit. */
+static void offer_tile(tile_search *search, const tile_choice *choice)
 {
     const tconv_layer *layer = search->layer;
-    memset(plan, 0, sizeof *plan);
-    plan->arithmetic = numerics_of(layer);
-    plan->config = configs_of(search)[choice->config];
-    plan->config_place = choice->config;
-    plan->sums = search->sums;
-    plan->output_bytes = search->output_bytes;
-    tconv_igemm_describe_layer(layer, choice->src_transposed, plan);
-    if (layer->phases_of_src && !plan->params.by_tma)
-        return false; /* a pixel between others would be gathered one by one */
-    if (plan->config.N % MMA_M != 0 && !tconv_igemm_is_fed_by_tma(plan))
-        return false; /* N of 96 was timed there alone */
-    tconv_igemm_describe_mma_tiles(layer, choice, plan);
-    if (!tconv_igemm_describe_tile(layer, choice, plan) ||
-        (!plan->config.long_sums && most_partial_sums(layer, &plan->params) > MAX_PLAIN_SUMS))
-        return false;
-    if (!may_have(search, choice, plan))
-        return false;
-    const tconv_cuda_work tile = tconv_igemm_tile_work(search, plan);
-    return !tconv_cuda_is_beyond(limit, &search->machine, &tile) &&
-           tconv_igemm_choose_stages(search, choice, &tile, plan);
-}
-
-/* Takes the candidate where its predicted time is the least up to now. */
-static void try_tile(const tile_search *search, const tile_choice *choice, layer_plan *best)
-{
-    const double limit = best->seconds > 0 ? best->seconds : search->limit;
-    layer_plan plan;
-    if (limit > 0 && tconv_igemm_least_seconds(search, choice, &configs_of(search)[choice->config]) >= limit)
+    const kernel_config *config = &configs_of(search)[choice->config];
+    const tconv_cuda_work least = tconv_igemm_least_work(search, choice, config);
+    if (tconv_search_is_beyond(&search->best, &least))
         return;
-    if (describe_candidate(search, choice, limit, &plan) && (limit == 0 || plan.seconds < limit))
-        *best = plan;
+    layer_plan plan = {.arithmetic = numerics_of(layer),
+                       .config = *config,
+                       .config_place = choice->config,
+                       .sums = search->sums,
+                       .output_bytes = search->output_bytes};
+    tconv_igemm_describe_layer(layer, choice->src_transposed, &plan);
+    if (layer->phases_of_src && !plan.params.by_tma)
+        return; /* a pixel between others would be gathered one by one */
+    if (config->N % MMA_M != 0 && !tconv_igemm_is_fed_by_tma(&plan))
+        return; /* N of 96 was timed there alone */
+    tconv_igemm_describe_mma_tiles(layer, choice, &plan);
+    if (!tconv_igemm_describe_tile(layer, choice, &plan) ||
+        (!config->long_sums && most_partial_sums(layer, &plan.params) > STRICT_ADDITIONS) ||
+        !may_have(search, choice, &plan))
+        return;
+    const tconv_cuda_work tile = tconv_igemm_tile_work(search, &plan);
+    if (!tconv_search_is_beyond(&search->best, &tile))
+        tconv_igemm_offer_stages(search, choice, &tile, &plan);
 }
 
-/* Tries all tiles of so many M tiles: rows of positions in equal parts, as many rows and images as fit. */
-static void try_tiles(const tile_search *search, tile_choice choice, const kernel_config *config, layer_plan *best)
+/* Offers all tiles of so many M tiles: rows of positions in equal parts, as many rows and images as fit. */
+static void offer_tiles(tile_search *search, tile_choice choice, const kernel_config *config)
 {
     const position_space space = tconv_igemm_space_of_choice(search->layer, &choice);
     const int64_t block_n = mma_tiles_of(config) / choice.m_tiles * config->N;
@@ -109,15 +97,14 @@ static void try_tiles(const tile_search *search, tile_choice choice, const kerne
         choice.images = 1;
         if (rows == space.rows && columns == space.columns)
             choice.images = (int)tconv_min(tconv_min(space.images, MAX_TMA_BOX), (block_n - first) / image + 1);
-        try_tile(search, &choice, best);
+        offer_tile(search, &choice);
         if (space.flat || columns <= LEAST_COLUMNS)
             return;
     }
 }
 
-/* Tries the narrow tiles of so many M tiles: MMA tiles below and beside one another. */
-static void try_narrow_tiles(const tile_search *search, tile_choice choice, const kernel_config *config,
-                             layer_plan *best)
+/* Offers the narrow tiles of so many M tiles: MMA tiles below and beside one another. */
+static void offer_narrow_tiles(tile_search *search, tile_choice choice, const kernel_config *config)
 {
     const int n_tiles = mma_tiles_of(config) / choice.m_tiles;
     choice.per_tap = false;
@@ -125,38 +112,33 @@ static void try_narrow_tiles(const tile_search *search, tile_choice choice, cons
     for (choice.across = 1; choice.across <= n_tiles; choice.across *= 2) {
         choice.columns = choice.across * CORE_ROWS;
         choice.rows = n_tiles / choice.across * config->N / CORE_ROWS;
-        try_tile(search, &choice, best);
+        offer_tile(search, &choice);
     }
 }
 
-bool tconv_igemm_choose(const tile_search *search, layer_plan *best)
+void tconv_igemm_offer_candidates(tile_search *search)
 {
     const tconv_layer *layer = search->layer;
-    const kernel_config *configs = configs_of(search);
     /* Without a halo a plain tile is as good as a narrow one, and in NCHW a row should have many neighbours. */
     const position_space space = tconv_igemm_space(layer, false, false);
     const bool halo = space.row_halo + space.column_halo > 0;
-    tile_choice choice;
-    memset(&choice, 0, sizeof choice);
-    for (choice.config = 0; choice.config < CONFIGS && configs[choice.config].N > 0; choice.config++)
-        for (choice.m_tiles = 1; choice.m_tiles <= mma_tiles_of(&configs[choice.config]); choice.m_tiles *= 2) {
+    tile_choice choice = {0};
+    const kernel_config *config = configs_of(search);
+    for (; choice.config < CONFIGS && config->N > 0; choice.config++, config++)
+        for (choice.m_tiles = 1; choice.m_tiles <= mma_tiles_of(config); choice.m_tiles *= 2) {
             for (int src_transposed = 0; src_transposed <= (may_be_transposed(layer) ? 1 : 0); src_transposed++) {
                 choice.src_transposed = src_transposed == 1;
                 for (int per_tap = 0; per_tap < 2; per_tap++) {
                     choice.per_tap = per_tap == 1;
-                    try_tiles(search, choice, &configs[choice.config], best);
+                    offer_tiles(search, choice, config);
                 }
                 choice.im2col = tconv_igemm_may_be_im2col(layer);
                 if (choice.im2col)
-                    try_tiles(search, choice, &configs[choice.config], best);
+                    offer_tiles(search, choice, config);
                 choice.im2col = false;
                 if (halo && (choice.src_transposed || tconv_igemm_is_transposed_before(layer) ||
                              layer->problem.layout == TCONV_NHWC))
-                    try_narrow_tiles(search, choice, &configs[choice.config], best);
+                    offer_narrow_tiles(search, choice, config);
             }
         }
-    if (best->seconds == 0)
-        return false;
-    tconv_igemm_describe_divisors(&best->params);
-    return true;
 }

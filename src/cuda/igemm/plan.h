@@ -6,7 +6,7 @@
 #ifndef TCONV_CUDA_IGEMM_PLAN_H
 #define TCONV_CUDA_IGEMM_PLAN_H
 
-#include "../model/work.h"
+#include "../model/search.h"
 #include "../numeric/numerics.h"
 #include "../pack/boxes.h"
 #include "../runtime/launch.h"
@@ -48,7 +48,6 @@ typedef struct layer_plan {
     parameters params; /* zeros where execute fills in; by_tma, epilogue_warps: for aligned addresses */
     fewer_stages without_epilogue_warps;
     double mean_taps; /* of a tile of the multiprocessor with most to do; of one of its src_phases */
-    double seconds;   /* predicted; 0: there is no plan yet */
 } layer_plan;
 
 /* A layer as block tiles have it: positions, and the halo that all taps of a position span. */
@@ -59,7 +58,7 @@ typedef struct position_space {
     bool whole; /* the images are one image */
 } position_space;
 
-/* The facts that all candidates of a layer share. */
+/* The search for the plan of a layer: its layer_plan, and the facts that all candidates share. */
 typedef struct tile_search {
     const tconv_layer *given; /* the layer as the caller has it */
     const tconv_layer *layer; /* the layer of the view, which is planned */
@@ -67,11 +66,10 @@ typedef struct tile_search {
     bool one_pixel;           /* as in layer_view */
     bool sums;                /* as in layer_plan */
     int output_bytes;         /* likewise */
-    tconv_cuda_machine machine;
+    tconv_search best;
     tconv_cuda_work begun; /* the work that every candidate has */
-    double limit;          /* seconds that a plan is to be below; 0: there is no limit */
 
-    /* For the least seconds of a candidate. */
+    /* For the least work of a candidate. */
     position_space spaces[2];  /* of tiles for one tap; of src as it is, transposed */
     position_space im2col;     /* likewise, all positions as one row */
     double mean_taps;          /* of a tile, of all phases */
@@ -112,9 +110,8 @@ static inline int mma_tiles_of(const kernel_config *config)
 
 /* plan.c */
 
-/* Makes a plan of zeros that of the candidate with the least predicted time; false where none fits, or is below the
- * limit. */
-bool tconv_igemm_choose(const tile_search *search, layer_plan *best);
+/* Offers all candidates to the search. */
+void tconv_igemm_offer_candidates(tile_search *search);
 
 /* tile.c */
 
@@ -150,28 +147,27 @@ bool tconv_igemm_has_pairs(const tconv_layer *layer, const tile_choice *choice, 
 
 /* stages.c */
 
-/* Fills in pipeline stages and staging buffers, given the work of a tile, and the plan's predicted time: the split of
- * shared memory with the least; false where none fits. */
-bool tconv_igemm_choose_stages(const tile_search *search, const tile_choice *choice, const tconv_cuda_work *tile,
-                               layer_plan *plan);
+/* Fills in pipeline stages and staging buffers, given the work of a tile, and offers the plan with each split of shared
+ * memory. */
+void tconv_igemm_offer_stages(tile_search *search, const tile_choice *choice, const tconv_cuda_work *tile,
+                              const layer_plan *plan);
 
 /* Returns whether TMA brings all that wgmma reads, as it is: no warp touches it on the way. */
 bool tconv_igemm_is_fed_by_tma(const layer_plan *plan);
 
 /* work.c */
 
-/* Begins the search for the plan of a view of a layer. The search points to both. */
-tile_search tconv_igemm_begin_search(const tconv_layer *layer, const layer_view *view, bool sums, double limit);
+/* Begins the search for the plan of a view of a layer. The search points to all three. */
+tile_search tconv_igemm_begin_search(const tconv_layer *layer, const layer_view *view, bool sums, double limit,
+                                     layer_plan *best);
 
 /* Returns the columns of a run that can be stored at once where dst begins at a multiple of them. */
 int tconv_igemm_run_vector(const column_runs *runs, const tconv_strides *dst, int64_t element);
 
-/* Returns the seconds that a candidate takes at least, before it is described. */
-double tconv_igemm_least_seconds(const tile_search *search, const tile_choice *choice, const kernel_config *config);
-
-/* Count the work of a candidate, for the prediction of its time: all of it; the work of its block tile; and that which
- * follows from its stages, which may be counted anew for others. */
-tconv_cuda_work tconv_igemm_work(const tile_search *search, const layer_plan *plan);
+/* Count the work of a candidate: what it does at least, before it is described; the work of its block tile; and that
+ * which follows from its stages, which may be counted anew for others. */
+tconv_cuda_work tconv_igemm_least_work(const tile_search *search, const tile_choice *choice,
+                                       const kernel_config *config);
 tconv_cuda_work tconv_igemm_tile_work(const tile_search *search, const layer_plan *plan);
 void tconv_igemm_count_stages(const layer_plan *plan, tconv_cuda_work *work);
 

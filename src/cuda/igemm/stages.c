@@ -2,7 +2,6 @@
 #include "plan.h"
 
 #include "../../core/checked.h"
-#include "../model/planned.h"
 
 enum {
     /* Stages of B, at least, for which the consumers' own staging is left out beside that of the epilogue warps: tiles
@@ -93,10 +92,10 @@ static int most_a_stage_taps(const tconv_layer *layer, const layer_plan *plan)
                : (int)tconv_min(taps, MAX_A_STAGE_TAPS);
 }
 
-/* Plans the stages beside staging buffers, if that takes less than the plan so far. before: the stages, for each number
- * of taps of an A stage, beside more staging buffers. Fewer staging buffers beside as many stages take no less. */
-static void try_staging(const tile_search *search, int staging_buffers, const layer_plan *tile, tconv_cuda_work *work,
-                        int (*before)[2], layer_plan *plan)
+/* Offers a tile with stages beside so many staging buffers. before: the stages, for each number of taps of an A stage,
+ * beside more staging buffers. Fewer staging buffers beside as many stages take no less. */
+static void offer_staging(tile_search *search, int staging_buffers, const layer_plan *tile, tconv_cuda_work work,
+                          int (*before)[2])
 {
     layer_plan with = *tile;
     for (int taps = 1; taps <= most_a_stage_taps(search->layer, tile); taps++) {
@@ -105,10 +104,8 @@ static void try_staging(const tile_search *search, int staging_buffers, const la
             continue;
         before[taps][0] = with.params.b_stages;
         before[taps][1] = with.params.a_stages;
-        tconv_igemm_count_stages(&with, work);
-        with.seconds = tconv_cuda_seconds_of(&search->machine, work);
-        if (plan->seconds == 0 || with.seconds < plan->seconds)
-            *plan = with;
+        tconv_igemm_count_stages(&with, &work);
+        tconv_search_offer(&search->best, &with, &work);
     }
 }
 
@@ -117,8 +114,8 @@ bool tconv_igemm_is_fed_by_tma(const layer_plan *plan)
     return plan->params.by_tma && plan->params.src_channels_last && !numerics_split(plan->arithmetic);
 }
 
-bool tconv_igemm_choose_stages(const tile_search *search, const tile_choice *choice, const tconv_cuda_work *tile,
-                               layer_plan *plan)
+void tconv_igemm_offer_stages(tile_search *search, const tile_choice *choice, const tconv_cuda_work *tile,
+                              const layer_plan *plan)
 {
     const tconv_layer *layer = search->layer;
     /* More staging buffers leave fewer pipeline stages. NHWC always has epilogue warps where TMA leaves warps free for
@@ -126,19 +123,15 @@ bool tconv_igemm_choose_stages(const tile_search *search, const tile_choice *cho
      * epilogue warps are few, and the consumers should not wait for them. */
     const bool fed = tconv_igemm_is_fed_by_tma(plan), always = fed && plan->params.dst_channels_last;
     const bool pairs = fed && plan->params.paired && choice->across > 0 && has_vector_rows(&layer->problem);
-    const layer_plan before_stages = *plan;
-    tconv_cuda_work work = *tile;
     int before[MAX_A_STAGE_TAPS + 1][2] = {{0}};
     const bool one_tap = plan->params.per_tap || plan->mean_taps == 1;
-    const bool quarters = plan->config.parts == QUARTERS;
-    if (quarters) {
+    if (plan->config.parts == QUARTERS) {
         if (always && one_tap && tile->k_blocks >= LONG_TILE)
-            try_staging(search, 1, &before_stages, &work, before, plan);
-        return plan->seconds > 0;
+            offer_staging(search, 1, plan, *tile, before);
+        return;
     }
     for (int buffers = always || pairs ? MAX_STAGING_BUFFERS : 0; buffers > 0; buffers = always ? buffers / 2 : 0)
-        try_staging(search, buffers, &before_stages, &work, before, plan);
+        offer_staging(search, buffers, plan, *tile, before);
     if (!always)
-        try_staging(search, 0, &before_stages, &work, before, plan);
-    return plan->seconds > 0;
+        offer_staging(search, 0, plan, *tile, before);
 }

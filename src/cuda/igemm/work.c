@@ -3,7 +3,6 @@
 #include "plan.h"
 
 #include "../../core/checked.h"
-#include "../model/planned.h"
 #include "../pack/transpose.h"
 
 #include <math.h>
@@ -141,7 +140,8 @@ int tconv_igemm_run_vector(const column_runs *runs, const tconv_strides *dst, in
     return (int)vector;
 }
 
-tile_search tconv_igemm_begin_search(const tconv_layer *layer, const layer_view *view, bool sums, double limit)
+tile_search tconv_igemm_begin_search(const tconv_layer *layer, const layer_view *view, bool sums, double limit,
+                                     layer_plan *best)
 {
     const tconv_layer *viewed = &view->layer;
     const tconv_problem *problem = &viewed->problem;
@@ -153,9 +153,8 @@ tile_search tconv_igemm_begin_search(const tconv_layer *layer, const layer_view 
                           .one_pixel = view->one_pixel,
                           .sums = sums,
                           .output_bytes = sums ? (int)sizeof(float) : element,
-                          .machine = tconv_cuda_machine_of(layer),
-                          .begun = tconv_cuda_begin_work(layer),
-                          .limit = limit};
+                          .best = tconv_search_begin(layer, limit, best, sizeof *best),
+                          .begun = tconv_cuda_begin_work(layer)};
     tconv_cuda_add_fill(layer, &search.begun);
     for (int transposed = 0; transposed < 2; transposed++)
         search.spaces[transposed] = tconv_igemm_space(viewed, true, transposed == 1);
@@ -170,7 +169,8 @@ tile_search tconv_igemm_begin_search(const tconv_layer *layer, const layer_view 
     return search;
 }
 
-double tconv_igemm_least_seconds(const tile_search *search, const tile_choice *choice, const kernel_config *config)
+tconv_cuda_work tconv_igemm_least_work(const tile_search *search, const tile_choice *choice,
+                                       const kernel_config *config)
 {
     const position_space *space = choice->im2col ? &search->im2col : &search->spaces[choice->src_transposed ? 1 : 0];
     const int64_t positions = (int64_t)choice->images * choice->rows * choice->columns;
@@ -186,7 +186,7 @@ double tconv_igemm_least_seconds(const tile_search *search, const tile_choice *c
     work.wgmma = search->products * warpgroups * config->mma_tiles * config->N / 8;
     work.tile_cycles = TILE_CYCLES + choice->m_tiles * M_TILE_CYCLES;
     work.rounds = tconv_cuda_rounds(tiles, tconv_cuda_target_of(&search->given->target).multiprocessors);
-    return tconv_cuda_least_seconds(&search->machine, &work);
+    return work;
 }
 
 tconv_cuda_work tconv_igemm_tile_work(const tile_search *search, const layer_plan *plan)
@@ -231,11 +231,4 @@ void tconv_igemm_count_stages(const layer_plan *plan, tconv_cuda_work *work)
     const double staged = (double)WARPGROUPS * params->staging_buffers *
                           staging_buffer_bytes(plan->config.N, plan->output_bytes, params->paired, plan->config.parts);
     work->exposed = params->epilogue_warps ? fmax(0, 1 - staged / sums) : 0;
-}
-
-tconv_cuda_work tconv_igemm_work(const tile_search *search, const layer_plan *plan)
-{
-    tconv_cuda_work work = tconv_igemm_tile_work(search, plan);
-    tconv_igemm_count_stages(plan, &work);
-    return work;
 }

@@ -1,6 +1,8 @@
 /* Plans, packs and executes the inner layer of a plan. */
 #include "inner.h"
 
+#include "../model/search.h"
+
 #include <string.h>
 
 void tconv_inner_begin(tconv_inner_plan *inner, void *bytes, size_t capacity)
@@ -32,8 +34,11 @@ tconv_planned tconv_inner_plan_by(tconv_inner_plan *inner, const tconv_implement
 
 bool tconv_inner_choose(tconv_inner_plan *inner, const tconv_inner_search *search)
 {
-    double limit = search->limit;
+    const tconv_cuda_work begun = tconv_cuda_begin_work(&inner->layer);
+    tconv_search best = tconv_search_begin(&inner->layer, search->limit, &inner->implementation, sizeof(void *));
     inner->implementation = NULL;
+    if (tconv_search_is_beyond(&best, &begun))
+        return false;
     for (const tconv_implementation *const *entry = search->list; *entry != NULL; entry++) {
         const tconv_implementation *implementation = *entry;
         if (!tconv_inner_may_plan(inner, implementation))
@@ -44,16 +49,14 @@ bool tconv_inner_choose(tconv_inner_plan *inner, const tconv_inner_search *searc
             continue;
         tconv_cuda_work work;
         memset(&work, 0, sizeof work);
-        const tconv_planned planned = tconv_inner_plan_by(inner, implementation, limit, &work);
+        const tconv_planned planned = tconv_inner_plan_by(inner, implementation, best.limit, &work);
         double seconds = planned.prediction.seconds;
         if (seconds > 0 && search->seconds != NULL)
             seconds = search->seconds(search->outer, inner, implementation, &planned, &work);
-        if (seconds > 0 && (limit <= 0 || seconds < limit)) {
-            inner->implementation = implementation;
-            limit = seconds;
-        }
+        if (seconds > 0)
+            tconv_search_keep(&best, &implementation, seconds);
     }
-    return inner->implementation != NULL;
+    return best.found;
 }
 
 int64_t tconv_inner_fit(int64_t have, double each, double most)

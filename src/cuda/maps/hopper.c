@@ -34,3 +34,12 @@ const char *tconv_cuda_why_not_hopper(const tconv_layer *layer)
             return "needs extents below 2^28";
     return NULL;
 }
+
+bool tconv_cuda_is_flat(const tconv_layer *layer)
+{
+    const tconv_phase_table *rows = &layer->rows, *columns = &layer->columns;
+    const tconv_axis *h = &layer->problem.h, *w = &layer->problem.w;
+    return rows->max_taps == 1 && columns->max_taps == 1 && rows->min_shift == 0 && rows->max_shift == 0 &&
+           columns->min_shift == 0 && columns->max_shift == 0 && h->out == h->in * rows->stride &&
+           w->out == w->in * columns->stride && h->in * w->out < HOPPER_MAX_EXTENT;
+}

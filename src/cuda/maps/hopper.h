@@ -14,6 +14,9 @@ enum { HOPPER_MAX_EXTENT = 1 << 28 };
 /* The reason why no kernel of Hopper's takes the layer; NULL where one may. */
 const char *tconv_cuda_why_not_hopper(const tconv_layer *layer);
 
+/* Returns whether each pixel of src is read at its own position alone, and every output has its tap. */
+bool tconv_cuda_is_flat(const tconv_layer *layer);
+
 TCONV_ROOM_END
 
 #endif

@@ -29,7 +29,7 @@ static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_pla
     if (problem->group_out < MIN_GROUP_OUT || problem->group_in < MIN_GROUP_IN)
         return tconv_decline(issue, "at least %d input and output channels per group", MIN_GROUP_IN);
     tconv_cuda_work work;
-    const char *why = tconv_mma_choose(layer, plan, &work);
+    const char *why = tconv_mma_choose(layer, planned->limit, plan, &work);
     if (why != NULL)
         return tconv_decline(issue, "%s", why);
     int64_t size;

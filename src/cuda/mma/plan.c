@@ -6,8 +6,6 @@
  */
 #include "plan.h"
 
-#include <string.h>
-
 enum {
     MAX_EXTENT = 1 << 29,                       /* images, channels, rows or columns: coordinates are 32-bit ones */
     MAX_TILES = 1 << 30,                        /* of positions: block numbers are 32-bit ones */
@@ -218,9 +216,8 @@ static void fill_vectors(const tconv_problem *problem, parameters *params)
 
 /* ------------------------------------------------------------------------------------------------------- the search */
 
-/* Chooses the K-block and the stages for a tile of so many columns, where the warps are given, and keeps the tiling that
- * takes the least time of all. */
-static void consider(tiling_search *search, int columns)
+/* Offers tilings of so many columns, where the warps are given, with each K-block and the most stages that fit. */
+static void offer_columns(tiling_search *search, int columns)
 {
     const parameters *params = &search->tried.params;
     const int resident = search->tried.config.warps / block_warps(params);
@@ -239,18 +236,12 @@ static void consider(tiling_search *search, int columns)
         if (!fits)
             continue;
         const tconv_cuda_work work = tconv_mma_count_work(search);
-        const bool first = search->best->config.warps == 0;
-        const double seconds = tconv_cuda_seconds_below(first ? 0 : search->best_seconds, &search->machine, &work);
-        if (first || seconds < search->best_seconds) {
-            *search->best = search->tried;
-            search->best_work = work;
-            search->best_seconds = seconds;
-        }
+        tconv_search_offer(&search->best, &search->tried, &work);
     }
 }
 
-/* Considers all ways to share out a block's warps. */
-static void consider_warps(tiling_search *search, int phase_warps)
+/* Offers tilings for all ways to share out a block's warps. */
+static void offer_warps(tiling_search *search, int phase_warps)
 {
     const parameters *params = &search->tried.params;
     const int full = round_up(search->position_columns, 2);
@@ -262,12 +253,12 @@ static void consider_warps(tiling_search *search, int phase_warps)
                 continue;
             share_warps(search, phase_warps, m_warps, warps);
             const int positions = params->block_n;
-            consider(search, full);
+            offer_columns(search, full);
             for (int columns = tconv_min(positions, full) >= 64 ? 64 : 32; columns >= 16; columns /= 2)
                 if (columns < full)
-                    consider(search, columns);
+                    offer_columns(search, columns);
             if (positions < full && positions > 64)
-                consider(search, positions);
+                offer_columns(search, positions);
         }
     }
 }
@@ -295,7 +286,7 @@ static bool needs_compensation(const tconv_layer *layer, const parameters *param
     /* How often what the tensor cores accumulated is added to an output; steps without a tap included. */
     const int64_t steps = tconv_ceil_div(layer->problem.group_in, MMA_K_WORDS);
     const int64_t additions = tconv_ceil_div(layer->rows.max_taps * params->shifts * steps, STRICT_FLUSH_STEPS);
-    return additions > MAX_ADDITIONS;
+    return additions > STRICT_ADDITIONS;
 }
 
 /* Begins a search: fills in what all tilings have in common. Returns why there is none, or NULL. */
@@ -314,7 +305,6 @@ static const char *begin(const tconv_layer *layer, tiling_search *search)
     search->column_halo = (int)(layer->columns.max_shift - layer->columns.min_shift);
     search->position_rows = (int)tconv_ceil_div(problem->h.out, problem->h.stride);
     search->position_columns = (int)tconv_ceil_div(problem->w.out, problem->w.stride);
-    search->machine = tconv_cuda_machine_of(layer);
     search->begun = tconv_cuda_begin_work(layer);
     search->strict = tconv_cuda_is_strict(layer);
     search->row_vector = tconv_cuda_row_vector(layer);
@@ -350,14 +340,12 @@ static kernel_config config_of(const mma_plan *plan, int number)
     return (kernel_config){number, stride_w, mmas_m, mmas_n, warps};
 }
 
-const char *tconv_mma_choose(const tconv_layer *layer, mma_plan *plan, tconv_cuda_work *work)
+const char *tconv_mma_choose(const tconv_layer *layer, double limit, mma_plan *plan, tconv_cuda_work *work)
 {
-    tiling_search search;
-    memset(&search, 0, sizeof search);
+    tiling_search search = {.best = tconv_search_begin(layer, limit, plan, sizeof *plan)};
     const char *why = begin(layer, &search);
     if (why != NULL)
         return why;
-    search.best = plan;
     mma_plan *tried = &search.tried;
     parameters *params = &tried->params;
     const short *shapes = shapes_of(tried->numerics, tried->compensated);
@@ -369,15 +357,15 @@ const char *tconv_mma_choose(const tconv_layer *layer, mma_plan *plan, tconv_cud
         if (tried->config.stride_w != layer->problem.w.stride ||
             (mmas_m > 1 && params->warp_m >= 2 * params->group_out))
             continue;
-        consider_warps(&search, (int)tconv_min(params->row_phases, MAX_WARPS));
+        offer_warps(&search, (int)tconv_min(params->row_phases, MAX_WARPS));
         if (params->row_phases > 1)
-            consider_warps(&search, 1);
+            offer_warps(&search, 1);
     }
-    *work = search.best_work;
-    if (plan->config.warps != 0)
-        return NULL;
-    return tried->compensated && layer->problem.w.stride > MAX_LONG_STRIDE
-               ? "strict f32 sums of more than 48 times 64 terms, whose rounding would have to be compensated, in "
-                 "columns of a stride above 5"
-               : "no tile of this stride and kernel fits in shared memory";
+    *work = search.best.work;
+    return tconv_search_refusal(
+        &search.best,
+        tried->compensated && layer->problem.w.stride > MAX_LONG_STRIDE
+            ? "strict f32 sums of more than 48 times 64 terms, whose rounding would have to be compensated, in "
+              "columns of a stride above 5"
+            : "no tile of this stride and kernel fits in shared memory");
 }

@@ -5,18 +5,14 @@
 
 #include "../../core/checked.h"
 #include "../cuda_target.h"
-#include "../model/planned.h"
+#include "../model/search.h"
 #include "../runtime/launch.h"
 #include "row_parameters.h"
 
 enum {
     MIN_COMPUTE_CAPABILITY = 80, /* TF32, bf16 and asynchronous copies */
     SHARED_RESERVED = 1024,      /* bytes of shared memory that a block takes beside what it asks for */
-    SHARED_BARRIERS = 128,       /* bytes of SHARED_RESERVED that count towards a block's limit */
-
-    /* In strict f32 the additions of what tensor cores have accumulated may be off by a quarter of their number (like
-     * terms): so many are within the bound of 16. */
-    MAX_ADDITIONS = 48
+    SHARED_BARRIERS = 128        /* bytes of SHARED_RESERVED that count towards a block's limit */
 };
 
 /* A kernel's warp tile, mmas_m x mmas_n MMAs for each of stride_w column phases. */
@@ -44,7 +40,6 @@ typedef struct tiling_search {
     int position_rows, position_columns; /* of an image */
 
     /* The part of the work that all tilings have in common. */
-    tconv_cuda_machine machine;
     tconv_cuda_work begun; /* the layer's own counts, the rest 0 */
     bool strict;
     int64_t row_vector, src_row_vector; /* elements, see model/planned.h */
@@ -53,9 +48,7 @@ typedef struct tiling_search {
     mma_plan tried;
     int most_row_taps; /* of any set of row phases, with the tiling's phase_warps */
 
-    mma_plan *best; /* its config has no kernel: no tiling fits yet */
-    tconv_cuda_work best_work;
-    double best_seconds;
+    tconv_search best;
 } tiling_search;
 
 /* Returns the bytes of shared memory that a block may ask for beside its barriers. */
@@ -85,9 +78,9 @@ static inline int round_up(int value, int multiple)
     return ceil_div(value, multiple) * multiple;
 }
 
-/* plan.c: chooses the kernel and the tiling of a layer, and counts their work. plan is zeros before. Returns why there
- * is no plan, or NULL. */
-const char *tconv_mma_choose(const tconv_layer *layer, mma_plan *plan, tconv_cuda_work *work);
+/* plan.c: chooses the kernel and the tiling of a layer that take the least time below a limit, and counts their work.
+ * Returns why there is no plan, or NULL. */
+const char *tconv_mma_choose(const tconv_layer *layer, double limit, mma_plan *plan, tconv_cuda_work *work);
 
 /* work.c: counts the work of the tiling that is considered. */
 tconv_cuda_work tconv_mma_count_work(const tiling_search *search);

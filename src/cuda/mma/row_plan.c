@@ -4,7 +4,6 @@
 #include "plan.h"
 
 enum {
-    MAX_WAVES = 8,     /* that are tried: of more, the last one is a small part */
     LEAST_ZEROS = 256, /* elements, where a row of them does not fit: a few bulk stores a row */
 
     /* Channels of src in shared memory begin in different banks for the lanes of a fragment. */
@@ -90,7 +89,7 @@ static const char *find_refusal(const row_planner *planner)
         max_back(&problem->h, &layer->rows) * problem->group_in >= SMALL_AXIS_EXTENT ||
         problem->in_channels >= SMALL_AXIS_EXTENT || problem->out_channels >= SMALL_AXIS_EXTENT)
         return "too many weights or channels for 32-bit numbers";
-    if (tconv_cuda_is_strict(layer) && count_additions(planner) > MAX_ADDITIONS)
+    if (tconv_cuda_is_strict(layer) && count_additions(planner) > STRICT_ADDITIONS)
         return "strict f32 sums of more than 48 taps by 8 channels";
     return NULL;
 }
@@ -293,28 +292,6 @@ static void join_bias_rows(const row_planner *planner)
         *params = joined;
 }
 
-/* Divides the rows into strips, so that the multiprocessors compute all blocks in a few whole waves and the least
- * time. */
-static void divide_rows(const row_planner *planner, int64_t places)
-{
-    const tconv_problem *problem = planner->problem;
-    row_parameters *params = planner->params;
-    const int64_t rows = params->end_row - params->first_row;
-    const int64_t others = tconv_max(problem->batch, 1) * problem->groups * params->column_tiles * params->m_tiles;
-    int64_t best = INT64_MAX;
-    for (int64_t waves = 1; waves <= MAX_WAVES; waves++) {
-        const int64_t strips = tconv_min(tconv_max(places * waves / others, 1), rows);
-        const int64_t strip_rows = tconv_ceil_div(rows, strips);
-        const int64_t taken = tconv_ceil_div(others * tconv_ceil_div(rows, strip_rows), places);
-        const int64_t time = taken * (strip_rows + params->max_row_back + 1);
-        if (time < best) {
-            best = time;
-            params->strip_rows = (int)strip_rows;
-        }
-    }
-    params->strips = (int)tconv_ceil_div(rows, params->strip_rows);
-}
-
 const char *tconv_mma_plan_rows(const tconv_layer *layer, row_plan *plan)
 {
     const tconv_problem *problem = &layer->problem;
@@ -333,7 +310,12 @@ const char *tconv_mma_plan_rows(const tconv_layer *layer, row_plan *plan)
     fill_sizes(&planner);
     join_bias_rows(&planner);
     plan->resident = count_resident(&planner, params);
-    divide_rows(&planner, tconv_cuda_target_of(&layer->target).multiprocessors * plan->resident);
+    const int64_t rows = params->end_row - params->first_row;
+    const int64_t others = tconv_max(problem->batch, 1) * problem->groups * tiles;
+    params->strip_rows =
+        (int)tconv_cuda_strip_rows(rows, params->max_row_back + 1, 1, others,
+                                   tconv_cuda_target_of(&layer->target).multiprocessors * plan->resident);
+    params->strips = (int)tconv_ceil_div(rows, params->strip_rows);
 
     params->src_aligned = problem->src.n % planner.length == 0 && problem->src.c % planner.length == 0 &&
                           problem->w.in % planner.length == 0;

@@ -4,7 +4,6 @@
 
 #include "../../core/checked.h"
 
-#include <float.h>
 #include <string.h>
 
 /* The inputs of an axis that are read: where phases are those of src, those of each phase, but not what lies between. */
@@ -114,6 +113,23 @@ double tconv_cuda_part_ends(int64_t piece, int64_t step)
     return 2 * (1 - (double)alike / SECTOR_BYTES);
 }
 
+int64_t tconv_cuda_strip_rows(int64_t rows, int64_t back, int64_t step, int64_t others, int64_t places)
+{
+    enum { MAX_WAVES = 8 }; /* of more waves the last one is a small part */
+    int64_t best = INT64_MAX, best_rows = rows;
+    for (int64_t waves = 1; waves <= MAX_WAVES; waves++) {
+        const int64_t strips = tconv_min(tconv_max(places * waves / others, 1), rows);
+        const int64_t strip_rows = tconv_ceil_div(rows, strips);
+        const int64_t taken = tconv_ceil_div(others * tconv_ceil_div(rows, strip_rows), places);
+        const int64_t time = taken * tconv_ceil_div(strip_rows + back, step);
+        if (time < best) {
+            best = time;
+            best_rows = strip_rows;
+        }
+    }
+    return best_rows;
+}
+
 tconv_cuda_machine tconv_cuda_machine_of(const tconv_layer *layer)
 {
     return tconv_cuda_machine_like(tconv_cuda_target_of(&layer->target).compute_capability,
@@ -164,16 +180,6 @@ double tconv_cuda_seconds_of(const tconv_cuda_machine *machine, const tconv_cuda
 {
     const double seconds = tconv_cuda_cost_of(machine, work).seconds;
     return seconds * noise_of(seconds);
-}
-
-bool tconv_cuda_is_beyond(double limit, const tconv_cuda_machine *machine, const tconv_cuda_work *work)
-{
-    return limit > 0 && tconv_cuda_least_seconds(machine, work) >= limit;
-}
-
-double tconv_cuda_seconds_below(double limit, const tconv_cuda_machine *machine, const tconv_cuda_work *work)
-{
-    return tconv_cuda_is_beyond(limit, machine, work) ? DBL_MAX : tconv_cuda_seconds_of(machine, work);
 }
 
 double tconv_cuda_packing_seconds(const tconv_layer *layer)

@@ -42,17 +42,15 @@ void tconv_cuda_add_fill(const tconv_layer *layer, tconv_cuda_work *work);
  * 2. */
 double tconv_cuda_part_ends(int64_t piece, int64_t step);
 
+/* Returns the rows of a strip, so that `places` blocks at a time work all strips off in a few whole waves and the least
+ * time. A strip reads so many rows `back`, and `step` rows at a time; each strip has so many `others` beside it. */
+int64_t tconv_cuda_strip_rows(int64_t rows, int64_t back, int64_t step, int64_t others, int64_t places);
+
 /* Returns the rates of the layer's target. */
 tconv_cuda_machine tconv_cuda_machine_of(const tconv_layer *layer);
 
 /* Returns the predicted time of work: what tiles are chosen by. */
 double tconv_cuda_seconds_of(const tconv_cuda_machine *machine, const tconv_cuda_work *work);
-
-/* The same, or DBL_MAX where that is no less than a limit for certain. 0: there is no limit. */
-double tconv_cuda_seconds_below(double limit, const tconv_cuda_machine *machine, const tconv_cuda_work *work);
-
-/* Whether work takes no less than a limit for certain. 0: there is no limit. */
-bool tconv_cuda_is_beyond(double limit, const tconv_cuda_machine *machine, const tconv_cuda_work *work);
 
 /* Returns the predicted time of packing the weights in a call, a pass that reads and writes them; 0 where they are
  * packed before. */

@@ -14,6 +14,10 @@ typedef enum numerics {
     NUMERICS_BF16
 } numerics;
 
+/* In strict f32, additions that follow one another in a sum of what tensor cores have accumulated: they may be off by a
+ * quarter of their number (for like terms), which is within the bound of 16 for so many. */
+enum { STRICT_ADDITIONS = 48 };
+
 /* Returns the arithmetic of a layer of f32, f16 or bf16. */
 static inline numerics numerics_of(const tconv_layer *layer)
 {

@@ -39,10 +39,6 @@ enum {
     /* After space-to-depth, a warp has both columns of dst of so many channels: half of its 16 rows of M. */
     SPACE_TO_DEPTH_CHANNELS = 8,
 
-    /* An MMA tile has no more commit groups than this in strict f32: their sums are added in f32, which may be off by a
-     * quarter of their number (where they are alike), and is within the bound of 16 for so many. */
-    STRICT_MAX_COMMIT_GROUPS = 48,
-
     CONFIGS = 4,         /* the most kernels of an arithmetic */
     MN_MAJOR_CONFIGS = 2 /* of those, in 16 bits, the first so many take planes of src as an MN-major B operand too */
 };

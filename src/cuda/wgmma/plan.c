@@ -9,7 +9,6 @@
 
 #include "../../core/checked.h"
 #include "../maps/hopper.h"
-#include "../model/planned.h"
 
 enum {
     MAX_MMA_TILE_ROWS = 16, /* the most that are tried */
@@ -45,16 +44,13 @@ static bool make_plan(const tconv_layer *layer, const tile_choice *choice, tile_
     parameters *params = &plan->params;
     memset(params, 0, sizeof *params);
     plan->arithmetic = numerics_of(layer);
-    plan->mn_major = choice->mn_major;
-    plan->realigned = choice->realigned;
+    plan->choice = *choice;
     plan->aligned = tconv_wgmma_is_aligned(problem->src.n, problem) && tconv_wgmma_is_aligned(problem->src.c, problem);
     plan->a_stage_columns = 0;
-    plan->config = choice->config;
     plan->N = config_N(plan->arithmetic, choice->config);
-    if (!tconv_wgmma_lay_out_tile(layer, choice, plan) || !tconv_wgmma_lay_out_stages(layer, choice, plan) ||
+    if (!tconv_wgmma_lay_out_tile(layer, plan) || !tconv_wgmma_lay_out_stages(layer, plan) ||
         (plan->arithmetic == NUMERICS_STRICT &&
-         tconv_max(tconv_wgmma_commit_groups(params, 0), tconv_wgmma_commit_groups(params, 1)) >
-             STRICT_MAX_COMMIT_GROUPS))
+         tconv_max(tconv_wgmma_commit_groups(params, 0), tconv_wgmma_commit_groups(params, 1)) > STRICT_ADDITIONS))
         return false;
     params->src_image = problem->src.n;
     params->src_channel = problem->src.c;
@@ -78,28 +74,14 @@ static bool make_plan(const tconv_layer *layer, const tile_choice *choice, tile_
     return true;
 }
 
-/* The best plan so far. */
-typedef struct best_plan {
-    tile_plan *plan;
-    tile_choice choice;
-    bool found;
-    double seconds;
-    tile_plan candidate; /* the one that is considered */
-} best_plan;
-
-/* Keeps the plan of this choice where it is faster than the best so far; false where it does not fit. */
-static bool consider(const tile_search *search, const tile_choice *choice, best_plan *best)
+/* Offers the plan of this choice; false where it does not fit. */
+static bool offer(tile_search *search, const tile_choice *choice)
 {
-    if (!make_plan(search->layer, choice, &best->candidate))
+    tile_plan plan;
+    if (!make_plan(search->layer, choice, &plan))
         return false;
-    const tconv_cuda_work work = tconv_wgmma_work(search, &best->candidate);
-    const double seconds = tconv_cuda_seconds_below(best->seconds, &search->machine, &work);
-    if (!best->found || seconds < best->seconds) {
-        *best->plan = best->candidate;
-        best->choice = *choice;
-        best->seconds = seconds;
-    }
-    best->found = true;
+    const tconv_cuda_work work = tconv_wgmma_work(search, &plan);
+    tconv_search_offer(&search->best, &plan, &work);
     return true;
 }
 
@@ -112,7 +94,7 @@ static tile_kinds kinds_of(const tconv_layer *layer)
 {
     const bool strict = numerics_of(layer) == NUMERICS_STRICT;
     tile_kinds kinds;
-    kinds.flat = tconv_wgmma_is_flat(layer);
+    kinds.flat = tconv_cuda_is_flat(layer);
     kinds.stack = !kinds.flat && layer->rows.stride == 1 && layer->rows.shift_step == 1;
     kinds.split_channels = layer->rows.count == 1 && layer->problem.group_out > MMA_M;
     kinds.mn_major = kinds.flat && src_can_be_mn_major(&layer->problem);
@@ -123,75 +105,62 @@ static tile_kinds kinds_of(const tconv_layer *layer)
     return kinds;
 }
 
-/* Considers every way to load the patch of a tile. */
-static void consider_loads(const tile_search *search, const tile_kinds *kinds, tile_choice choice, best_plan *best)
+/* Offers a tile with every way to load its patch. */
+static void offer_loads(tile_search *search, const tile_kinds *kinds, tile_choice choice)
 {
     const tconv_problem *problem = &search->layer->problem;
     choice.mn_major = choice.realigned = choice.tight = choice.in_place = choice.resident = choice.space_to_depth =
         false;
     /* MN-major only where K-major fits as well, for addresses that TMA does not take. */
-    const bool fits = consider(search, &choice, best);
+    const bool fits = offer(search, &choice);
     choice.in_place = kinds->in_place;
     if (choice.in_place)
-        consider(search, &choice, best);
+        offer(search, &choice);
     choice.resident = choice.in_place && tconv_wgmma_weights_overlap(search->layer, &choice);
     if (choice.resident)
-        consider(search, &choice, best);
+        offer(search, &choice);
     choice.resident = false;
     choice.space_to_depth = kinds->space_to_depth && choice.k_steps == 1 && choice.mma_tile_rows == 1 &&
                             choice.stack == 1 && !choice.split_channels;
     if (choice.space_to_depth)
-        consider(search, &choice, best);
+        offer(search, &choice);
     choice.in_place = choice.space_to_depth = false;
     choice.mn_major = fits && kinds->mn_major && choice.config < MN_MAJOR_CONFIGS;
     choice.realigned = choice.mn_major && !tconv_wgmma_is_aligned(problem->src.c, problem);
     if (choice.mn_major)
-        consider(search, &choice, best);
+        offer(search, &choice);
     choice.mn_major = choice.realigned = false;
     choice.tight = choice.mma_tile_rows > 1;
     if (choice.tight)
-        consider(search, &choice, best);
+        offer(search, &choice);
 }
 
-/* Makes the plan with the least predicted time, and tells its tile; false where no tile fits, or where strict sums
- * would be too long. */
-static bool choose_plan(const tile_search *search, tile_plan *plan, tile_choice *best_choice)
+const char *tconv_wgmma_make_plans(tile_search *search, planned_layer *planned)
 {
-    const tile_kinds kinds = kinds_of(search->layer);
-    const numerics arithmetic = numerics_of(search->layer);
+    const tconv_layer *layer = search->layer;
+    const tile_kinds kinds = kinds_of(layer);
+    const numerics arithmetic = numerics_of(layer);
     const int most_rows = kinds.flat ? 1 : MAX_MMA_TILE_ROWS;
-    best_plan best;
-    tile_choice choice;
-    memset(&best, 0, sizeof best);
-    memset(&choice, 0, sizeof choice);
-    best.plan = plan;
-    for (choice.config = 0; choice.config < CONFIGS && config_N(arithmetic, choice.config) > 0; choice.config++)
+    tile_choice choice = {0};
+    for (; choice.config < CONFIGS && config_N(arithmetic, choice.config) > 0; choice.config++)
         for (choice.k_steps = 1; choice.k_steps <= MAX_K_STEPS; choice.k_steps *= 2)
             for (choice.mma_tile_rows = 1; choice.mma_tile_rows <= most_rows; choice.mma_tile_rows++)
                 for (choice.stack = 1; choice.stack <= (kinds.stack && choice.mma_tile_rows == 1 ? 2 : 1);
                      choice.stack++)
                     for (int split = 0; split <= (kinds.split_channels && choice.stack == 1 ? 1 : 0); split++) {
                         choice.split_channels = split == 1;
-                        consider_loads(search, &kinds, choice, &best);
+                        offer_loads(search, &kinds, choice);
                     }
-    *best_choice = best.choice;
-    return best.found;
-}
-
-bool tconv_wgmma_make_plans(const tile_search *search, planned_layer *planned)
-{
-    const tconv_layer *layer = search->layer;
-    tile_choice choice;
-    if (!choose_plan(search, &planned->plans[0], &choice))
-        return false;
-    planned->count = 1;
-    if (!choice.mn_major)
-        return true;
+    planned->count = search->best.found;
+    if (!search->best.found || !planned->plans[0].choice.mn_major)
+        return tconv_search_refusal(&search->best,
+                                    "no tile fits in shared memory, or sums are too long for strict f32");
+    choice = planned->plans[0].choice;
     if (!choice.realigned) {
         choice.realigned = true;
         planned->count += make_plan(layer, &choice, &planned->plans[planned->count]);
     }
-    choice.mn_major = choice.realigned = false; /* it fits: else MN-major is not considered */
+    choice.mn_major = choice.realigned = false; /* it fits: else MN-major is not offered */
     planned->count += make_plan(layer, &choice, &planned->plans[planned->count]);
-    return true;
+    return NULL;
 }

@@ -4,7 +4,7 @@
 #ifndef TCONV_CUDA_WGMMA_PLAN_H
 #define TCONV_CUDA_WGMMA_PLAN_H
 
-#include "../model/work.h"
+#include "../model/search.h"
 #include "../runtime/tensor_map.h"
 #include "packing.h"
 
@@ -15,13 +15,25 @@ enum {
     LEAST_BULK = 384 /* bytes of a row: a bulk copy takes 28 cycles, however short (measured) */
 };
 
+/* A tile as the numbers from which its plan is made. */
+typedef struct tile_choice {
+    int config; /* the kernel */
+    int stack, mma_tile_rows, k_steps;
+    bool split_channels; /* the warpgroups have different output channels */
+    bool mn_major;       /* planes of src are an MN-major B operand, as they lie */
+    bool realigned; /* MN-major, but planes are moved to B stages: channels do not begin at multiples of 16 bytes */
+    bool tight;     /* patches without the columns that boxes have beside them */
+    bool in_place;  /* planes are transposed where TMA puts them */
+    bool resident;  /* the weights of a stack stay in shared memory */
+    bool space_to_depth; /* along W: pairs of columns are positions */
+} tile_choice;
+
 /* The layer in tiles of one choice. */
 typedef struct tile_plan {
     numerics arithmetic;
-    bool mn_major;  /* planes of src are an MN-major B operand, as they lie */
-    bool realigned; /* MN-major, but planes are moved to B stages: channels do not begin at multiples of 16 bytes */
-    bool aligned;   /* images and channels of src are multiples of 16 bytes apart */
-    int config, N;  /* the kernel, and its N (config_N) */
+    tile_choice choice;
+    bool aligned; /* images and channels of src are multiples of 16 bytes apart */
+    int N;        /* of the kernel (config_N) */
     /* Without addresses. store_vector, bulk_store, row_phases_together and, where planes are realigned,
      * channel_alignment are the most that tile and strides allow: addresses may allow less. */
     parameters params;
@@ -41,38 +53,26 @@ typedef struct planned_layer {
     packing_layout packing;
 } planned_layer;
 
-/* What all tiles of a layer have in common. */
+/* The search for the first plan, and what all tiles of a layer have in common. */
 typedef struct tile_search {
     const tconv_layer *layer;
     int64_t vector;     /* elements of dst that are stored at once, tconv_cuda_row_vector */
     bool reads_vectors; /* tconv_cuda_reads_vectors */
-    tconv_cuda_machine machine;
+    tconv_search best;
     tconv_cuda_work begun; /* what the work of each tile begins with */
 } tile_search;
 
-/* A tile as the numbers from which its plan is made. */
-typedef struct tile_choice {
-    int config; /* the kernel */
-    int stack, mma_tile_rows, k_steps;
-    bool split_channels;      /* the warpgroups have different output channels */
-    bool mn_major, realigned; /* as in the tile_plan */
-    bool tight;               /* patches without the columns that boxes have beside them */
-    bool in_place;            /* planes are transposed where TMA puts them */
-    bool resident;            /* the weights of a stack stay in shared memory */
-    bool space_to_depth;      /* along W: pairs of columns are positions */
-} tile_choice;
-
 /* Makes the plan with the least predicted time and, where that is MN-major, the same with planes realigned, if that
- * fits, and in K-major; false where no tile fits, or where strict sums would be too long. How rows are read and stored,
- * and how weights are packed, is left to the caller. */
-bool tconv_wgmma_make_plans(const tile_search *search, planned_layer *planned);
+ * fits, and in K-major; returns why there is none, or NULL. How rows are read and stored, and how weights are packed, is
+ * left to the caller. */
+const char *tconv_wgmma_make_plans(tile_search *search, planned_layer *planned);
 
 /* Lays the MMA tiles, the patch and its rows out in the layer; false where the tile does not fit. */
-bool tconv_wgmma_lay_out_tile(const tconv_layer *layer, const tile_choice *choice, tile_plan *plan);
+bool tconv_wgmma_lay_out_tile(const tconv_layer *layer, tile_plan *plan);
 
 /* Lays out the stages and shares out shared memory among them; false where nothing fits. Comes after
  * tconv_wgmma_lay_out_tile. */
-bool tconv_wgmma_lay_out_stages(const tconv_layer *layer, const tile_choice *choice, tile_plan *plan);
+bool tconv_wgmma_lay_out_stages(const tconv_layer *layer, tile_plan *plan);
 
 /* Tells whether the weights of a stack overlap: each tap lies once, between zeros, and the rows of the stack take their
  * parts. */
@@ -84,14 +84,11 @@ int64_t tconv_wgmma_commit_groups(const parameters *params, int mma_tile);
 /* Lays out the packed weights of the first plan, and the boxes that they are cut into. */
 packing_layout tconv_wgmma_plan_packing(const tconv_layer *layer, const tile_plan *plan);
 
-/* Begins the search for the layer's plan. The layer has to outlive it. */
-tile_search tconv_wgmma_begin_search(const tconv_layer *layer);
+/* Begins the search for the layer's plan, to take less than a limit. It points to both. */
+tile_search tconv_wgmma_begin_search(const tconv_layer *layer, double limit, tile_plan *best);
 
 /* Counts the work of a plan, whether how its rows are read and stored is filled in or not. */
 tconv_cuda_work tconv_wgmma_work(const tile_search *search, const tile_plan *plan);
-
-/* Tells whether each pixel of src is read at its own position alone, and every output has its tap. */
-bool tconv_wgmma_is_flat(const tconv_layer *layer);
 
 /* These return, for space-to-depth, the taps of a pair of columns, and the column of src where pairs begin, modulo
  * 2. */

@@ -54,8 +54,9 @@ static mma_schedule schedule_of(const parameters *params, int taps, int mma_rows
  * and the taps of its rows, and at last zeros again. The two rows of a stack of 32 channels take 0 a, a b, b c and c 0
  * of 0 a b c 0. It has all columns of taps if all weights stay.
  */
-static void lay_out_overlapping(const tile_choice *choice, tile_plan *plan)
+static void lay_out_overlapping(tile_plan *plan)
 {
+    const tile_choice *choice = &plan->choice;
     parameters *params = &plan->params;
     const int rows = params->max_k_block_a_stages, columns = choice->resident ? params->column_taps[0] : 1;
     const int strip = rows * params->mma_tile_channels, row_step = params->a_stage_step;
@@ -154,7 +155,7 @@ static void lay_out_mn_major(const tconv_layer *layer, tile_plan *plan)
     params->stage_boxes = (int)boxes;
     params->raw_stage_bytes = (uint32_t)(boxes * params->pixels_leading_bytes);
     params->b_stage_bytes = 0;
-    if (plan->realigned) {
+    if (plan->choice.realigned) {
         /* Rows begin at a multiple of 16 bytes before the first pixel, so that they are longer. */
         const int64_t beside = params->column_alignment, element = (int64_t)layer->problem.element_size;
         const int64_t pixels = tconv_min(params->tile_columns, params->in_columns),
@@ -189,8 +190,9 @@ int64_t tconv_wgmma_commit_groups(const parameters *params, int mma_tile)
            tconv_ceil_div(params->schedule[mma_tile].inner, COMMIT_GROUP_MMAS);
 }
 
-bool tconv_wgmma_lay_out_stages(const tconv_layer *layer, const tile_choice *choice, tile_plan *plan)
+bool tconv_wgmma_lay_out_stages(const tconv_layer *layer, tile_plan *plan)
 {
+    const tile_choice *choice = &plan->choice;
     parameters *params = &plan->params;
     const int planes = operand_planes(plan->arithmetic), element = (int)layer->problem.element_size;
     const int mma_bytes = planes * MMA_M * 2 * CORE_ROW_BYTES, mma_rows = mma_bytes / CORE_ROW_BYTES;
@@ -216,18 +218,18 @@ bool tconv_wgmma_lay_out_stages(const tconv_layer *layer, const tile_choice *cho
     params->transpose_step = (params->k_steps == 1 ? 2 : 1) * WARP * (4 / element);
     params->transpose_columns = params->transpose_step % params->box_pitch;
     params->transpose_pixels = params->transpose_step / params->box_pitch * params->pitch + params->transpose_columns;
-    if (plan->mn_major)
+    if (plan->choice.mn_major)
         lay_out_mn_major(layer, plan);
     for (int mma_tile = 0; mma_tile < MMA_TILES; mma_tile++)
         params->schedule[mma_tile] = schedule_of(params, params->column_taps[mma_tile], mma_rows);
     params->weights_leading_bytes = MMA_M * CORE_ROW_BYTES;
     if (tconv_wgmma_weights_overlap(layer, choice))
-        lay_out_overlapping(choice, plan);
+        lay_out_overlapping(plan);
     params->same_schedule = params->column_taps[0] == params->column_taps[1];
     const int64_t staging = staging_bytes(layer, plan->N);
     /* A K-block must not reach into the next group. */
     return (layer->problem.groups == 1 || layer->problem.group_in % params->k_block_channels == 0) &&
-           (!plan->realigned || params->k_steps % REALIGNED_K_STEPS == 0) &&
-           (plan->mn_major ? take_mn_major_stages(staging, params)
-                           : take_stages(staging, choice, tconv_wgmma_weights_overlap(layer, choice), params));
+           (!plan->choice.realigned || params->k_steps % REALIGNED_K_STEPS == 0) &&
+           (plan->choice.mn_major ? take_mn_major_stages(staging, params)
+                                  : take_stages(staging, choice, tconv_wgmma_weights_overlap(layer, choice), params));
 }

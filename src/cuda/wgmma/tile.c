@@ -68,11 +68,11 @@ static bool lay_out_flat(const tconv_layer *layer, tile_plan *plan)
     const int mma_tiles = params->column_phases == 2 ? 1 : MMA_TILES;
     const int warpgroups = params->stride_h == 2 || params->warpgroup_channels > 0 ? 1 : WARPGROUPS;
     const int64_t positions = problem->h.in * problem->w.in, most = warpgroups * mma_tiles * plan->N;
-    int64_t tiles = tconv_ceil_div(positions, plan->mn_major ? most : tconv_min(most, MAX_TMA_BOX));
+    int64_t tiles = tconv_ceil_div(positions, plan->choice.mn_major ? most : tconv_min(most, MAX_TMA_BOX));
     int64_t tile_columns = tconv_round_up(tconv_ceil_div(positions, tiles), alignment);
     int64_t mma_tile_columns = tconv_round_up(tconv_ceil_div(tile_columns, warpgroups * mma_tiles), alignment);
     /* MMA tiles begin with boxes. */
-    if (plan->mn_major && warpgroups * mma_tiles > 1) {
+    if (plan->choice.mn_major && warpgroups * mma_tiles > 1) {
         mma_tile_columns = plan->N;
         tile_columns = most;
     }
@@ -98,7 +98,7 @@ static bool lay_out_flat(const tconv_layer *layer, tile_plan *plan)
         params->out_columns = (int)(problem->h.out * problem->w.out);
     }
     const bool begin_with_boxes = warpgroups * mma_tiles == 1 || mma_tile_columns % SWIZZLE_PIXELS == 0;
-    return mma_tile_columns <= plan->N && (!plan->mn_major || begin_with_boxes);
+    return mma_tile_columns <= plan->N && (!plan->choice.mn_major || begin_with_boxes);
 }
 
 /* Returns the columns of a row of the patch after space-to-depth, for a tile that reads `columns` of src and those of
@@ -114,8 +114,9 @@ static int space_to_depth_pitch(const tconv_layer *layer, int64_t columns, int64
 
 /* Lays out a tile that is not flat. It has as many columns as an MMA tile's rows of the patch allow, made even over the
  * tiles of a row. */
-static bool lay_out_patch(const tconv_layer *layer, const tile_choice *choice, tile_plan *plan)
+static bool lay_out_patch(const tconv_layer *layer, tile_plan *plan)
 {
+    const tile_choice *choice = &plan->choice;
     parameters *params = &plan->params;
     const tconv_problem *problem = &layer->problem;
     const tconv_phase_table *rows = &layer->rows, *columns = &layer->columns;
@@ -193,15 +194,6 @@ const tconv_phase *tconv_wgmma_column_phase(const tconv_layer *layer, int mma_ti
     return &columns->phases[columns->count == 2 ? mma_tile ^ first_column_phase(columns) : 0];
 }
 
-bool tconv_wgmma_is_flat(const tconv_layer *layer)
-{
-    const tconv_phase_table *rows = &layer->rows, *columns = &layer->columns;
-    const tconv_axis *h = &layer->problem.h, *w = &layer->problem.w;
-    return rows->max_taps == 1 && columns->max_taps == 1 && rows->min_shift == 0 && rows->max_shift == 0 &&
-           columns->min_shift == 0 && columns->max_shift == 0 && h->out == h->in * rows->stride &&
-           w->out == w->in * columns->stride && h->in * w->out < HOPPER_MAX_EXTENT;
-}
-
 bool tconv_wgmma_is_aligned(int64_t stride, const tconv_problem *problem)
 {
     return stride * (int64_t)problem->element_size % BOX_ALIGNMENT == 0;
@@ -225,8 +217,8 @@ int tconv_wgmma_aligned_channels(const tconv_problem *problem)
     return channels;
 }
 
-bool tconv_wgmma_lay_out_tile(const tconv_layer *layer, const tile_choice *choice, tile_plan *plan)
+bool tconv_wgmma_lay_out_tile(const tconv_layer *layer, tile_plan *plan)
 {
-    lay_out_mma_tiles(layer, choice, &plan->params);
-    return tconv_wgmma_is_flat(layer) ? lay_out_flat(layer, plan) : lay_out_patch(layer, choice, plan);
+    lay_out_mma_tiles(layer, &plan->choice, &plan->params);
+    return tconv_cuda_is_flat(layer) ? lay_out_flat(layer, plan) : lay_out_patch(layer, plan);
 }

@@ -71,7 +71,7 @@ static tensor_map_recipe describe_src(const tconv_layer *layer, const tile_plan 
     const tconv_problem *problem = &layer->problem;
     const parameters *params = &plan->params;
     const uint64_t element = problem->element_size;
-    if (plan->realigned)
+    if (plan->choice.realigned)
         return describe_misaligned_src(layer, params);
     /* From a row to the next; where there is but one, a number that TMA takes. */
     const uint64_t row_stride = (uint64_t)(params->in_rows > 1 ? problem->src.h : problem->src.c) * element;
@@ -79,12 +79,12 @@ static tensor_map_recipe describe_src(const tconv_layer *layer, const tile_plan 
     const uint64_t channel_stride = (uint64_t)problem->src.c * element;
     const bool in_place = params->in_place; /* rows are outside of channels, those of a core */
     return (tensor_map_recipe){.dtype = problem->dtype,
-                               .swizzle = plan->mn_major ? SWIZZLE_128B : SWIZZLE_NONE,
+                               .swizzle = plan->choice.mn_major ? SWIZZLE_128B : SWIZZLE_NONE,
                                .extents = {(uint64_t)params->in_columns, in_place ? channels : rows,
                                            in_place ? rows : channels, (uint64_t)problem->batch},
                                .strides = {in_place ? channel_stride : row_stride,
                                            in_place ? row_stride : channel_stride, (uint64_t)problem->src.n * element},
-                               .box = {(uint32_t)(plan->mn_major ? SWIZZLE_PIXELS : params->box_pitch),
+                               .box = {(uint32_t)(plan->choice.mn_major ? SWIZZLE_PIXELS : params->box_pitch),
                                        in_place ? (uint32_t)(CORE_ROW_BYTES / element) : (uint32_t)plan->patch_rows,
                                        (uint32_t)(in_place ? plan->patch_rows : params->k_block_channels), 1},
                                .rounds = in_place && plan->arithmetic == NUMERICS_TF32};
@@ -157,7 +157,7 @@ static void plan_addressing(const tconv_layer *layer, tile_plan *plan)
     const int64_t columns =
         params->flat_columns > 0 ? tconv_min(params->flat_columns, params->mma_tile_columns) : params->tile_columns;
     plan->src = describe_src(layer, plan);
-    if (plan->realigned)
+    if (plan->choice.realigned)
         params->channel_alignment = (int)tconv_gcd(MAX_REALIGNED, problem->src.c * element);
     params->store_vector = store_vector(problem, params);
     params->bulk_period = alignment_period(problem);
@@ -169,10 +169,10 @@ static void plan_addressing(const tconv_layer *layer, tile_plan *plan)
 static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_planned *planned, tconv_issue *issue)
 {
     planned_layer *own = memory;
-    const tile_search search = tconv_wgmma_begin_search(layer);
+    tile_search search = tconv_wgmma_begin_search(layer, planned->limit, &own->plans[0]);
     const char *why = why_not(layer);
-    if (why == NULL && !tconv_wgmma_make_plans(&search, own))
-        why = "no tile fits in shared memory, or sums are too long for strict f32";
+    if (why == NULL)
+        why = tconv_wgmma_make_plans(&search, own);
     if (why != NULL)
         return tconv_decline(issue, "%s", why);
     const parameters *params = &own->plans[0].params;
@@ -184,8 +184,7 @@ static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_pla
     for (int i = 0; i < own->count; i++)
         plan_addressing(layer, &own->plans[i]);
     own->packing = tconv_wgmma_plan_packing(layer, &own->plans[0]);
-    const tconv_cuda_work work = tconv_wgmma_work(&search, &own->plans[0]);
-    tconv_cuda_predict(layer, &work, planned);
+    tconv_cuda_predict(layer, &search.best.work, planned);
     return TCONV_SUCCESS;
 }
 
@@ -194,11 +193,11 @@ static void describe(const tconv_layer *layer, const void *memory, char *text, s
     (void)layer;
     const tile_plan *plan = ((const planned_layer *)memory)->plans;
     const parameters *params = &plan->params;
-    const char *src = plan->realigned    ? "realigned"
-                      : plan->mn_major   ? "mn_major"
-                      : params->in_place ? "in_place"
-                      : params->tight    ? "tight"
-                                         : "k_major";
+    const char *src = plan->choice.realigned  ? "realigned"
+                      : plan->choice.mn_major ? "mn_major"
+                      : params->in_place      ? "in_place"
+                      : params->tight         ? "tight"
+                                              : "k_major";
     snprintf(text, capacity,
              "arithmetic=%s N=%d tile=%dx%dx%d k_block=%d b_stages=%d raw_stages=%d a_stages=%d staging_buffers=%d "
              "src=%s stack=%d%s%s%s",
@@ -228,7 +227,7 @@ static tconv_status pack(const tconv_layer *layer, const void *memory, const voi
 /* Returns the elements by which src begins past a multiple of 16 bytes, of planes that are realigned; else 0. */
 static int misalignment_of(const tconv_problem *problem, const tile_plan *plan, const void *src)
 {
-    return plan->realigned ? (int)((uintptr_t)src % BOX_ALIGNMENT / problem->element_size) : 0;
+    return plan->choice.realigned ? (int)((uintptr_t)src % BOX_ALIGNMENT / problem->element_size) : 0;
 }
 
 /* Makes the tensor map of src with the tile's box; false where TMA cannot read src as it lies. */
@@ -265,8 +264,8 @@ static void decide_stores(const tile_plan *plan, size_t element, const void *dst
 static const void *kernel_of(const tile_plan *plan)
 {
     return numerics_bytes(plan->arithmetic) == 2
-               ? tconv_wgmma_half_kernel(plan->arithmetic, plan->mn_major, plan->config)
-               : tconv_wgmma_f32_kernel(plan->arithmetic, plan->config);
+               ? tconv_wgmma_half_kernel(plan->arithmetic, plan->choice.mn_major, plan->choice.config)
+               : tconv_wgmma_f32_kernel(plan->arithmetic, plan->choice.config);
 }
 
 static tconv_status execute(const tconv_layer *layer, const void *memory, const tconv_arguments *arguments,
@@ -287,7 +286,7 @@ static tconv_status execute(const tconv_layer *layer, const void *memory, const 
     params.dst = arguments->dst;
     params.by_tma = by_tma;
     params.src_misalignment = misalignment_of(problem, plan, arguments->src);
-    if (plan->realigned)
+    if (plan->choice.realigned)
         params.channel_alignment =
             (int)tconv_gcd(params.channel_alignment, (int64_t)((uintptr_t)arguments->src % BOX_ALIGNMENT));
     decide_stores(plan, problem->element_size, arguments->dst, &params);

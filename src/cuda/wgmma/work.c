@@ -4,7 +4,6 @@
 #include <math.h>
 
 #include "../../core/checked.h"
-#include "../model/planned.h"
 
 /* The corrections. */
 static const double ISSUE_CYCLES = 317;  /* of a warpgroup, for each commit group that it waits for, and each K-block */
@@ -18,7 +17,7 @@ static const double TIGHT_TIMES = 1.55; /* that transposing takes longer into a 
 static void count_main_loop(const tile_search *search, const tile_plan *plan, tconv_cuda_work *work)
 {
     const parameters *params = &plan->params;
-    const bool strict = plan->arithmetic == NUMERICS_STRICT, direct = plan->mn_major && !plan->realigned;
+    const bool strict = plan->arithmetic == NUMERICS_STRICT, direct = plan->choice.mn_major && !plan->choice.realigned;
     const double N = plan->N;
     const int taps =
         params->schedule[0].outer * params->schedule[0].inner + params->schedule[1].outer * params->schedule[1].inner;
@@ -31,7 +30,8 @@ static void count_main_loop(const tile_search *search, const tile_plan *plan, tc
     const double transposed = direct ? 0
                                      : 2.0 * params->k_steps * params->box_patch * CORE_ROW_BYTES * (strict ? 2 : 1) *
                                            (params->tight ? TIGHT_TIMES : 1);
-    const bool gathers = (!plan->aligned && !plan->mn_major) || (params->flat_columns == 0 && !search->reads_vectors);
+    const bool gathers =
+        (!plan->aligned && !plan->choice.mn_major) || (params->flat_columns == 0 && !search->reads_vectors);
     work->k_blocks = params->k_blocks;
     work->wgmma = products * N / 8;
     work->wgmma_chain = products * N / 16;
@@ -90,10 +90,10 @@ static void count_stores(const tile_search *search, const tile_plan *plan, tconv
         params->column_tiles == 1 ? 0 : rows * tconv_cuda_part_ends(piece, params->dst_channel * element);
 }
 
-tile_search tconv_wgmma_begin_search(const tconv_layer *layer)
+tile_search tconv_wgmma_begin_search(const tconv_layer *layer, double limit, tile_plan *best)
 {
     return (tile_search){layer, tconv_cuda_row_vector(layer), tconv_cuda_reads_vectors(layer),
-                         tconv_cuda_machine_of(layer), tconv_cuda_begin_work(layer)};
+                         tconv_search_begin(layer, limit, best, sizeof *best), tconv_cuda_begin_work(layer)};
 }
 
 tconv_cuda_work tconv_wgmma_work(const tile_search *search, const tile_plan *plan)

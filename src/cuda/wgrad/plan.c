@@ -4,7 +4,7 @@
 
 #include "../../core/checked.h"
 #include "../maps/hopper.h"
-#include "../model/planned.h"
+#include "../model/search.h"
 #include "../numeric/divisor.h"
 #include "../numeric/segment.h"
 #include "cost.h"
@@ -21,11 +21,11 @@ enum {
     TABLE_SLOT = 16,            /* bytes of a block's tables for a slot */
     MOST_BLOCK_SLOTS = 4096,    /* slots of a block's K-tile */
     FLUSH_TERMS = 8192,         /* terms that the tensor cores sum: they lose about 7e-9 of a sum with each */
-    STRICT_TERMS = SEGMENT_TERMS * STRICT_STEPS * 8, /* the same in 3xTF32 by wgmma */
-    COPIES_BYTES = 44 << 20,                         /* of the copies of a chunk, beside COPIED_SLICES_BYTES */
-    MOST_SHARERS = 2,                                /* blocks of a multicast cluster */
-    SHARERS_STAGES = 4,                              /* stages that a cluster takes at least */
-    MMA_STAGES = 3                                   /* stages of a kernel by mma.sync, at most */
+    STRICT_TERMS = STRICT_ADDITIONS * STRICT_STEPS * 8, /* the same in 3xTF32 by wgmma */
+    COPIES_BYTES = 44 << 20,                            /* of the copies of a chunk, beside COPIED_SLICES_BYTES */
+    MOST_SHARERS = 2,                                   /* blocks of a multicast cluster */
+    SHARERS_STAGES = 4,                                 /* stages that a cluster takes at least */
+    MMA_STAGES = 3                                      /* stages of a kernel by mma.sync, at most */
 };
 
 /* The output channels of a tile of a kernel by mma.sync, at most. */
@@ -141,6 +141,13 @@ static void lay_out_stage(const tconv_layer *layer, planned_layer *plan, const t
         table_bytes_of(plan, slots) + (mma ? 0 : BARRIER_BYTES + RAW_BARRIER_BYTES), BOX_DESTINATION);
 }
 
+/* The search for the plan of a layer. */
+typedef struct tile_search {
+    const tconv_layer *layer;
+    planned_layer trial; /* the candidate's: what all candidates have alike is set in it */
+    tconv_search best;   /* its seconds are cycles */
+} tile_search;
+
 /* Makes the plan of a candidate, in which layer-wide members are set; false where it does not fit. */
 static bool lay_out(const tconv_layer *layer, const candidate_tile *candidate, planned_layer *plan)
 {
@@ -175,18 +182,10 @@ static bool lay_out(const tconv_layer *layer, const candidate_tile *candidate, p
     return true;
 }
 
-static void try_candidate(const tconv_layer *layer, const candidate_tile *candidate, planned_layer *trial,
-                          planned_layer *best)
+/* Offers all boxes of inputs as K-tiles. Of those that are predicted alike the first is taken, which has the longest rows. */
+static void offer_k_tiles(tile_search *search, candidate_tile *candidate)
 {
-    if (lay_out(layer, candidate, trial) && (best->cycles <= 0 || trial->cycles < best->cycles))
-        *best = *trial;
-}
-
-/* Tries all boxes of inputs as K-tiles. Of those that are predicted alike the first is taken, which has the longest
- * rows. */
-static void try_k_tiles(const tconv_layer *layer, candidate_tile *candidate, planned_layer *trial, planned_layer *best)
-{
-    const tconv_problem *problem = &layer->problem;
+    const tconv_problem *problem = &search->layer->problem;
     const int columns = log2_at_least(problem->w.in), rows = log2_at_least(problem->h.in);
     const int images = log2_at_least(tconv_max(1, problem->batch));
     const bool only_most = candidate->kernel->family != BY_MMA && problem->element_size == 2;
@@ -196,8 +195,9 @@ static void try_k_tiles(const tconv_layer *layer, candidate_tile *candidate, pla
                 candidate->k_log2 = k;
                 candidate->column_log2 = column;
                 candidate->row_log2 = row;
-                if (k - column - row <= images || (column == columns && row == rows))
-                    try_candidate(layer, candidate, trial, best);
+                if ((k - column - row <= images || (column == columns && row == rows)) &&
+                    lay_out(search->layer, candidate, &search->trial))
+                    tconv_search_keep(&search->best, &search->trial, search->trial.cycles);
             }
 }
 
@@ -207,53 +207,52 @@ static int64_t fewer_taps(int64_t kernel, int64_t taps)
     return taps > 1 ? tconv_ceil_div(kernel, tconv_ceil_div(kernel, taps - 1)) : 0;
 }
 
-/* Tries all groups of taps: of kernel rows; and of kernel columns where the group is one row, or the kernel is by
- * boxes, whose tiles have few GEMM columns. */
-static void try_taps(const tconv_layer *layer, candidate_tile *candidate, planned_layer *trial, planned_layer *best)
+/* Offers all groups of taps: of kernel rows; and of kernel columns where the group is one row, or the kernel is by boxes, whose
+ * tiles have few GEMM columns. */
+static void offer_taps(tile_search *search, candidate_tile *candidate)
 {
-    const int64_t rows = layer->problem.h.kernel, columns = layer->problem.w.kernel;
+    const int64_t rows = search->layer->problem.h.kernel, columns = search->layer->problem.w.kernel;
     for (int64_t row_taps = rows; row_taps > 0; row_taps = fewer_taps(rows, row_taps))
         for (int64_t column_taps = columns; column_taps > 0; column_taps = fewer_taps(columns, column_taps)) {
             candidate->row_taps = row_taps;
             candidate->column_taps = column_taps;
             if (column_taps == columns || row_taps == 1 || candidate->kernel->family == BY_BOXES)
-                try_k_tiles(layer, candidate, trial, best);
+                offer_k_tiles(search, candidate);
         }
 }
 
-/* Returns a plan with what all candidates have alike. */
-static planned_layer begin(const tconv_layer *layer)
+/* Begins a search for the best plan. It points to both. */
+static tile_search begin(const tconv_layer *layer, planned_layer *best)
 {
     const tconv_problem *problem = &layer->problem;
-    planned_layer trial = {0};
-    trial.math = numerics_of(layer);
-    trial.params.src_strides = problem->src;
-    trial.params.dst_strides = problem->dst;
-    trial.params.images = (int)problem->batch;
-    trial.params.sharers = 1;
-    trial.params.tiles.groups = problem->groups;
-    trial.params.tiles.group_in = problem->group_in;
-    trial.params.tiles.group_out = problem->group_out;
-    return trial;
+    return (tile_search){.layer = layer,
+                         .trial.math = numerics_of(layer),
+                         .trial.params = {.src_strides = problem->src,
+                                          .dst_strides = problem->dst,
+                                          .images = (int)problem->batch,
+                                          .sharers = 1,
+                                          .tiles = {.groups = problem->groups,
+                                                    .group_in = problem->group_in,
+                                                    .group_out = problem->group_out}},
+                         .best = tconv_search_begin(layer, 0, best, sizeof *best)};
 }
 
-/* Tries all kernels of a family whose blocks have one tile, by lines or not. */
-static void try_kernels(const tconv_layer *layer, kernel_family family, bool lines, planned_layer *trial,
-                        planned_layer *best)
+/* Offers all kernels of a family whose blocks have one tile, by lines or not. */
+static void offer_kernels(tile_search *search, kernel_family family, bool lines)
 {
-    const kernel_list list = tconv_wgrad_kernels(family, trial->math);
+    const kernel_list list = tconv_wgrad_kernels(family, search->trial.math);
     candidate_tile candidate = {.warps_m = 1, .lines = lines};
     for (int i = 0; i < list.count; i++) {
         candidate.kernel = &list.kernels[i];
-        try_taps(layer, &candidate, trial, best);
+        offer_taps(search, &candidate);
     }
 }
 
-/* Tries the kernels by mma.sync. */
-static void try_mma(const tconv_layer *layer, planned_layer *trial, planned_layer *best)
+/* Offers the kernels by mma.sync. */
+static void offer_mma(tile_search *search)
 {
-    const tconv_problem *problem = &layer->problem;
-    const kernel_list list = tconv_wgrad_kernels(BY_MMA, trial->math);
+    const tconv_problem *problem = &search->layer->problem;
+    const kernel_list list = tconv_wgrad_kernels(BY_MMA, search->trial.math);
     for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) {
         if (i > 0 && 2 * problem->group_out <= chunks[i])
             return;
@@ -262,14 +261,15 @@ static void try_mma(const tconv_layer *layer, planned_layer *trial, planned_laye
             candidate.kernel = &list.kernels[j];
             for (candidate.warps_m = 1; candidate.warps_m <= 4; candidate.warps_m *= 2)
                 if (candidate.warps_m * candidate.kernel->channels < 2 * tconv_max(16, problem->group_in))
-                    try_taps(layer, &candidate, trial, best);
+                    offer_taps(search, &candidate);
         }
     }
 }
 
-/* Tries copies in NHWC, where tensors lie in NCHW or have channels that do not fill vectors. */
-static void try_copies(const tconv_layer *layer, planned_layer *best)
+/* Offers copies in NHWC, where tensors lie in NCHW or have channels that do not fill vectors. */
+static void offer_copies(tile_search *search)
 {
+    const tconv_layer *layer = search->layer;
     const tconv_problem *problem = &layer->problem;
     if ((has_vectors(problem, &problem->src, problem->group_in) &&
          has_vectors(problem, &problem->dst, problem->group_out)) ||
@@ -283,18 +283,20 @@ static void try_copies(const tconv_layer *layer, planned_layer *best)
         return;
     tconv_layer chunk = *layer;
     chunk.problem = tconv_wgrad_problem_of_chunk(problem, &cut);
-    planned_layer trial = begin(layer), copied = {0};
-    trial.copies = cut;
-    trial.params.src_strides = chunk.problem.src;
-    trial.params.dst_strides = chunk.problem.dst;
-    try_kernels(&chunk, half ? BY_BOXES : BY_WGMMA, false, &trial, &copied);
+    planned_layer copied = {0};
+    tile_search copies = begin(layer, &copied);
+    copies.layer = &chunk;
+    copies.trial.copies = cut;
+    copies.trial.params.src_strides = chunk.problem.src;
+    copies.trial.params.dst_strides = chunk.problem.dst;
+    offer_kernels(&copies, half ? BY_BOXES : BY_WGMMA, false);
     const double bytes = (double)problem->batch * (double)problem->element_size *
                          ((double)(problem->in_channels * problem->h.in * problem->w.in) +
                           (double)(problem->out_channels * problem->h.out * problem->w.out));
     copied.cycles = (copied.cycles + CHUNK_CYCLES) * (double)chunks_of(&cut) +
                     bytes / (COPY_BYTES * tconv_cuda_target_of(&layer->target).multiprocessors);
-    if (copied.blocks > 0 && (best->cycles <= 0 || copied.cycles < best->cycles))
-        *best = copied;
+    if (copied.blocks > 0)
+        tconv_search_keep(&search->best, &copied, copied.cycles);
 }
 
 bool tconv_wgrad_choose(const tconv_layer *layer, planned_layer *best)
@@ -303,15 +305,15 @@ bool tconv_wgrad_choose(const tconv_layer *layer, planned_layer *best)
     if (tconv_cuda_target_of(&layer->target).compute_capability < 80 || problem->batch >= WGRAD_MAX_EXTENT ||
         !tconv_wgrad_takes_axis(&problem->h) || !tconv_wgrad_takes_axis(&problem->w))
         return false;
-    planned_layer trial = begin(layer);
-    try_mma(layer, &trial, best);
+    tile_search search = begin(layer, best);
+    offer_mma(&search);
     if (tconv_cuda_why_not_hopper(layer) == NULL) {
-        try_kernels(layer, BY_WGMMA, false, &trial, best);
-        try_kernels(layer, BY_BOXES, false, &trial, best);
+        offer_kernels(&search, BY_WGMMA, false);
+        offer_kernels(&search, BY_BOXES, false);
         if (tconv_wgrad_can_be_lines(problem))
-            try_kernels(layer, BY_WGMMA, true, &trial, best);
-        try_copies(layer, best);
+            offer_kernels(&search, BY_WGMMA, true);
+        offer_copies(&search);
     }
     best->bias_parts = tconv_wgrad_bias_parts(layer, best);
-    return best->cycles > 0;
+    return search.best.found;
 }

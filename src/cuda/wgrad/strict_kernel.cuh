@@ -3,8 +3,8 @@
  * of TF32. Consumer warps split the pairs' fragments in registers. src lies in a stage twice: producer warps split what
  * they load; of what TMA brings, seven warps split boxes in place while one has TMA bring the next.
  *
- * Numeric order: tensor cores sum STRICT_STEPS steps of K from zero, small products first, since they lose bits of a
- * sum that is large. These sums are added plainly in f32, SEGMENT_TERMS of them, and their totals in the slice with
+ * Numeric order: tensor cores sum STRICT_STEPS steps of K from zero, small products first, since they lose bits of a sum
+ * that is large. These sums are added plainly in f32, STRICT_ADDITIONS of them, and their totals in the slice with
  * compensation.
  */
 #ifndef TCONV_CUDA_WGRAD_STRICT_KERNEL_CUH

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "../../core/checked.h"
+#include "../cuda_target.h"
 #include "../gemm/shape.h"
 #include "../model/planned.h"
 #include "cost.h"
@@ -180,7 +181,7 @@ tconv_cuda_work tconv_wgrad_work(const tconv_layer *layer, const planned_layer *
 {
     const parameters *params = &plan->params;
     const double sums = params->tiles.block_m * (double)params->tiles.block_n;
-    const double blocks = (double)plan->blocks / layer->target.multiprocessors;
+    const double blocks = (double)plan->blocks / tconv_cuda_target_of(&layer->target).multiprocessors;
     const tile_copies copies = find_copies(plan);
     tconv_cuda_work work = tconv_cuda_begin_work(layer);
     work.issues = 1;
