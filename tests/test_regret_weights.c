@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "../src/cuda/cuda_backend.h"
+#include "../src/cuda/cuda_target.h"
 #include "../src/cuda/model/work.h"
 #include "support/recorded.h"
 
@@ -108,8 +109,8 @@ static void predict(record *of)
     int found = 0;
     recorded_make_layer(&layer, TCONV_BACKWARD_WEIGHTS, bounds[of->group / LAYOUTS].precision,
                         layouts[of->group % LAYOUTS], of->layer->extents);
-    const tconv_cuda_machine machine =
-        tconv_cuda_machine_like(tconv_cuda_target_of(&layer.target).compute_capability, tconv_cuda_target_of(&layer.target).multiprocessors);
+    const tconv_cuda_machine machine = tconv_cuda_machine_like(tconv_cuda_target_of(&layer.target).compute_capability,
+                                                               tconv_cuda_target_of(&layer.target).multiprocessors);
     for (size_t i = 0; tconv_cuda_backward_weights[i] != NULL; i++) {
         const tconv_implementation *implementation = tconv_cuda_backward_weights[i];
         tconv_cuda_work work;
