@@ -14,6 +14,7 @@
  * Numeric order: tensor-core sums over SEGMENT K-blocks, segments added in order in f32; then kernel rows from the last
  * to the first, column taps in order, bias last.
  */
+#include "../epilogue/finish.cuh"
 #include "load.cuh"
 #include "mainloop.cuh"
 
@@ -97,7 +98,7 @@ __device__ __forceinline__ void gather_row(const parameters &layer, const block_
             if (has && exists)
                 sum += sum_partials(partials, layer.tap_step, count);
             if ((unsigned)(row * rows.stride + i - rows.pad) < (unsigned)rows.out)
-                *dst = from_compute<Element>(sum + bias);
+                *dst = finish_output<Element>(sum, bias);
         }
         if (has) {
             kernel_row++;
@@ -151,7 +152,7 @@ __device__ __forceinline__ void gather_row_unrolled(const parameters &layer, con
 #pragma unroll
     for (int i = 0; i < STRIDE; i++)
         if ((unsigned)(row * STRIDE + i - layer.rows.pad) < (unsigned)layer.rows.out)
-            dst[i * layer.dst_strides.h] = from_compute<Element>(totals[i] + bias);
+            dst[i * layer.dst_strides.h] = finish_output<Element>(totals[i], bias);
 }
 
 /* Gathers the outputs of a block tile, from row `first` of src on. STRIDE and KERNEL: 0 for any; then sums are a ring
@@ -207,7 +208,7 @@ __device__ __forceinline__ void fill_shared(const parameters &layer, const block
     for (int i = (int)threadIdx.x; i < block.outputs; i += THREADS)
         shared.columns[i] = find_taps<MMA_PITCH>(layer, block.first_column, block.first_output + i);
     for (int i = (int)threadIdx.x; i < layer.group_out; i += THREADS)
-        shared.bias[i] = find_bias<Element>(layer, block.first_out + i);
+        shared.bias[i] = channel_bias<Element>(layer.bias, block.first_out + i);
 }
 
 template <class Element>

@@ -3,6 +3,7 @@
 #ifndef TCONV_CUDA_COL2IM_ROW_SUMS_GATHER_CUH
 #define TCONV_CUDA_COL2IM_ROW_SUMS_GATHER_CUH
 
+#include "../epilogue/finish.cuh"
 #include "tile.cuh"
 
 #include <climits>
@@ -79,7 +80,7 @@ __device__ __forceinline__ void fill_tables(const parameters &layer, const block
         const int row = i / layer.block_out, channel = i - row * layer.block_out;
         if (channel < block.outs)
             shared.outputs[i] = {row * layer.dst_strides.h + channel * layer.dst_strides.c,
-                                 find_bias<Element>(layer, block.first_out + channel), row};
+                                 channel_bias<Element>(layer.bias, block.first_out + channel), row};
         else
             shared.outputs[i] = {0, 0.0f, NO_ROW};
     }
@@ -177,7 +178,7 @@ template <class Element, int CONFIG, bool few_registers> struct gatherer {
                 element_vector<Element, VECTOR ? STRIDE : 1> vector;
 #pragma unroll
                 for (int j = 0; j < STRIDE; j++)
-                    vector.at[VECTOR ? j : 0] = from_compute<Element>(sums[i][j] + outputs[i].bias);
+                    vector.at[VECTOR ? j : 0] = finish_output<Element>(sums[i][j], outputs[i].bias);
                 if ((unsigned)(first_row + outputs[i].row) < (unsigned)layer.rows.out)
                     *reinterpret_cast<decltype(vector) *>(row_to + outputs[i].offset) = vector;
             }
@@ -192,7 +193,7 @@ template <class Element, int CONFIG, bool few_registers> struct gatherer {
             for (int j = 0; j < STRIDE; j++)
                 if (j >= before && j < end)
                     row_to[outputs[i].offset + j * layer.dst_strides.w] =
-                        from_compute<Element>(sums[i][j] + outputs[i].bias);
+                        finish_output<Element>(sums[i][j], outputs[i].bias);
         }
     }
 
@@ -254,7 +255,7 @@ template <class Element, int CONFIG, bool few_registers> struct gatherer {
 #pragma unroll
                 for (int i = 0; i < COUNT; i++)
                     if ((unsigned)(first_row + output[2 * i].row) < (unsigned)layer.rows.out)
-                        column_to[output[2 * i].offset] = from_compute<Element>(sums[i] + output[2 * i].bias);
+                        column_to[output[2 * i].offset] = finish_output<Element>(sums[i], output[2 * i].bias);
             });
         }
     }

@@ -57,12 +57,6 @@ __device__ __forceinline__ block_tile find_block_tile(const parameters &layer, i
     return found;
 }
 
-/* The bias of an output channel of all groups. */
-template <class Element> __device__ __forceinline__ float find_bias(const parameters &layer, int channel)
-{
-    return layer.bias != NULL ? to_compute(static_cast<const Element *>(layer.bias)[channel]) : 0.0f;
-}
-
 /* The block's first output channel in dst, of an image. */
 template <class Element>
 __device__ __forceinline__ Element *find_dst(const parameters &layer, const block_tile &block, int image)

@@ -4,20 +4,12 @@
 #ifndef TCONV_CUDA_GEMM_STAGING_CUH
 #define TCONV_CUDA_GEMM_STAGING_CUH
 
-#include "../numeric/element.cuh"
+#include "../epilogue/finish.cuh"
 #include "../ptx/memory.cuh"
 #include "shape.h"
 
 namespace tconv
 {
-
-template <class Half> __device__ __forceinline__ uint32_t pack_pair(float first, float second)
-{
-    element_vector<Half, 2> pair;
-    pair.at[0] = from_compute<Half>(first);
-    pair.at[1] = from_compute<Half>(second);
-    return *reinterpret_cast<const uint32_t *>(&pair);
-}
 
 /* Stores neighbouring elements: two, or two pairs. */
 template <class Element> __device__ __forceinline__ void stage_pair(uint32_t to, float2 pair)
@@ -25,14 +17,14 @@ template <class Element> __device__ __forceinline__ void stage_pair(uint32_t to,
     if constexpr (sizeof(Element) == 4)
         store_shared(to, pair);
     else
-        store_shared(to, pack_pair<Element>(pair.x, pair.y));
+        store_shared(to, to_output_pair<Element>(pair.x, pair.y));
 }
 template <class Element> __device__ __forceinline__ void stage_pairs(uint32_t to, float2 pair, float2 next)
 {
     if constexpr (sizeof(Element) == 4)
         store_shared(to, make_float4(pair.x, pair.y, next.x, next.y));
     else
-        store_shared(to, make_uint2(pack_pair<Element>(pair.x, pair.y), pack_pair<Element>(next.x, next.y)));
+        store_shared(to, make_uint2(to_output_pair<Element>(pair.x, pair.y), to_output_pair<Element>(next.x, next.y)));
 }
 
 /* Stages a warp's rows of M row by row, pitch bytes apart: pair(i) are accumulators i and i + 1. */
@@ -77,8 +69,8 @@ __device__ __forceinline__ void stage_pixels(uint32_t staged, int warp, int lane
             staged + pixel * pixel_bytes + ((warp * VECTORS + lane / 8 % 2) ^ (pixel & swizzle_mask)) * 16;
 #pragma unroll
         for (int i = 0; i < count; i += 4)
-            store_transposed(to + i * 2 * pixel_bytes, pack_pair<Element>(sum(i), sum(i + 1)),
-                             pack_pair<Element>(sum(i + 2), sum(i + 3)));
+            store_transposed(to + i * 2 * pixel_bytes, to_output_pair<Element>(sum(i), sum(i + 1)),
+                             to_output_pair<Element>(sum(i + 2), sum(i + 3)));
     }
 }
 

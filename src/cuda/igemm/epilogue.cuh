@@ -3,6 +3,7 @@
 #ifndef TCONV_CUDA_IGEMM_EPILOGUE_CUH
 #define TCONV_CUDA_IGEMM_EPILOGUE_CUH
 
+#include "../epilogue/finish.cuh"
 #include "../gemm/staging.cuh"
 #include "offsets.cuh"
 
@@ -27,8 +28,8 @@ __device__ __forceinline__ void stage_pair_rows(const float (&even)[N / 2], cons
     for (int i = 0; i < N / 8; i += 2) {
         const float add = bias[i / 2 % 2];
         stage_pairs<Element>(to + i / 4 * 16 * element + i / 2 % 2 * 8 * ROW,
-                             make_float2(even[first + i] + add, odd[first + i] + add),
-                             make_float2(even[first + i + 1] + add, odd[first + i + 1] + add));
+                             finish_pair(even[first + i], odd[first + i], add),
+                             finish_pair(even[first + i + 1], odd[first + i + 1], add));
     }
 }
 
@@ -222,12 +223,10 @@ __device__ __forceinline__ void stage_mma_half(const parameters &layer, const fl
     using Element = typename Mode::Output;
     if (layer.dst_channels_last)
         stage_pixels<Element, N / 4, STAGED_PIXEL_BYTES<Element>, 0>(
-            staged, 0, lane, [&](int i) { return sums[first + i] + bias[i / 2 % 2]; });
+            staged, 0, lane, [&](int i) { return finish_sum(sums[first + i], bias[i / 2 % 2]); });
     else
-        stage_rows<Element, N / 4, STAGED_ROW_BYTES<Element, N>>(staged, lane, [&](int i) {
-            const float add = bias[i / 2 % 2];
-            return make_float2(sums[first + i] + add, sums[first + i + 1] + add);
-        });
+        stage_rows<Element, N / 4, STAGED_ROW_BYTES<Element, N>>(
+            staged, lane, [&](int i) { return finish_pair(sums[first + i], sums[first + i + 1], bias[i / 2 % 2]); });
 }
 
 /* Stores what a warp has staged of half of an MMA tile. */

@@ -59,7 +59,7 @@ __device__ __forceinline__ void stage_accumulators(const parameters &layer, cons
                                             staged + warp_rows * WARP_STRIP_BYTES<Element, N>, lane);
             else
                 stage_pixels<Element, N / 2 / PARTS, STAGING_PIXEL_BYTES<Element>, SWIZZLE_MASK<Element>>(
-                    staged, warp_rows, lane, [&](int i) { return sums[mma][first + i] + bias[i / 2 % 2]; });
+                    staged, warp_rows, lane, [&](int i) { return finish_sum(sums[mma][first + i], bias[i / 2 % 2]); });
             __syncwarp();
             signal_for_warp(buffer.full(), lane);
             buffer.next();

@@ -2,6 +2,7 @@
 #ifndef TCONV_CUDA_WGMMA_EPILOGUE_CUH
 #define TCONV_CUDA_WGMMA_EPILOGUE_CUH
 
+#include "../epilogue/finish.cuh"
 #include "../gemm/staging.cuh"
 #include "tile.cuh"
 
@@ -96,7 +97,7 @@ __device__ __forceinline__ void stage_mma_tile(const float (&accumulators)[MMA_T
     stage_rows<typename Mode::Element, N / 2, staging<Mode, N, SINGLE>::PITCH>(staged, lane, [&](int i) {
         const float first = subtile == 0 ? accumulators[0][i] : accumulators[1][i];
         const float second = subtile == 0 ? accumulators[0][i + 1] : accumulators[1][i + 1];
-        return make_float2(first + bias[i / 2 % 2], second + bias[i / 2 % 2]);
+        return finish_pair(first, second, bias[i / 2 % 2]);
     });
 }
 
@@ -122,7 +123,7 @@ __device__ __forceinline__ void stage_space_to_depth(const float (&accumulators)
     stage_columns<staging<Mode, N, SPACE_TO_DEPTH>, N>(staged, lane, [&](int i) {
         const float zero = subtile == 0 ? accumulators[0][i] : accumulators[1][i];
         const float one = subtile == 0 ? accumulators[0][i + 2] : accumulators[1][i + 2];
-        return make_float2(zero + bias, one + bias);
+        return finish_pair(zero, one, bias);
     });
 }
 
@@ -133,8 +134,8 @@ __device__ __forceinline__ void stage_phases(const float (&accumulators)[MMA_TIL
 {
     const float add = subtile == 0 ? bias[0] : bias[1];
     stage_columns<staging<Mode, N, PHASES>, N>(staged, lane, [&](int i) {
-        const float zero = add + (subtile == 0 ? accumulators[0][i] : accumulators[0][i + 2]);
-        const float one = add + (subtile == 0 ? accumulators[1][i] : accumulators[1][i + 2]);
+        const float zero = finish_sum(subtile == 0 ? accumulators[0][i] : accumulators[0][i + 2], add);
+        const float one = finish_sum(subtile == 0 ? accumulators[1][i] : accumulators[1][i + 2], add);
         return swapped ? make_float2(one, zero) : make_float2(zero, one);
     });
 }
