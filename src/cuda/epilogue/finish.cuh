@@ -31,9 +31,10 @@ struct no_post {
 };
 
 /* The bias of a channel of all groups, in the type of sums. Zero where the layer has no bias, or the channel does not
- * exist. */
+ * exist. bias is the kernel's parameter itself: the compiler may read a parameter again instead of keeping it. */
 template <class Element, class Index>
-__device__ __forceinline__ compute_type<Element> channel_bias(const void *bias, Index channel, bool exists = true)
+__device__ __forceinline__ compute_type<Element> channel_bias(const void *const &bias, Index channel,
+                                                              bool exists = true)
 {
     return bias != NULL && exists ? to_compute(static_cast<const Element *>(bias)[channel]) : compute_type<Element>(0);
 }
@@ -96,18 +97,6 @@ template <class Element, class Sum, class Post = no_post>
 __device__ __forceinline__ Element finish_total(Sum sum, const Post &post = Post())
 {
     return to_output<Element>(post(sum));
-}
-
-/* Outputs that are stored at once, from such sums of one channel or place. */
-template <class Element, int COUNT, class Post = no_post>
-__device__ __forceinline__ element_vector<Element, COUNT> finish_totals(const compute_type<Element> (&sums)[COUNT],
-                                                                        const Post &post = Post())
-{
-    element_vector<Element, COUNT> outputs;
-#pragma unroll
-    for (int i = 0; i < COUNT; i++)
-        outputs.at[i] = finish_total<Element>(sums[i], post);
-    return outputs;
 }
 
 /* An output without a tap: the bias of a channel of all groups alone, or zero. No conversion is needed without a post. */
