@@ -17,8 +17,8 @@
  */
 #include <type_traits>
 
+#include "../epilogue/finish.cuh"
 #include "../numeric/divisor.cuh"
-#include "../numeric/element.cuh"
 #include "../ptx/dependent_launch.cuh"
 #include "../ptx/memory.cuh"
 #include "kernels.h"
@@ -100,7 +100,7 @@ struct pixel_columns : row_columns<Element, TAPS, LENGTH, std::conditional_t<til
         }
 #pragma unroll
         for (int i = 0; i < LENGTH; i++)
-            this->bias[i] = load_bias<Element>(layer, channel + i);
+            this->bias[i] = channel_bias<Element>(layer.bias, channel + i);
     }
 
     __device__ __forceinline__ void load(const Element *x, Value (&values)[VALUES]) const
@@ -156,7 +156,7 @@ template <class Element, int TAPS> struct pixel_run : row_columns<Element, TAPS,
             const int src_column = quotient + layer.columns.first_shift[residue];
             const int src_channel = divide(channel, layer.multiplier).whole * (int)layer.src_strides.c;
             weight_0[i] = channel + layer.columns.first_kernel[residue] * layer.channels.divisor;
-            this->bias[i] = load_bias<Element>(layer, channel);
+            this->bias[i] = channel_bias<Element>(layer.bias, channel);
 #pragma unroll
             for (int tap = 0; tap < TAPS; tap++) {
                 const int tap_column = src_column - tap * layer.columns.shift_step;
@@ -296,7 +296,7 @@ __global__ void __launch_bounds__(THREADS, LOOP_BLOCKS<compensated>)
     const Element *weights = static_cast<const Element *>(layer.weights) + thread.channel;
     Element *dst = static_cast<Element *>(layer.dst) + thread.image * layer.dst_strides.n +
                    thread.channel * layer.dst_strides.c + thread.column * layer.dst_strides.w;
-    const compute_type<Element> bias = load_bias<Element>(layer, thread.channel);
+    const compute_type<Element> bias = channel_bias<Element>(layer.bias, thread.channel);
     wait_for_weights();
     strip_view<Element, Element, int64_t, false> view;
     view.pitch = layer.src_strides.h;

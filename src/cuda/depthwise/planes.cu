@@ -12,7 +12,7 @@
  *
  * The numeric order is that of walk.cuh, of any number of taps that of strip.cuh.
  */
-#include "../numeric/element.cuh"
+#include "../epilogue/finish.cuh"
 #include "../ptx/memory.cuh"
 #include "kernels.h"
 #include "strip.cuh"
@@ -38,7 +38,7 @@ __device__ __forceinline__ void store_apart(Element *dst, const compute_type<Ele
 #pragma unroll
     for (int c = 0; c < LENGTH; c++)
         if (exist > c << lanes_log2)
-            dst[c << lanes_log2] = from_compute<Element>(sums[c]);
+            dst[c << lanes_log2] = finish_total<Element>(sums[c]);
 }
 
 template <class Element> using taps_view = strip_view<Element, compute_type<Element>, int, true>;
@@ -281,7 +281,7 @@ __global__ void __launch_bounds__(THREADS, Columns::BLOCKS) walk_planes(const __
     Columns columns;
     if (!columns.find(layer, block, weights))
         return;
-    const Compute bias = load_bias<Element>(layer, block.channel);
+    const Compute bias = channel_bias<Element>(layer.bias, block.channel);
 #pragma unroll
     for (int c = 0; c < Columns::LENGTH; c++)
         columns.bias[c] = bias;

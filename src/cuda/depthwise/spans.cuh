@@ -110,7 +110,10 @@ __global__ void __launch_bounds__(THREADS) correlate_spans(const __grid_constant
                        at.row * of.src_strides.h + at.column * of.src_strides.w;
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
-            const auto row = finish_totals<Element, COLUMNS>(sums[r]);
+            element_vector<Element, COLUMNS> row;
+#pragma unroll
+            for (int c = 0; c < COLUMNS; c++)
+                row.at[c] = finish_total<Element>(sums[r][c]);
             if (at.row + r >= of.rows.in)
                 continue;
             if (of.stores_vectors)

@@ -13,8 +13,8 @@
 #ifndef TCONV_CUDA_DEPTHWISE_STRIP_CUH
 #define TCONV_CUDA_DEPTHWISE_STRIP_CUH
 
+#include "../epilogue/finish.cuh"
 #include "../numeric/compensated.cuh"
-#include "../numeric/element.cuh"
 #include "forward_parameters.h"
 #include "walk.cuh"
 
@@ -178,7 +178,7 @@ __device__ __forceinline__ void walk_row_strips(const parameters &layer, const V
 #pragma unroll
             for (int i = 0; i < OUTPUTS; i++)
                 if (first + i * step < count)
-                    dst[(first + i * step) * dst_step] = from_compute<Element>(sums[i]);
+                    dst[(first + i * step) * dst_step] = finish_total<Element>(sums[i]);
         }
     }
 }
@@ -199,7 +199,7 @@ __device__ __forceinline__ void walk_column_strips(const parameters &layer, cons
 #pragma unroll
         for (int i = 0; i < OUTPUTS; i++)
             if (i * dst_distance < left)
-                dst[i * dst_distance] = from_compute<Element>(sums[i]);
+                dst[i * dst_distance] = finish_total<Element>(sums[i]);
     }
 }
 

@@ -18,8 +18,8 @@
 #ifndef TCONV_CUDA_DEPTHWISE_WALK_CUH
 #define TCONV_CUDA_DEPTHWISE_WALK_CUH
 
+#include "../epilogue/finish.cuh"
 #include "../numeric/divisor.cuh"
-#include "../numeric/element.cuh"
 #include "../ptx/memory.cuh"
 #include "forward_parameters.h"
 
@@ -34,14 +34,6 @@ struct part {
 __device__ __forceinline__ int quotients_of(const parameters &layer, int residue)
 {
     return divide(layer.rows.out - residue + layer.rows.stride - 1, layer.row_stride).whole;
-}
-
-/* channel: an output channel. */
-template <class Element>
-__device__ __forceinline__ compute_type<Element> load_bias(const parameters &layer, int channel)
-{
-    return layer.bias != NULL ? to_compute(static_cast<const Element *>(layer.bias)[channel])
-                              : compute_type<Element>(0);
 }
 
 /* What every Columns has. There is a value and a weight for each tap of each output, and outputs are neighbours, unless
@@ -65,14 +57,14 @@ template <class Element_, int TAPS_, int LENGTH_, class Value_ = compute_type<El
     /* Stores the outputs, which are neighbours, at once. */
     static __device__ __forceinline__ void store_run(Element *dst, const compute_type<Element> (&sums)[LENGTH])
     {
-        element_vector<Element, LENGTH> rounded;
+        element_vector<Element, LENGTH> outputs;
 #pragma unroll
         for (int i = 0; i < LENGTH; i++)
-            rounded.at[i] = from_compute<Element>(sums[i]);
-        if (sizeof rounded == ACCESS_BYTES)
-            store_streaming(dst, &rounded);
+            outputs.at[i] = finish_total<Element>(sums[i]);
+        if (sizeof outputs == ACCESS_BYTES)
+            store_streaming(dst, &outputs);
         else
-            *reinterpret_cast<element_vector<Element, LENGTH> *>(dst) = rounded;
+            *reinterpret_cast<element_vector<Element, LENGTH> *>(dst) = outputs;
     }
     __device__ __forceinline__ void store(const parameters &, Element *dst,
                                           const compute_type<Element> (&sums)[LENGTH]) const

@@ -1,15 +1,18 @@
 /*
  * The one place where a sum becomes an output. Every kernel that stores outputs calls these functions:
  *
- *     value  = post(sum + bias)    finish_sum: in the type of sums
- *     output = round(value)        to_output and its like: once, to nearest even
+ *     value  = post(sum + bias)    finish_sum, finish_pair: in the type of sums
+ *     output = round(value)        to_output, to_outputs, to_output_pair: once, to nearest even
  *     finish_output                both at once
+ *     finish_total                 both, of a sum that has its bias already or has none (a gradient)
+ *     bias_output                  an output without a tap
  *
- * A kernel whose staging holds values in f32 calls finish_sum before and to_output after. A sum that has its bias already (a
- * kernel may begin a sum with the bias), or that has none (a gradient), is finished without a bias.
+ * A kernel that stages f32 calls finish_sum before staging and to_output after.
  *
- * A post says what else is done to a value before it is rounded: an activation, a scale or a residual would be a class
- * beside no_post, whose object knows the channel and the place of the output that it is called for.
+ * A post says what else is done to a value before it is rounded. Today it is no_post everywhere. An activation, a scale
+ * or a residual is to be a class beside no_post, whose object knows the channel and the place of the output: the kernel
+ * builds the object and hands it to the functions that the kernel calls already. A post comes after all terms of a sum:
+ * partial sums and what dst holds are among the terms, and a partial sum gets no post.
  */
 #ifndef TCONV_CUDA_EPILOGUE_FINISH_CUH
 #define TCONV_CUDA_EPILOGUE_FINISH_CUH
@@ -31,9 +34,10 @@ struct no_post {
 };
 
 /* The bias of a channel of all groups, in the type of sums. Zero where the layer has no bias, or the channel does not
- * exist. */
+ * exist. bias is the kernel's parameter itself: the compiler may read a parameter again instead of keeping it. */
 template <class Element, class Index>
-__device__ __forceinline__ compute_type<Element> channel_bias(const void *bias, Index channel, bool exists = true)
+__device__ __forceinline__ compute_type<Element> channel_bias(const void *const &bias, Index channel,
+                                                              bool exists = true)
 {
     return bias != NULL && exists ? to_compute(static_cast<const Element *>(bias)[channel]) : compute_type<Element>(0);
 }
@@ -98,19 +102,7 @@ __device__ __forceinline__ Element finish_total(Sum sum, const Post &post = Post
     return to_output<Element>(post(sum));
 }
 
-/* Outputs that are stored at once, from such sums of one channel or place. */
-template <class Element, int COUNT, class Post = no_post>
-__device__ __forceinline__ element_vector<Element, COUNT> finish_totals(const compute_type<Element> (&sums)[COUNT],
-                                                                        const Post &post = Post())
-{
-    element_vector<Element, COUNT> outputs;
-#pragma unroll
-    for (int i = 0; i < COUNT; i++)
-        outputs.at[i] = finish_total<Element>(sums[i], post);
-    return outputs;
-}
-
-/* An output without a tap: the bias of a channel of all groups alone, or zero. No conversion is needed without a post. */
+/* An output without a tap: the bias of a channel of all groups, or zero. Without a post nothing is converted. */
 template <class Element, class Post = no_post, class Index>
 __device__ __forceinline__ Element bias_output(const void *bias, Index channel, const Post &post = Post())
 {

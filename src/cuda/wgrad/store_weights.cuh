@@ -6,6 +6,7 @@
 #ifndef TCONV_CUDA_WGRAD_STORE_WEIGHTS_CUH
 #define TCONV_CUDA_WGRAD_STORE_WEIGHTS_CUH
 
+#include "../epilogue/finish.cuh"
 #include "load.cuh"
 
 namespace tconv::wgrad
@@ -138,9 +139,9 @@ template <class Element, int threads> __device__ __forceinline__ void write_weig
             }
         };
         if (p.weights.accumulates)
-            write([&](float sum) { return static_cast<Element>((double)sum + static_cast<double>(*to)); });
+            write([&](float sum) { return finish_total<Element>((double)sum + static_cast<double>(*to)); });
         else
-            write([](float sum) { return static_cast<Element>(sum); });
+            write([](float sum) { return finish_total<Element>(sum); });
     }
 }
 
