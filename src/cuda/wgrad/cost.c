@@ -38,7 +38,6 @@
 #define TILE_CYCLES         150.0 /* of a K-tile, beside all that */
 
 /* Kernels by wgmma in strict f32. */
-#define STRICT_PRODUCTS   3.0
 #define STRICT_WGMMA_PART 0.7
 #define SPLIT_PLANES      4.0 /* src is written or read so often, beside the products */
 
@@ -70,6 +69,15 @@ static double line_box_rows(const planned_layer *plan, double src, double dst)
     const parameters *params = &plan->params;
     return (params->lines.src_box_pixels > 0 ? src / params->lines.src_box_pixels : 0) +
            (params->box_bytes > 0 ? dst / params->lines.length / params->sharers : 0);
+}
+
+shared_passes tconv_wgrad_shared_passes(const planned_layer *plan)
+{
+    const bool turned = plan->math == NUMERICS_TF32 && plan->load == CHANNELS; /* src goes through registers */
+    return (shared_passes){plan->math == NUMERICS_STRICT ? SPLIT_PLANES
+                           : turned                      ? TURNED_PASSES
+                                                         : 1,
+                           turned && plan->params.box_bytes == 0 ? COPIED_PASSES : 1};
 }
 
 static double longer_of(double one, double other)
@@ -129,17 +137,15 @@ double tconv_wgrad_wgmma_cycles(const tconv_layer *layer, const planned_layer *p
     const double existing = (double)(params->tiles.rows.group_taps * params->tiles.columns.group_taps) * chunk;
     const double tiles = strict ? (double)tconv_ceil_div((int64_t)existing, MMA_M) : pairs / MMA_M;
     const double steps = pixels * size / MMA_K_BYTES, mmas = steps * tiles;
-    const double products = mmas * channels / 2 * (strict ? STRICT_PRODUCTS / STRICT_WGMMA_PART : 1 / WGMMA_PART);
+    const double products = mmas * channels / 2 * (strict ? WGRAD_STRICT_PRODUCTS / STRICT_WGMMA_PART : 1 / WGMMA_PART);
     const double l2 =
         (tile.src * tconv_wgrad_sector_part(layer, plan, 1) +
          tile.dst * (lines ? 1.0 / params->sharers : tconv_wgrad_sector_part(layer, plan, params->columns.stride))) *
         size / WARPGROUP_L2_BYTES;
-    const bool tf32_vectors = plan->math == NUMERICS_TF32 && plan->load == CHANNELS;
-    const double src_passes = strict ? SPLIT_PLANES : tf32_vectors ? TURNED_PASSES : 1;
-    const double dst_passes = tf32_vectors && params->box_bytes == 0 ? COPIED_PASSES : 1;
+    const shared_passes passes = tconv_wgrad_shared_passes(plan);
     const double operands = mmas * (MMA_A_BYTES * (lines ? tconv_wgrad_line_loads(params, tile.half) : 1) +
-                                    channels * MMA_K_BYTES * (strict ? STRICT_PRODUCTS : 1));
-    const double shared = (operands + (tile.src * src_passes + tile.dst * dst_passes) * size) / SHARED_BYTES;
+                                    channels * MMA_K_BYTES * (strict ? WGRAD_STRICT_PRODUCTS : 1));
+    const double shared = (operands + (tile.src * passes.src + tile.dst * passes.dst) * size) / SHARED_BYTES;
     const double longest = longer_of(longer_of(products, shared), longer_of(l2, copy_cycles(layer, plan, &tile)));
     if (!lines || !tile.half)
         return longest + TILE_CYCLES;

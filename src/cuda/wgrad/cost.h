@@ -18,4 +18,13 @@ double tconv_wgrad_sector_part(const tconv_layer *layer, const planned_layer *pl
  * taps of neighbouring columns. */
 double tconv_wgrad_line_loads(const parameters *params, bool half);
 
+enum { WGRAD_STRICT_PRODUCTS = 3 }; /* of a product in strict f32 */
+
+/* How often the elements of a K-tile of a kernel by wgmma pass through shared memory, beside the products. */
+typedef struct shared_passes {
+    double src, dst;
+} shared_passes;
+
+shared_passes tconv_wgrad_shared_passes(const planned_layer *plan);
+
 #endif

@@ -1,5 +1,5 @@
 /* The work of a plan, see ../model/work.h. A K-block is a K-tile of a block; a tile is a block's tile of sums, with the K-tiles
- * of the block's slice. */
+ * of the block's slice. The search for the plan has a formula of its own (cost.h). */
 #include "work.h"
 
 #include <math.h>
@@ -10,39 +10,33 @@
 #include "../model/planned.h"
 #include "cost.h"
 
-/* The corrections. */
-static const double MMA_TF32_CYCLES = 4000; /* of a K-tile by mma.sync: barriers, addresses, rounding to TF32 */
+/* The corrections, fitted to the times of bench/results/h200_ablation.csv.gz. */
+
+/* Cycles of a K-tile, for barriers and addresses: of a kernel by mma.sync, and of one by wgmma. */
+static const double MMA_TF32_CYCLES = 4000; /* with the rounding of the operands to TF32 */
 static const double MMA_STRICT_CYCLES = 1100;
 static const double MMA_HALF_CYCLES = 1820;
-static const double WGMMA_CYCLES = 930; /* of a K-tile by wgmma in f32: barriers, addresses */
+static const double WGMMA_CYCLES = 930; /* in f32 */
 static const double WGMMA_HALF_CYCLES = 120;
 static const double TILE_CYCLES = 3850; /* of a block, until its first product */
 
-/* Of a kernel by wgmma that is not one by boxes. */
-static const double L2_TIMES = 1.75;      /* its loads take so many times as long as long rows by TMA */
-static const double SHARED_TIMES = 1.55;  /* its shared memory is read so many times as slowly, by single words */
-static const double TF32_FRAGMENTS = 0.6; /* a fragment of TF32 takes this part of the cycles of another */
-static const double ROW_PART = 0.4;       /* a row of a box takes this part of the machine's cycles for a row, */
-static const double HALF_ROW_PART = 0.75; /* and this part where it is a line of 16 bits */
-static const double ELEMENT_WAITS =
-    0.66;                                /* loads of single elements that a producer waits for, of each that it makes */
-static const double HALF_UNIT_WAITS = 3; /* the same for units of lines of 16 bits */
-static const double PRODUCERS_OF_RATES = 4; /* warps that the machine's rate of splitting is of */
+/* A kernel by wgmma, but not by boxes. */
+static const double L2_TIMES = 1.75;      /* a load takes so many times as long as one of a long row by TMA */
+static const double SHARED_TIMES = 1.55;  /* shared memory takes so many times as long: warps read single words */
+static const double TF32_FRAGMENTS = 0.6; /* a fragment of TF32 takes this part of the machine's cycles for one */
+static const double ROW_PART = 0.4;       /* a row of a box takes this part of the machine's cycles for one, */
+static const double HALF_ROW_PART = 0.75; /* and a row of lines of 16 bits takes this part */
+static const double ELEMENT_WAITS = 0.66; /* a producer waits for this part of its loads of single elements */
+static const double HALF_UNIT_WAITS = 3;  /* a unit of a line of 16 bits is waited for as long as so many loads */
+static const double RATE_WARPS = 4;       /* the machine's rate of splitting is of so many warps */
 
-/* Of a kernel by mma.sync. */
-static const double TF32_WAITS = 0.62; /* loads that a thread waits for, of each that it makes of an element of TF32 */
-static const double GATHERED_BYTES = 1.8; /* of each that it makes of another element */
+/* A kernel by mma.sync. */
+static const double TF32_WAITS = 0.62;    /* a thread waits for this part of its loads of single elements of TF32 */
+static const double GATHERED_BYTES = 1.8; /* another single element takes as long as so many gathered bytes */
 
-static const double SLICE_TIMES =
-    1.8; /* the pass that adds slices takes so many times as long as one that copies them */
+static const double SLICE_TIMES = 1.8; /* the pass that adds slices takes so many times as long as one that copies */
 
-enum {
-    STRICT_PRODUCTS = 3,
-    COPY_LAUNCHES = 2, /* of a chunk: of src, and of the gradient of dst */
-    SPLIT_PASSES = 4,  /* src is written to or read from shared memory so often in strict f32, beside the products */
-    TURNED_PASSES = 3, /* the same in TF32 where src goes through registers, */
-    COPIED_PASSES = 2  /* and of the gradient of dst where lanes copy it */
-};
+enum { COPY_LAUNCHES = 2 }; /* of a chunk: of src, and of the gradient of dst */
 
 static bool is_half(const planned_layer *plan)
 {
@@ -56,7 +50,7 @@ static void count_mma(const planned_layer *plan, tconv_cuda_work *work)
     const double warps = plan->threads / (double)WARP, uneven = ceil(warps / 4) * 4 / warps;
     const double height = plan->kernel->channels / 16.0, width = plan->kernel->pairs / 8.0;
     const double steps = plan->params.k_pixels / (half ? 16.0 : 8.0);
-    const double mmas = steps * height * width * (strict ? STRICT_PRODUCTS : 1);
+    const double mmas = steps * height * width * (strict ? WGRAD_STRICT_PRODUCTS : 1);
     work->mma_sync = mmas * warps * uneven;
     work->mma_chain = plan->math == NUMERICS_TF32 ? 0 : mmas;
     work->shared_bytes = steps * warps * (height * 16 + width * 8) * MMA_K_BYTES;
@@ -70,7 +64,7 @@ static void count_wgmma(const planned_layer *plan, tconv_cuda_work *work)
     const bool half = is_half(plan), strict = plan->math == NUMERICS_STRICT;
     const double channels = plan->kernel->channels;
     const double steps = plan->params.k_pixels * numerics_bytes(plan->math) / (double)MMA_K_BYTES;
-    const double mmas = steps * plan->kernel->pairs / MMA_M, products = mmas * (strict ? STRICT_PRODUCTS : 1);
+    const double mmas = steps * plan->kernel->pairs / MMA_M, products = mmas * (strict ? WGRAD_STRICT_PRODUCTS : 1);
     const double reads = plan->load == LINES ? tconv_wgrad_line_loads(&plan->params, half) : 1;
     work->wgmma = products * channels / 8;
     work->wgmma_chain = work->wgmma / WARPGROUPS;
@@ -80,7 +74,7 @@ static void count_wgmma(const planned_layer *plan, tconv_cuda_work *work)
     work->issue_cycles = half ? WGMMA_HALF_CYCLES : WGMMA_CYCLES;
 }
 
-/* The elements of a K-tile, and how a block by wgmma brings them where TMA does not. */
+/* The elements of a K-tile, and how a block brings them: by TMA, or by copies of its warps. */
 typedef struct tile_copies {
     double src, dst;        /* elements */
     double rows;            /* of boxes that TMA brings */
@@ -145,18 +139,16 @@ static void count_mma_loads(const planned_layer *plan, const tile_copies *copies
 static void count_wgmma_loads(const planned_layer *plan, const tile_copies *copies, tconv_cuda_work *work)
 {
     const bool half = is_half(plan), strict = plan->math == NUMERICS_STRICT;
-    const bool turned = plan->math == NUMERICS_TF32 && plan->load == CHANNELS;
     const double size = numerics_bytes(plan->math), producers = WARPGROUP_PRODUCERS / (double)WARP;
-    const double src_passes = strict ? SPLIT_PASSES : turned ? TURNED_PASSES : 1;
-    const double dst_passes = turned && plan->params.box_bytes == 0 ? COPIED_PASSES : 1;
+    const shared_passes passes = tconv_wgrad_shared_passes(plan);
     const double waits = copies->elements * ELEMENT_WAITS + copies->units * (half ? HALF_UNIT_WAITS : 1);
-    work->shared_bytes += (copies->src * src_passes + copies->dst * dst_passes) * size;
+    work->shared_bytes += (copies->src * passes.src + copies->dst * passes.dst) * size;
     work->shared_bytes *= SHARED_TIMES;
     work->box_bytes *= L2_TIMES;
     work->box_rows = copies->rows * (half && plan->load == LINES ? HALF_ROW_PART : ROW_PART);
     work->convert_bytes = copies->vector_bytes;
     work->transpose_bytes = copies->unit_bytes;
-    work->split_bytes = strict ? copies->src * size * PRODUCERS_OF_RATES / producers : 0;
+    work->split_bytes = strict ? copies->src * size * RATE_WARPS / producers : 0;
     work->chain_loads = waits / WARPGROUP_PRODUCERS;
 }
 
