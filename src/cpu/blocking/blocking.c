@@ -97,7 +97,7 @@ bool tconv_cpu_leaves_caches(const tconv_layer *layer, int64_t results, int thre
     const tconv_cpu_traits *traits = tconv_cpu_find_traits(layer->target.tuning);
     const int64_t cache = (int64_t)layer->target.l3_bytes / 100 * traits->stream_l3_percent +
                           (int64_t)layer->target.l2_bytes / 100 * traits->stream_l2_percent * threads;
-    return !layer->problem.desc.accumulate && results > cache / (int64_t)layer->problem.element_size;
+    return tconv_cpu_are_outputs_sums(&layer->problem) && results > cache / (int64_t)layer->problem.element_size;
 }
 
 int tconv_cpu_useful_threads(const tconv_layer *layer, const tconv_cpu_axis *rows, const tconv_cpu_axis *columns)
