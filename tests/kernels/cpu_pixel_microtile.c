@@ -217,7 +217,7 @@ static void check_terms(const cpu_kernel *kernel, bool depthwise, const pixel_te
                        targets[target]);
             make_buffers(&microtile, fill);
             call_pixels(&microtile);
-            kernel->kernels->finish();
+            kernel->kernels->order_stores();
             want_pixels(&microtile, fill == CHECK_INTEGERS ? 0 : CHECK_SUM_ROUNDINGS);
             check_outputs();
             if (fill != CHECK_INTEGERS)

@@ -6,7 +6,7 @@
 #include "harness.h"
 
 /* So many elements between rows may not be written; a case has so many rows, and what is timed. */
-enum { GAP = 3, ROWS = 3, BENCH_ROWS = 8, BENCH_COUNT = 128 };
+enum { GAP = 3, ROWS = 3, BENCH_ROWS = 8, BENCH_COUNT = 128, FEW_CHANNELS = 5 };
 
 /* Rows of more cache lines than this have nothing new. */
 enum { LINE_BYTES = 64, MOST_LINES = 3 };
@@ -80,7 +80,15 @@ static void call_store(const void *argument)
 }
 
 /* What a store does beside rounding. */
-enum manner { PLAIN, STREAMED, ACCUMULATED, MANNERS };
+enum manner { PLAIN, STREAMED, ACCUMULATED, ONE_BIAS, BIASES, BIASES_ACCUMULATED, MANNERS };
+
+/* Channels that a row goes through where their bias is added. */
+static int64_t row_channels(enum manner manner, int64_t count)
+{
+    if (manner < BIASES)
+        return 1;
+    return manner == BIASES ? count : FEW_CHANNELS;
+}
 
 /* Rows lie in dst the other way round, the last one so many elements behind the beginning. */
 static void make_store(store_case *store, const cpu_kernel *kernel, int64_t rows, int64_t count, int64_t place,
@@ -89,12 +97,18 @@ static void make_store(store_case *store, const cpu_kernel *kernel, int64_t rows
     const int64_t sums_pitch = count + GAP, dst_pitch = count + GAP + 1, end = place + (rows - 1) * dst_pitch + count;
     const enum guard_side side = place > 0 ? GUARD_BEFORE : GUARD_AFTER;
     check_buffer *sums = check_input("sums", kernel->real, (rows - 1) * sums_pitch + count, side, fill);
+    const bool biased = manner >= ONE_BIAS, accumulate = manner == ACCUMULATED || manner == BIASES_ACCUMULATED;
+    const int64_t channels = row_channels(manner, count);
+    check_buffer *bias = check_input("bias", kernel->real, channels, side, fill);
     check_buffer *dst = check_output("dst", kernel->dtype, end, side);
     for (int64_t row = 0; row < rows; row++) {
         store->to[row] = place + (rows - 1 - row) * dst_pitch;
-        for (int64_t i = 0; i < count; i++)
-            cpu_want_stored(kernel, dst, store->to[row] + i, check_get(sums, row * sums_pitch + i),
-                            manner == ACCUMULATED);
+        for (int64_t i = 0; i < count; i++) {
+            double sum = check_get(sums, row * sums_pitch + i);
+            if (biased)
+                sum = harness_element_round(kernel->real, sum + check_get(bias, i % channels));
+            cpu_want_stored(kernel, dst, store->to[row] + i, sum, accumulate);
+        }
     }
     store->function = kernel->pixel_kernels->dtype[kernel->dtype].store;
     store->store = (tconv_cpu_pixel_store){.sums = sums->data,
@@ -104,7 +118,7 @@ static void make_store(store_case *store, const cpu_kernel *kernel, int64_t rows
                                            .dst = dst->data,
                                            .to = store->to,
                                            .stream = manner == STREAMED,
-                                           .accumulate = manner == ACCUMULATED};
+                                           .finish = {bias->data, channels, biased, accumulate}};
 }
 
 static void check_store(const void *argument)
@@ -114,12 +128,17 @@ static void check_store(const void *argument)
     for (int64_t place = 0; place < line; place++)
         for (int64_t count = 1; count <= 1000; count += count <= MOST_LINES * line ? 1 : 333)
             for (int manner = 0; manner < MANNERS; manner++) {
-                static const char *const texts[] = {"", ", streamed", ", accumulated"};
+                static const char *const texts[] = {"",
+                                                    ", streamed",
+                                                    ", accumulated",
+                                                    ", a bias added",
+                                                    ", biases added",
+                                                    ", biases added, accumulated"};
                 store_case store;
                 check_case("%d rows of %d after %d%s", ROWS, (int)count, (int)place, texts[manner]);
                 make_store(&store, kernel, ROWS, count, place, (enum manner)manner, CHECK_BITS);
                 call_store(&store);
-                kernel->kernels->finish();
+                kernel->kernels->order_stores();
                 check_outputs();
             }
 }

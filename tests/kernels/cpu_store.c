@@ -53,8 +53,8 @@ static void call_store(const void *argument)
 }
 
 /* What a store does beside rounding. */
-enum manner { PLAIN, STREAMED, ACCUMULATED, MANNERS };
-static const char *const manners[] = {"", ", streamed", ", accumulated"};
+enum manner { PLAIN, STREAMED, ACCUMULATED, BIASED, MANNERS };
+static const char *const manners[] = {"", ", streamed", ", accumulated", ", the bias added"};
 
 /* Count outputs of each channel, from rows of sums that are whole vectors; of each position, every third residue is no
  * sum but a bias, of this channel and the next in turn. */
@@ -71,21 +71,23 @@ static void make_interleaved(store_case *store, const cpu_kernel *kernel, int64_
     for (int64_t c = 0; c < CHANNELS; c++)
         for (int64_t i = 0; i < count; i++) {
             const int32_t row = store->rows[i % residues];
-            cpu_want_stored(kernel, dst, c * dst_channel + i,
-                            row < 0 ? check_get(bias, c - 1 - row) : check_get(sums, row + c * pitch + i / residues),
-                            manner == ACCUMULATED);
+            double sum = row < 0 ? check_get(bias, c - 1 - row) : check_get(sums, row + c * pitch + i / residues);
+            if (manner == BIASED)
+                sum = harness_element_round(kernel->real, (row < 0 ? 0 : sum) + check_get(bias, c));
+            cpu_want_stored(kernel, dst, c * dst_channel + i, sum, manner == ACCUMULATED);
         }
     store->function = kernel->kernels->dtype[kernel->dtype].store_interleaved;
-    store->store = (tconv_cpu_store){.sums = sums->data,
-                                     .channel_stride = pitch,
-                                     .channels = CHANNELS,
-                                     .count = count,
-                                     .residues = residues,
-                                     .rows = store->rows,
-                                     .bias = bias->data,
-                                     .dst = dst->data,
-                                     .dst_channel = dst_channel,
-                                     .accumulate = manner == ACCUMULATED};
+    store->store = (tconv_cpu_store){
+        .sums = sums->data,
+        .channel_stride = pitch,
+        .channels = CHANNELS,
+        .count = count,
+        .residues = residues,
+        .rows = store->rows,
+        .dst = dst->data,
+        .dst_channel = dst_channel,
+        .finish = {
+            .bias = bias->data, .row_channels = 1, .adds_bias = manner == BIASED, .accumulate = manner == ACCUMULATED}};
     if (manner == STREAMED)
         store->store.stage = check_scratch("stage", kernel->dtype, count + residues * kernel->lanes, GUARD_AFTER)->data;
 }
@@ -96,7 +98,7 @@ static void check_interleaved(const cpu_kernel *kernel, int64_t residues, int64_
     check_case("%d residues, %d outputs%s", (int)residues, (int)count, manners[manner]);
     make_interleaved(&store, kernel, residues, count, manner, CHECK_BITS);
     call_store(&store);
-    kernel->kernels->finish();
+    kernel->kernels->order_stores();
     check_outputs();
 }
 
@@ -123,16 +125,21 @@ static void bench_store_interleaved(const void *argument)
 
 /* Positions of a row, or pixels, are stored one by one. */
 static void make_positions(store_case *store, const cpu_kernel *kernel, bool pixels, int64_t channels,
-                           int64_t positions, bool accumulate, check_fill fill)
+                           int64_t positions, enum manner manner, check_fill fill)
 {
     const int64_t pitch = cpu_whole_vectors(kernel, positions), position = pixels ? channels + GAP : GAP;
     const int64_t channel = pixels ? 1 : positions * position + GAP;
     const int64_t last = (channels - 1) * channel + (positions > 0 ? (positions - 1) * position : 0);
     check_buffer *sums = check_input("sums", kernel->real, channels * pitch, GUARD_AFTER, fill);
+    check_buffer *bias = check_input("bias", kernel->real, channels, GUARD_AFTER, fill);
     check_buffer *dst = check_output("dst", kernel->dtype, last + 1, side_of(positions));
     for (int64_t c = 0; c < channels; c++)
-        for (int64_t i = 0; i < positions; i++)
-            cpu_want_stored(kernel, dst, c * channel + i * position, check_get(sums, c * pitch + i), accumulate);
+        for (int64_t i = 0; i < positions; i++) {
+            double sum = check_get(sums, c * pitch + i);
+            if (manner == BIASED)
+                sum = harness_element_round(kernel->real, sum + check_get(bias, c));
+            cpu_want_stored(kernel, dst, c * channel + i * position, sum, manner == ACCUMULATED);
+        }
     store->function = pixels ? kernel->kernels->dtype[kernel->dtype].store_pixels
                              : kernel->kernels->dtype[kernel->dtype].store_scattered;
     store->store = (tconv_cpu_store){.sums = sums->data,
@@ -142,18 +149,22 @@ static void make_positions(store_case *store, const cpu_kernel *kernel, bool pix
                                      .dst = dst->data,
                                      .dst_channel = channel,
                                      .dst_position = position,
-                                     .accumulate = accumulate};
+                                     .finish = {.bias = bias->data,
+                                                .row_channels = pixels ? channels : 1,
+                                                .adds_bias = manner == BIASED,
+                                                .accumulate = manner == ACCUMULATED}};
 }
 
 static void check_positions(const cpu_kernel *kernel, bool pixels, int64_t channels, int64_t positions)
 {
-    for (int accumulate = 0; accumulate < 2; accumulate++) {
+    for (int manner = PLAIN; manner < MANNERS; manner++) {
+        if (manner == STREAMED)
+            continue;
         store_case store;
-        check_case("%d channels, %d positions%s", (int)channels, (int)positions,
-                   accumulate ? manners[ACCUMULATED] : "");
-        make_positions(&store, kernel, pixels, channels, positions, accumulate == 1, CHECK_BITS);
+        check_case("%d channels, %d positions%s", (int)channels, (int)positions, manners[manner]);
+        make_positions(&store, kernel, pixels, channels, positions, (enum manner)manner, CHECK_BITS);
         call_store(&store);
-        kernel->kernels->finish();
+        kernel->kernels->order_stores();
         check_outputs();
     }
 }
@@ -181,7 +192,7 @@ static void bench_positions(const cpu_kernel *kernel, bool pixels, int64_t chann
     const int64_t outputs = BENCH_COUNT / channels * channels;
     const double bytes = bytes_of(kernel, outputs, outputs);
     store_case store;
-    make_positions(&store, kernel, pixels, channels, BENCH_COUNT / channels, false, CHECK_REALS);
+    make_positions(&store, kernel, pixels, channels, BENCH_COUNT / channels, PLAIN, CHECK_REALS);
     check_rate(call_store, &store, bytes, "GB/s", cpu_copy_bytes(bytes));
 }
 
@@ -274,7 +285,7 @@ static void check_stencil(const void *argument)
                            streamed ? ", streamed" : "");
                 make_stencil(&stencil, kernel, residues, count, streamed, fill);
                 call_stencil(&stencil);
-                kernel->kernels->finish();
+                kernel->kernels->order_stores();
                 check_outputs();
             }
 }
@@ -334,7 +345,7 @@ static void check_fill_rows(const void *argument)
                 check_case("%d elements after %d%s", (int)count, (int)place, stream ? ", streamed" : "");
                 make_fill(&fill, kernel, place, count, stream == 1);
                 call_fill(&fill);
-                kernel->kernels->finish();
+                kernel->kernels->order_stores();
                 check_outputs();
             }
 }

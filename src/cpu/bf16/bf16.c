@@ -206,7 +206,7 @@ static void store_apart(const tconv_cpu_bf16_task *task, const tconv_phase *colu
                                           .dst = store.dst,
                                           .to = task->places,
                                           .stream = plan->stream,
-                                          .accumulate = store.accumulate};
+                                          .finish = store.finish};
     plan->pixels->dtype[problem->dtype].store(&pixels);
 }
 
@@ -225,14 +225,15 @@ static void store_rows(const tconv_cpu_bf16_task *task, const tconv_cpu_phase *p
                           phase->row->residue * problem->dst.h + stride * task->column * problem->dst.w;
     const int64_t kept = TCONV_CPU_BF16_CHANNELS * plan->sums_pitch; /* of a column phase */
     int32_t residues[TCONV_CPU_MAX_INTERLEAVE];
-    tconv_cpu_store store = {.channel_stride = plan->sums_pitch,
-                             .channels = channels,
-                             .residues = stride,
-                             .rows = residues,
-                             .bias = job->bias + task->group * plan->blocks * TCONV_CPU_FRAGMENT + channel,
-                             .dst_channel = problem->dst.c,
-                             .dst_position = stride * problem->dst.w,
-                             .accumulate = problem->desc.accumulate != 0};
+    tconv_cpu_store store = {
+        .channel_stride = plan->sums_pitch,
+        .channels = channels,
+        .residues = stride,
+        .rows = residues,
+        .dst_channel = problem->dst.c,
+        .dst_position = stride * problem->dst.w,
+        .finish = tconv_cpu_finish_of(problem, job->bias + task->group * plan->blocks * TCONV_CPU_FRAGMENT + channel,
+                                      problem->layout == TCONV_NHWC ? channels : 1)};
     if (plan->together) {
         for (int64_t r = 0; r < stride; r++)
             residues[r] = -1;
@@ -368,7 +369,7 @@ static void run_share(void *argument, int index)
     for (int64_t taken; (taken = tconv_cpu_take_task(&shared->tasks, &index)) < plan->tasks;)
         run_task(&task, taken);
     plan->matrix->end();
-    plan->kernels->finish();
+    plan->kernels->order_stores();
 }
 
 static tconv_status execute(const tconv_layer *layer, const void *made, const tconv_arguments *arguments,

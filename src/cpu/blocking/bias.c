@@ -84,7 +84,8 @@ static void add_to_run(const tconv_cpu_bias_only *region, int64_t index, int64_t
         const double bias = access->get(region->bias, first_channel(region) + c);
         for (int64_t i = 0; i < count; i++) {
             const int64_t at = index + c * problem->dst.c + i * problem->dst.w;
-            access->put(region->dst, at, access->get(region->dst, at) + bias);
+            tconv_cpu_finish_output(problem, region->dst, at,
+                                    tconv_cpu_reference_start(problem, region->dst, at) + bias);
         }
     }
 }

@@ -29,22 +29,10 @@
 
 /* -------------------------------------------------------------------------------------------------------- storing */
 
-#define DEFINE_ADD_BIAS(real_type)                                                                                     \
-    static void add_bias_##real_type(const void *bias, int64_t channels, int64_t count, void *outputs)                 \
-    {                                                                                                                  \
-        real_type *to = outputs;                                                                                       \
-        for (int64_t i = 0; i < count; i++)                                                                            \
-            for (int64_t c = 0; c < channels; c++)                                                                     \
-                *to++ += ((const real_type *)bias)[c];                                                                 \
-    }
-
-DEFINE_ADD_BIAS(float)
-DEFINE_ADD_BIAS(double)
-
-/* Adds the bias to outputs of an image, of `channels` of the block from `first` on, and stores them. NCHW: rows of a
+/* Adds the bias to sums of an image, of `channels` of the block from `first` on, and stores them. NCHW: rows of a
  * plane; NHWC: pixels, a row at a time. */
 static void store_outputs(const tconv_cpu_col2im_task *task, int64_t image, int64_t first, int64_t channels,
-                          void *outputs)
+                          const void *sums)
 {
     const tconv_cpu_col2im_plan *plan = task->job->plan;
     const tconv_problem *problem = &task->job->layer->problem;
@@ -55,17 +43,17 @@ static void store_outputs(const tconv_cpu_col2im_task *task, int64_t image, int6
     const int64_t dst = image * problem->dst.n + channel * problem->dst.c + task->dst_rows.begin * problem->dst.h +
                         task->dst_columns.begin * problem->dst.w;
     const void *bias = tconv_cpu_real_at(plan->real_size, task->job->bias, channel);
-    (plan->real ? add_bias_double : add_bias_float)(bias, channels, task->dst_rows.count * task->dst_columns.count,
-                                                    outputs);
+    tconv_cpu_finish finish = tconv_cpu_finish_of(problem, bias, channels);
+    finish.adds_bias = true;
     for (int64_t part = 0; part < (planes ? 1 : task->dst_rows.count); part++) {
-        const tconv_cpu_pixel_store store = {.sums = tconv_cpu_real_at(plan->real_size, outputs, part * rows * count),
+        const tconv_cpu_pixel_store store = {.sums = tconv_cpu_real_at(plan->real_size, sums, part * rows * count),
                                              .rows = rows,
                                              .count = count,
                                              .sums_pitch = count,
                                              .dst = task->job->dst +
                                                     (dst + part * problem->dst.h) * (int64_t)problem->element_size,
                                              .to = task->rows_dst,
-                                             .accumulate = problem->desc.accumulate != 0};
+                                             .finish = finish};
         plan->kernels->dtype[problem->dtype].store(&store);
     }
 }

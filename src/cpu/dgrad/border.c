@@ -71,10 +71,10 @@ static void compute_position(const tconv_cpu_dgrad_job *job, int64_t group, cons
     while (tconv_cpu_next_dgrad_tap(job->plan, job->layer, &walk))
         if (find_output(job->layer, &walk, position, &row, &column))
             add_tap(job, block, walk.tap.index, first + row * problem->dst.h + column * problem->dst.w, sums);
-    for (int64_t c = 0; c < block->count; c++)
-        sums[c] += tconv_cpu_reference_start(problem, job->src, src + c * problem->src.c);
-    for (int64_t c = 0; c < block->count; c++)
-        tconv_cpu_reference_accesses[problem->dtype].put(job->src, src + c * problem->src.c, sums[c]);
+    for (int64_t c = 0; c < block->count; c++) {
+        const int64_t at = src + c * problem->src.c;
+        tconv_cpu_finish_output(problem, job->src, at, sums[c] + tconv_cpu_reference_start(problem, job->src, at));
+    }
 }
 
 void tconv_cpu_correlate_border(const tconv_cpu_dgrad_task *task)

@@ -119,7 +119,7 @@ static void run_share(void *argument, int index)
         place_task(&task, taken);
         run_task(&task, taken + 1);
     }
-    plan->kernels->finish(); /* orders the streamed results */
+    plan->kernels->order_stores(); /* orders the streamed results */
 }
 
 typedef struct correlation {

@@ -44,7 +44,7 @@ static void sum_block(const tconv_cpu_dgrad_task *task, const tconv_cpu_dgrad_bl
                                              .sums_pitch = block->width,
                                              .dst = dst,
                                              .to = microtile->to,
-                                             .accumulate = problem->desc.accumulate != 0};
+                                             .finish = tconv_cpu_finish_of(problem, NULL, block->count)};
         kernels->dtype[problem->dtype].store(&store);
     }
 }
@@ -65,7 +65,8 @@ void tconv_cpu_sum_pixels(const tconv_cpu_dgrad_task *task, int64_t group, int64
                            group * plan->group_in + block.first;
         char *dst = (char *)task->job->src + to * size;
         const bool last = end == plan->group_out;
-        const bool direct = !problem->desc.accumulate && size == plan->real_size && block.count == block.width;
+        const bool direct =
+            tconv_cpu_are_outputs_sums(problem) && size == plan->real_size && block.count == block.width;
         tconv_cpu_pixel_microtile microtile = {
             .strip = tconv_cpu_real_at(plan->real_size, task->strip, plan->depthwise ? b * plan->block_width : 0),
             .taps = task->job->terms,

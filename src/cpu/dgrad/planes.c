@@ -47,12 +47,11 @@ static void store_block(const tconv_cpu_dgrad_task *task, int64_t group, const t
                                      .count = columns,
                                      .residues = 1,
                                      .rows = &first,
-                                     .bias = no_bias,
                                      .dst = (char *)task->job->src + to * (int64_t)problem->element_size,
                                      .dst_channel = problem->src.c,
                                      .dst_position = problem->src.w,
                                      .stage = streamed ? task->stage : NULL,
-                                     .accumulate = problem->desc.accumulate != 0});
+                                     .finish = tconv_cpu_finish_of(problem, no_bias, planes ? 1 : block->count)});
         }
 }
 

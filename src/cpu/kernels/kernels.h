@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "../../core/dtype.h"
+#include "finish.h"
 
 /* Output channels of the largest micro-tile of any level: AVX-512 has 24 sums in 32 registers, 12 channels x 2
  * vectors. */
@@ -135,14 +136,13 @@ typedef struct tconv_cpu_store {
     int64_t count;        /* interleaved: outputs; else positions */
     int64_t residues;     /* interleaved: outputs per position, at most TCONV_CPU_MAX_INTERLEAVE */
     const int32_t *rows;  /* interleaved: [residues], where the residue's sums begin; -1 - c: the bias of channel c */
-    const void *bias;     /* interleaved: [channels], Real */
     void *dst;            /* the first output */
     int64_t dst_channel;  /* from channel to channel */
     int64_t dst_position; /* not interleaved: from position to position */
     /* interleaved: a staging buffer of count outputs and a vector for each residue, from which the outputs are
-     * streamed; NULL: they are not. */
+     * streamed, if the finish is plain; NULL: they are not. */
     void *stage;
-    bool accumulate; /* adds to what dst holds, before rounding; there is no stage */
+    tconv_cpu_finish finish; /* interleaved: bias-only rows take their bias from it, whatever the sums have */
 } tconv_cpu_store;
 
 typedef void tconv_cpu_store_function(const tconv_cpu_store *store);
@@ -179,7 +179,7 @@ typedef struct tconv_cpu_kernels {
     int max_channels;              /* of a micro-tile */
     bool streams;                  /* whether the level has streaming stores */
     tconv_cpu_fill_function *fill; /* serves every dtype */
-    void (*finish)(void);          /* orders streamed stores before the thread's next ones */
+    void (*order_stores)(void);    /* orders streamed stores before the thread's next ones */
     /* NCHW: loads of bf16 by words of two channels, the first in the lower half, which count as channels; NULL: none */
     tconv_cpu_load_function *load_pairs;
     tconv_cpu_split_load_function *split_pairs;

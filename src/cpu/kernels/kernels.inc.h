@@ -94,7 +94,7 @@ static void fill(void *dst, const void *value, size_t size, int64_t count, bool 
     copy_short(to, pattern, bytes, LINE);
 }
 
-static void finish(void)
+static void order_stores(void)
 {
 #if VECTOR_BYTES > 16
     _mm_sfence();
@@ -399,7 +399,7 @@ const tconv_cpu_kernels JOIN(tconv_cpu_kernels, LEVEL) = {
     .max_channels = MAX_CHANNELS,
     .streams = VECTOR_BYTES > 16,
     .fill = fill,
-    .finish = finish,
+    .order_stores = order_stores,
 #if VECTOR_BYTES == 64
     .load_pairs = load_pairs,
     .split_pairs = load_split_pairs,

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "../../core/dtype.h"
+#include "finish.h"
 
 /* Pixels of the largest micro-tile of any level: with one address register for each pixel, x86-64 has registers for
  * 12. */
@@ -73,8 +74,8 @@ typedef struct tconv_cpu_pixel_store {
     int64_t sums_pitch; /* from row to row */
     void *dst;
     const int64_t *to; /* where each row begins in dst */
-    bool stream;       /* whole cache lines are written by streaming stores */
-    bool accumulate;   /* adds to what dst holds, before rounding; nothing is streamed */
+    bool stream;       /* whole cache lines are written by streaming stores; the finish is plain */
+    tconv_cpu_finish finish;
 } tconv_cpu_pixel_store;
 
 typedef void tconv_cpu_pixel_store_function(const tconv_cpu_pixel_store *store);

@@ -1,6 +1,6 @@
 /*
  * Loads and stores rows for the pixels algorithm; text that is included once for each dtype with REAL, ELEMENT,
- * NAME(name), LANES and CONVERT_OUT as rows.inc.h has them, whose load_row and put_row do the work, and
+ * NAME(name), LANES and CONVERT_OUT as rows.inc.h has them, whose load_row and finish_row do the work, and
  * STREAM_ELEMENTS(to, from), which writes LANES elements by a streaming store.
  */
 
@@ -32,12 +32,13 @@ ALWAYS_INLINE void NAME(stream_row)(ELEMENT *to, const REAL *from, int64_t count
 
 static void NAME(store_pixel_rows)(const tconv_cpu_pixel_store *store)
 {
+    const bool plain = tconv_cpu_is_plain(&store->finish);
     for (int64_t r = 0; r < store->rows; r++) {
         ELEMENT *to = (ELEMENT *)store->dst + store->to[r];
         const REAL *from = (const REAL *)store->sums + r * store->sums_pitch;
         if (store->stream)
             NAME(stream_row)(to, from, store->count);
         else
-            NAME(put_row)(to, from, store->count, store->accumulate);
+            NAME(finish_row)(to, from, store->count, 0, &store->finish, plain);
     }
 }

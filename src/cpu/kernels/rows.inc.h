@@ -33,50 +33,7 @@ ALWAYS_INLINE void NAME(load_row)(REAL *to, const ELEMENT *from, int64_t count)
     CONVERT_IN(to + count - LANES, from + count - LANES);
 }
 
-ALWAYS_INLINE void NAME(store_row)(ELEMENT *to, const REAL *from, int64_t count)
-{
-    if (count < LANES && sizeof(ELEMENT) == sizeof(REAL)) {
-        copy_short(to, from, (size_t)count * sizeof(REAL), LANES * sizeof(REAL));
-        return;
-    }
-    if (count < LANES) {
-        ELEMENT converted[LANES];
-        REAL padded[LANES] = {0};
-        copy_short(padded, from, (size_t)count * sizeof(REAL), sizeof padded);
-        CONVERT_OUT(converted, padded);
-        copy_short(to, converted, (size_t)count * sizeof(ELEMENT), sizeof converted);
-        return;
-    }
-    for (int64_t i = 0; i < count - LANES; i += LANES)
-        CONVERT_OUT(to + i, from + i);
-    CONVERT_OUT(to + count - LANES, from + count - LANES);
-}
-
-/* Adds a row of sums to what memory holds. It is not inlined, because so many functions call it. */
-static void NAME(add_row)(ELEMENT *to, const REAL *from, int64_t count)
-{
-    REAL held[LANES], rest[LANES] = {0}; /* lanes beyond the row are zeros: nothing else may be computed with */
-    for (; count >= LANES; count -= LANES, to += LANES, from += LANES) {
-        CONVERT_IN(held, to);
-        *(SUMS(loose_vector) *)held += *(const SUMS(loose_vector) *)from;
-        CONVERT_OUT(to, held);
-    }
-    if (count == 0)
-        return;
-    memset(held, 0, sizeof held);
-    copy_short(rest, from, (size_t)count * sizeof(REAL), sizeof rest);
-    NAME(load_row)(held, to, count);
-    *(SUMS(loose_vector) *)held += *(const SUMS(loose_vector) *)rest;
-    NAME(store_row)(to, held, count);
-}
-
-ALWAYS_INLINE void NAME(put_row)(ELEMENT *to, const REAL *from, int64_t count, const bool accumulate)
-{
-    if (accumulate)
-        NAME(add_row)(to, from, count);
-    else
-        NAME(store_row)(to, from, count);
-}
+#include "finish.inc.h"
 
 ALWAYS_INLINE void NAME(fill_zeros)(REAL *strip, const tconv_cpu_padded_row *row)
 {
@@ -173,26 +130,29 @@ static void NAME(load_pixels)(const tconv_cpu_load *load)
 
 /* Stores a few outputs of one channel, one by one. */
 ALWAYS_INLINE void NAME(interleave_short)(const tconv_cpu_store *store, int64_t channel, const int residues,
-                                          const bool accumulate)
+                                          const bool plain)
 {
     const REAL *sums = (const REAL *)store->sums + channel * store->channel_stride;
-    const REAL *bias = (const REAL *)store->bias + channel;
+    const REAL *bias = (const REAL *)store->finish.bias + channel;
+    const bool adds_bias = !plain && store->finish.adds_bias;
     REAL outputs[LANES > SHORT_RUN ? LANES : SHORT_RUN] = {0};
     for (int64_t i = 0; i < store->count; sums++)
         for (int r = 0; r < residues && i < store->count; r++, i++)
-            outputs[i] = store->rows[r] >= 0 ? sums[store->rows[r]] : bias[-1 - store->rows[r]];
-    NAME(put_row)((ELEMENT *)store->dst + channel * store->dst_channel, outputs, store->count, accumulate);
+            outputs[i] = store->rows[r] >= 0 ? sums[store->rows[r]] : adds_bias ? 0 : bias[-1 - store->rows[r]];
+    NAME(finish_row)
+    ((ELEMENT *)store->dst + channel * store->dst_channel, outputs, store->count, channel, &store->finish, plain);
 }
 
 /* Interleaves and stores the residues of one channel. */
 ALWAYS_INLINE void NAME(interleave_channel)(const tconv_cpu_store *store, int64_t channel, const int residues,
-                                            const bool accumulate)
+                                            const bool plain)
 {
     const REAL *from[TCONV_CPU_MAX_INTERLEAVE];
     int64_t step[TCONV_CPU_MAX_INTERLEAVE];
     SUMS(vector) rows[TCONV_CPU_MAX_INTERLEAVE], outputs[TCONV_CPU_MAX_INTERLEAVE], bias[TCONV_CPU_MAX_INTERLEAVE];
     ELEMENT *dst = (ELEMENT *)store->dst + channel * store->dst_channel,
             *to = store->stage != NULL ? store->stage : dst;
+    const bool adds_bias = !plain && store->finish.adds_bias;
     int64_t rest = store->count;
     if (residues == 1 && sizeof(ELEMENT) == sizeof(REAL) && store->stage != NULL && store->rows[0] >= 0) {
         const REAL *sums = (const REAL *)store->sums + channel * store->channel_stride + store->rows[0];
@@ -207,7 +167,7 @@ ALWAYS_INLINE void NAME(interleave_channel)(const tconv_cpu_store *store, int64_
             from[r] = (const REAL *)store->sums + channel * store->channel_stride + store->rows[r];
         else
             for (int i = 0; i < LANES; i++)
-                bias[r][i] = ((const REAL *)store->bias)[channel - 1 - store->rows[r]];
+                bias[r][i] = adds_bias ? 0 : ((const REAL *)store->finish.bias)[channel - 1 - store->rows[r]];
     }
     for (;; rest -= LANES * residues, to += LANES * residues) {
         UNROLL_IF_CONSTANT
@@ -218,73 +178,71 @@ ALWAYS_INLINE void NAME(interleave_channel)(const tconv_cpu_store *store, int64_
         SUMS(interleave)(outputs, rows, residues);
         if (rest < LANES * residues) /* nothing was summed beyond */
             break;
-        if (accumulate) {
-            NAME(add_row)(to, (const REAL *)outputs, LANES * residues);
-        } else {
-            UNROLL_IF_CONSTANT
-            for (int r = 0; r < residues; r++)
-                CONVERT_OUT(to + r * LANES, (const REAL *)&outputs[r]);
-        }
+        if (plain)
+            NAME(store_vectors)(to, outputs, residues);
+        else
+            NAME(finish_sums)(to, (const REAL *)outputs, LANES * residues, channel, &store->finish);
         if (rest <= LANES * residues)
             break;
     }
     if (rest < LANES * residues)
-        NAME(put_row)(to, (const REAL *)outputs, rest, accumulate);
+        NAME(finish_row)(to, (const REAL *)outputs, rest, channel, &store->finish, plain);
     if (store->stage != NULL)
         stream_bytes((char *)dst, store->stage, (size_t)store->count * sizeof(ELEMENT), LINE);
 }
 
-ALWAYS_INLINE void NAME(interleave_channels)(const tconv_cpu_store *store, const int residues, const bool accumulate)
+ALWAYS_INLINE void NAME(interleave_channels)(const tconv_cpu_store *store, const int residues, const bool plain)
 {
     for (int64_t m = 0; m < store->channels; m++) {
         if (store->count <= SHORT_RUN)
-            NAME(interleave_short)(store, m, residues, accumulate);
+            NAME(interleave_short)(store, m, residues, plain);
         else
-            NAME(interleave_channel)(store, m, residues, accumulate);
+            NAME(interleave_channel)(store, m, residues, plain);
     }
 }
 
-static void NAME(add_interleaved)(const tconv_cpu_store *store)
+static void NAME(finish_interleaved)(const tconv_cpu_store *store)
 {
     if (store->residues > 1 || store->rows[0] < 0) {
-        NAME(interleave_channels)(store, (int)store->residues, true);
+        NAME(interleave_channels)(store, (int)store->residues, false);
         return;
     }
     const REAL *sums = (const REAL *)store->sums + store->rows[0];
     ELEMENT *dst = store->dst;
     for (int64_t m = 0; m < store->channels; m++, sums += store->channel_stride, dst += store->dst_channel)
-        NAME(add_row)(dst, sums, store->count);
+        NAME(finish_sums)(dst, sums, store->count, m, &store->finish);
 }
 
 /* Constant counts of residues let the compiler permute registers; other counts go through memory. */
 static void NAME(store_interleaved)(const tconv_cpu_store *store)
 {
-    if (store->accumulate) {
-        NAME(add_interleaved)(store);
+    if (!tconv_cpu_is_plain(&store->finish)) {
+        NAME(finish_interleaved)(store);
         return;
     }
     switch (store->residues) {
-    case 1: NAME(interleave_channels)(store, 1, false); break;
-    case 2: NAME(interleave_channels)(store, 2, false); break;
-    case 3: NAME(interleave_channels)(store, 3, false); break;
-    case 4: NAME(interleave_channels)(store, 4, false); break;
-    case 5: NAME(interleave_channels)(store, 5, false); break;
-    case 6: NAME(interleave_channels)(store, 6, false); break;
-    case 8: NAME(interleave_channels)(store, 8, false); break;
-    default: NAME(interleave_channels)(store, (int)store->residues, false);
+    case 1: NAME(interleave_channels)(store, 1, true); break;
+    case 2: NAME(interleave_channels)(store, 2, true); break;
+    case 3: NAME(interleave_channels)(store, 3, true); break;
+    case 4: NAME(interleave_channels)(store, 4, true); break;
+    case 5: NAME(interleave_channels)(store, 5, true); break;
+    case 6: NAME(interleave_channels)(store, 6, true); break;
+    case 8: NAME(interleave_channels)(store, 8, true); break;
+    default: NAME(interleave_channels)(store, (int)store->residues, true);
     }
 }
 
 static void NAME(store_scattered)(const tconv_cpu_store *store)
 {
+    const bool plain = tconv_cpu_is_plain(&store->finish);
     for (int64_t m = 0; m < store->channels; m++) {
         const REAL *sums = (const REAL *)store->sums + m * store->channel_stride;
         ELEMENT *dst = (ELEMENT *)store->dst + m * store->dst_channel, converted[LANES];
         for (int64_t position = 0; position < store->count; position += LANES) {
             int64_t count = store->count - position < LANES ? store->count - position : LANES;
-            for (int64_t i = 0; store->accumulate && i < count; i++)
+            for (int64_t i = 0; store->finish.accumulate && i < count; i++)
                 converted[i] = dst[i * store->dst_position];
-            NAME(put_row)(converted, sums + position, count, store->accumulate);
+            NAME(finish_row)(converted, sums + position, count, m, &store->finish, plain);
             for (int64_t i = 0; i < count; i++, dst += store->dst_position)
                 *dst = converted[i];
         }
@@ -296,12 +254,13 @@ ALWAYS_INLINE void NAME(store_block)(const tconv_cpu_store *store, int64_t posit
 {
     ELEMENT *dst = (ELEMENT *)store->dst + position * store->dst_position;
     const REAL *sums = (const REAL *)store->sums + position;
+    const bool plain = tconv_cpu_is_plain(&store->finish);
     SUMS(vector) rows[TCONV_CPU_MAX_CHANNELS], transposed[TCONV_CPU_MAX_CHANNELS];
     for (int m = 0; m < channels; m++)
         rows[m] = *(const SUMS(loose_vector) *)(sums + m * store->channel_stride);
     SUMS(interleave)(transposed, rows, channels);
     for (int64_t p = 0; p < pixels; p++, dst += store->dst_position)
-        NAME(put_row)(dst, (const REAL *)transposed + p * channels, channels, store->accumulate);
+        NAME(finish_row)(dst, (const REAL *)transposed + p * channels, channels, 0, &store->finish, plain);
 }
 
 static void NAME(store_pixels)(const tconv_cpu_store *store)
@@ -348,9 +307,7 @@ ALWAYS_INLINE void NAME(stencil_row)(const tconv_cpu_stencil *stencil, const int
             NAME(store_row)(to, (const REAL *)outputs, rest);
             return;
         }
-        UNROLL_IF_CONSTANT
-        for (int i = 0; i < VECTORS * residues; i++)
-            CONVERT_OUT(to + i * LANES, (const REAL *)&outputs[i]);
+        NAME(store_vectors)(to, outputs, VECTORS * residues);
     }
     if (stencil->stage != NULL)
         stream_bytes(stencil->dst, stencil->stage, (size_t)stencil->count * sizeof(ELEMENT), LINE);

@@ -10,28 +10,7 @@
 #include "border.h"
 
 #include "../../core/checked.h"
-#include "../kernels/half.h"
-
-static double get(const tconv_problem *problem, const void *tensor, int64_t index)
-{
-    switch (problem->dtype) {
-    case TCONV_F32: return (double)((const float *)tensor)[index];
-    case TCONV_F64: return ((const double *)tensor)[index];
-    case TCONV_F16: return (double)tconv_float_from_f16(((const uint16_t *)tensor)[index]);
-    case TCONV_BF16: return (double)tconv_float_from_bf16(((const uint16_t *)tensor)[index]);
-    }
-    return 0;
-}
-
-static void put(const tconv_problem *problem, void *tensor, int64_t index, double value)
-{
-    switch (problem->dtype) {
-    case TCONV_F32: ((float *)tensor)[index] = (float)value; break;
-    case TCONV_F64: ((double *)tensor)[index] = value; break;
-    case TCONV_F16: ((uint16_t *)tensor)[index] = tconv_f16_from_double(value); break;
-    case TCONV_BF16: ((uint16_t *)tensor)[index] = tconv_bf16_from_double(value); break;
-    }
-}
+#include "../reference/reference.h"
 
 static double get_real(const tconv_cpu_plan *plan, const void *array, int64_t index)
 {
@@ -69,6 +48,7 @@ static void add_pass(const tconv_cpu_task *task, const struct output *output, co
     const tconv_cpu_job *job = task->job;
     const tconv_layer *layer = job->layer;
     const tconv_problem *problem = &layer->problem;
+    const tconv_cpu_reference_access *access = &tconv_cpu_reference_accesses[problem->dtype];
     int64_t group_in = problem->group_in, all_taps = job->plan->rows.taps * job->plan->columns.taps;
     int64_t channel = output->group * problem->group_out + block.first, width = pass->phases * block.count;
     int64_t weights = channel * group_in * all_taps + pass->weights * group_in * block.count +
@@ -80,9 +60,9 @@ static void add_pass(const tconv_cpu_task *task, const struct output *output, co
         if (row < 0 || row >= problem->h.in || column < 0 || column >= problem->w.in)
             continue;
         for (int64_t i = 0; i < group_in; i++) {
-            double value = get(problem, job->src,
-                               output->image * problem->src.n + (output->group * group_in + i) * problem->src.c +
-                                   row * problem->src.h + column * problem->src.w);
+            double value =
+                access->get(job->src, output->image * problem->src.n + (output->group * group_in + i) * problem->src.c +
+                                          row * problem->src.h + column * problem->src.w);
             for (int64_t m = 0; m < block.count; m++)
                 sums[m] += value * get_real(job->plan, job->weights,
                                             weights + tconv_cpu_term(job->plan, pass, group_in, tap, i) * width + m);
@@ -103,8 +83,8 @@ static void compute_output(const tconv_cpu_task *task, const struct output *outp
                     (problem->h.stride * output->row + output->passes->row->residue) * problem->dst.h +
                     (problem->w.stride * output->column + output->column_phase->residue) * problem->dst.w;
     for (int64_t m = 0; m < block.count; m++, index += problem->dst.c) {
-        const double held = problem->desc.accumulate ? get(problem, job->dst, index) : 0;
-        put(problem, job->dst, index, sums[m] + get_real(job->plan, job->bias, channel + m) + held);
+        const double held = tconv_cpu_reference_start(problem, job->dst, index);
+        tconv_cpu_finish_output(problem, job->dst, index, sums[m] + get_real(job->plan, job->bias, channel + m) + held);
     }
 }
 

@@ -372,7 +372,7 @@ static void run_share(void *argument, int index)
         run_task(&task, after < plan->tasks ? &next : NULL);
         taken = after;
     }
-    plan->kernels->finish();
+    plan->kernels->order_stores();
 }
 
 static tconv_status execute(const tconv_layer *layer, const void *made, const tconv_arguments *arguments,

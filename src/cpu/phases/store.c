@@ -70,10 +70,11 @@ void tconv_cpu_store_sums(const tconv_cpu_task *task, const tconv_cpu_pass *pass
                            .channels = plan->interleave_pixels ? 1 : sums->channels,
                            .residues = stride * pixel,
                            .rows = rows,
-                           .bias = tconv_cpu_real_at(plan->real_size, job->bias, sums->channel),
                            .dst_channel = problem->dst.c,
                            .dst_position = stride * problem->dst.w,
-                           .accumulate = problem->desc.accumulate != 0};
+                           .finish = tconv_cpu_finish_of(problem,
+                                                         tconv_cpu_real_at(plan->real_size, job->bias, sums->channel),
+                                                         problem->layout == TCONV_NHWC ? sums->channels : 1)};
     if (plan->interleave) {
         list_rows(task, sums, row.residues, rows);
         row.count = tconv_min(task->columns * stride, problem->w.out - stride * task->column) * pixel;

@@ -95,11 +95,11 @@ static void choose_stores(tconv_cpu_pixel_job *job)
     const tconv_problem *problem = &job->layer->problem;
     const int64_t size = (int64_t)problem->element_size;
     bool large =
-        !problem->desc.accumulate && plan->kernels->streams &&
+        tconv_cpu_are_outputs_sums(problem) && plan->kernels->streams &&
         problem->dst_extent * size / STREAM_L2_SIZES > (int64_t)tconv_cpu_target_of(&job->layer->target).l2_bytes;
     bool aligned = (uintptr_t)job->dst % TCONV_ALIGNMENT == 0 && problem->dst.w * size % TCONV_ALIGNMENT == 0 &&
                    problem->dst.n * size % TCONV_ALIGNMENT == 0 && plan->group_out * size % TCONV_ALIGNMENT == 0;
-    job->direct = !problem->desc.accumulate && size == plan->real_size && plan->group_out % plan->lanes == 0;
+    job->direct = tconv_cpu_are_outputs_sums(problem) && size == plan->real_size && plan->group_out % plan->lanes == 0;
     job->stage = plan->can_stage && (!job->direct || (large && !aligned));
     job->stream = large && (job->stage || (job->direct && aligned));
 }
@@ -123,7 +123,7 @@ static void run_share(void *argument, int index)
     for (int64_t taken; (taken = tconv_cpu_take_task(&shared->tasks, &index)) < plan->tasks;)
         run_task(&task, taken);
     tconv_cpu_find_kernels(tconv_cpu_target_of(&job->layer->target).cpu_isa)
-        ->finish(); /* orders the streamed outputs */
+        ->order_stores(); /* orders the streamed outputs */
 }
 
 static tconv_status execute(const tconv_layer *layer, const void *made, const tconv_arguments *arguments,

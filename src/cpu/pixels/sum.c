@@ -154,7 +154,8 @@ static void sum_to_dst(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_p
                                          .sums_pitch = panel->vectors * plan->lanes,
                                          .dst = panel->dst,
                                          .to = microtile->to,
-                                         .accumulate = task->job->layer->problem.desc.accumulate != 0};
+                                         .finish =
+                                             tconv_cpu_finish_of(&task->job->layer->problem, NULL, panel->outputs)};
     plan->kernels->dtype[task->job->layer->problem.dtype].store(&store);
 }
 
@@ -281,7 +282,7 @@ static void store_stage(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_
             .dst = first_output(task, panel->phase.row->residue, 0, 0),
             .to = task->to + first + p,
             .stream = task->job->stream,
-            .accumulate = problem->desc.accumulate != 0};
+            .finish = tconv_cpu_finish_of(problem, NULL, channels)};
         plan->kernels->dtype[problem->dtype].store(&store);
     }
 }

@@ -90,7 +90,7 @@ static void compute_block(const struct job *job, int64_t n, int64_t in, int64_t 
         }
     }
     for (int64_t i = 0; i < length; i++)
-        job->access->put(job->arguments->src, index + i * problem->src.w, sums[i]);
+        tconv_cpu_finish_output(problem, job->arguments->src, index + i * problem->src.w, sums[i]);
 }
 
 /* Task: a row of a channel. */

@@ -103,7 +103,7 @@ static void compute_block(const struct job *job, int64_t n, int64_t channel, int
         }
     }
     for (int64_t i = 0; i < length; i++)
-        job->access->put(job->arguments->dst, index + i * problem->dst.w, sums[i]);
+        tconv_cpu_finish_output(problem, job->arguments->dst, index + i * problem->dst.w, sums[i]);
 }
 
 static void compute_row(const struct job *job, int64_t index)

@@ -51,6 +51,12 @@ static inline double tconv_cpu_reference_start(const tconv_problem *problem, con
     return problem->desc.accumulate ? tconv_cpu_reference_accesses[problem->dtype].get(memory, index) : 0;
 }
 
+/* Makes an output of a whole sum, with the bias and what the output held (kernels/finish.h). */
+static inline void tconv_cpu_finish_output(const tconv_problem *problem, void *dst, int64_t index, double sum)
+{
+    tconv_cpu_reference_accesses[problem->dtype].put(dst, index, sum);
+}
+
 void tconv_cpu_reference_add(tconv_cpu_reference_sum *sum, double value);
 
 /* Returns the sum, rounded. */
