@@ -10,7 +10,7 @@
 #ifndef TCONV_CUDA_MMA_EPILOGUE_CUH
 #define TCONV_CUDA_MMA_EPILOGUE_CUH
 
-#include "../numeric/element.cuh"
+#include "../epilogue/finish.cuh"
 #include "../ptx/dependent_launch.cuh"
 #include "mainloop.cuh"
 #include "mode.cuh"
@@ -42,7 +42,7 @@ __device__ __forceinline__ void store_run(Element *to, const float (&values)[COU
     } run;
 #pragma unroll
     for (int i = 0; i < COUNT; i++)
-        run.at[i] = from_compute<Element>(values[i]);
+        run.at[i] = to_output<Element>(values[i]);
     if (valid >= COUNT && vector >= WIDE) {
 #pragma unroll
         for (int i = 0; i < COUNT; i += WIDE)
@@ -126,7 +126,7 @@ struct warp_tile : warp_mainloop<MODE, STRIDE_W, MMAS_M, MMAS_N> {
     /* Output `column` of the run of 2 * STRIDE_W that this thread has of a channel. */
     __device__ __forceinline__ float output(int m, int half, int n, int column) const
     {
-        return accumulators[m][column % STRIDE_W][n][half * 2 + column / STRIDE_W] + bias[m][half];
+        return finish_sum(accumulators[m][column % STRIDE_W][n][half * 2 + column / STRIDE_W], bias[m][half]);
     }
 
     /* Stores NCHW, in runs of 2 * STRIDE_W columns. Returns whether all sums are finite. */
@@ -181,7 +181,7 @@ struct warp_tile : warp_mainloop<MODE, STRIDE_W, MMAS_M, MMAS_N> {
                 for (int j = 0; j < LENGTH * (MMA_SYNC_M / 2) / WARP; j++) {
                     const int at = j * WARP + lane, row = at / LENGTH, column = at % LENGTH;
                     const int channel = first_channel + channel_of_row(m, half, row, params.channel_run);
-                    const Element value = from_compute<Element>(staging[at]);
+                    const Element value = to_output<Element>(staging[at]);
                     if (column < target.columns && channel < params.group_out)
                         store_elements<Element, 1>(target.to + channel * params.dst_strides.c + column, &value);
                 }
@@ -254,11 +254,9 @@ struct warp_tile : warp_mainloop<MODE, STRIDE_W, MMAS_M, MMAS_N> {
                 continue;
             Element *to = target.to + at * params.dst_strides.w + (first_channel + channel) * params.dst_strides.c;
             if (!is_finite(to_compute(*to)))
-                *to = from_compute<Element>(
-                    sum_again(target, at % STRIDE_W, target.src_column + at / STRIDE_W, channel) +
-                    (params.bias != NULL ? to_compute(static_cast<const Element *>(
-                                               params.bias)[group * params.group_out + first_channel + channel])
-                                         : 0));
+                *to = finish_output<Element>(
+                    sum_again(target, at % STRIDE_W, target.src_column + at / STRIDE_W, channel),
+                    channel_bias<Element>(params.bias, group * params.group_out + first_channel + channel));
         }
     }
 

@@ -3,7 +3,7 @@
 #ifndef TCONV_CUDA_MMA_ROW_EPILOGUE_CUH
 #define TCONV_CUDA_MMA_ROW_EPILOGUE_CUH
 
-#include "../numeric/element.cuh"
+#include "../epilogue/finish.cuh"
 #include "../ptx/memory.cuh"
 #include "../ptx/sync.cuh"
 #include "../ptx/tma.cuh"
@@ -51,7 +51,7 @@ template <class Element> struct row_writer {
 
     __device__ __forceinline__ float bias_of(int channel) const
     {
-        return bias != NULL && channel < channels ? to_compute(bias[channel]) : 0.0f;
+        return channel_bias<Element>(bias, channel, channel < channels);
     }
 
     __device__ __forceinline__ Element *target(int channel, int row) const
@@ -69,7 +69,7 @@ template <class Element> struct row_writer {
     {
         if (bias_rows > 0)
             for (int channel = first_channel(); channel < channels; channel += channel_step()) {
-                const Element value = from_compute<Element>(bias_of(channel));
+                const Element value = finish_total<Element>(bias_of(channel));
                 for (int i = lane_of_half(); i < pitch; i += HALF_WARP)
                     staging[channel * pitch + i] = value;
             }
@@ -132,7 +132,7 @@ template <class Element> struct row_writer {
         const int lane = lane_of_half(), shift = shift_of_row(row);
         __syncwarp();
         for (int channel = first_channel(); channel < channels; channel += channel_step()) {
-            const Element value = from_compute<Element>(bias_of(channel));
+            const Element value = finish_total<Element>(bias_of(channel));
             const int at = shift + channel * pitch;
             Element *to = target(channel, row) - at, *kept_of_channel = kept + channel * SECTOR;
             const sector_run run = run_of(at, 0);

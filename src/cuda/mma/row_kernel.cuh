@@ -14,7 +14,7 @@
 #ifndef TCONV_CUDA_MMA_ROW_KERNEL_CUH
 #define TCONV_CUDA_MMA_ROW_KERNEL_CUH
 
-#include "../numeric/element.cuh"
+#include "../epilogue/finish.cuh"
 #include "../ptx/dependent_launch.cuh"
 #include "../ptx/memory.cuh"
 #include "row_epilogue.cuh"
@@ -204,7 +204,7 @@ template <mode MODE, row_sums SUMS, int STRIDE_W> struct strip {
 #pragma unroll
             for (int t = 0; t < MMAS_N; t++) {
                 const auto output = [&](int i) {
-                    return from_compute<Element>(accumulators[i % STRIDE_W][t][2 * half + i / STRIDE_W]);
+                    return to_output<Element>(accumulators[i % STRIDE_W][t][2 * half + i / STRIDE_W]);
                 };
                 Element *of_tile = to + t * MMA_SYNC_N * STRIDE_W;
                 constexpr int END = before + (2 * STRIDE_W - before) / together * together;
@@ -246,7 +246,7 @@ template <mode MODE, row_sums SUMS, int STRIDE_W> struct strip {
                             next); /* the barriers of this row of dst are those of the next row of src */
             arrived = true;
             if (params.bias != NULL)
-                add_bias(accumulators);
+                finish_sums(accumulators);
             writer.wait_for_staging();
             const int shift = writer.shift_of_row(row);
             if (!params.staging_pairs)
@@ -275,12 +275,14 @@ template <mode MODE, row_sums SUMS, int STRIDE_W> struct strip {
             prepare_row(row, stage);
     }
 
-    __device__ __forceinline__ void add_bias(float (&accumulators)[STRIDE_W][MMAS_N][4]) const
+    __device__ __forceinline__ void finish_sums(float (&accumulators)[STRIDE_W][MMAS_N][4]) const
     {
         const float bias[2] = {writer.bias_of(lane / 4), writer.bias_of(lane / 4 + 8)}; /* here: registers are few */
 #pragma unroll
-        for (int i = 0; i < STRIDE_W * MMAS_N * 4; i++)
-            accumulators[i / 4 / MMAS_N][i / 4 % MMAS_N][i % 4] += bias[i % 4 / 2];
+        for (int i = 0; i < STRIDE_W * MMAS_N * 4; i++) {
+            float &sum = accumulators[i / 4 / MMAS_N][i / 4 % MMAS_N][i % 4];
+            sum = finish_sum(sum, bias[i % 4 / 2]);
+        }
     }
 
     __device__ __forceinline__ void run()
