@@ -111,14 +111,15 @@ static void make_store(store_case *store, const cpu_kernel *kernel, int64_t rows
         }
     }
     store->function = kernel->pixel_kernels->dtype[kernel->dtype].store;
-    store->store = (tconv_cpu_pixel_store){.sums = sums->data,
-                                           .rows = rows,
-                                           .count = count,
-                                           .sums_pitch = sums_pitch,
-                                           .dst = dst->data,
-                                           .to = store->to,
-                                           .stream = manner == STREAMED,
-                                           .finish = {bias->data, channels, biased, accumulate}};
+    store->store = (tconv_cpu_pixel_store){
+        .sums = sums->data,
+        .rows = rows,
+        .count = count,
+        .sums_pitch = sums_pitch,
+        .dst = dst->data,
+        .to = store->to,
+        .stream = manner == STREAMED,
+        .finish = {bias->data, channels, (biased ? TCONV_CPU_ADD_BIAS : 0) | (accumulate ? TCONV_CPU_ADD_HELD : 0)}};
 }
 
 static void check_store(const void *argument)

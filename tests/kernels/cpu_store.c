@@ -77,17 +77,19 @@ static void make_interleaved(store_case *store, const cpu_kernel *kernel, int64_
             cpu_want_stored(kernel, dst, c * dst_channel + i, sum, manner == ACCUMULATED);
         }
     store->function = kernel->kernels->dtype[kernel->dtype].store_interleaved;
-    store->store = (tconv_cpu_store){
-        .sums = sums->data,
-        .channel_stride = pitch,
-        .channels = CHANNELS,
-        .count = count,
-        .residues = residues,
-        .rows = store->rows,
-        .dst = dst->data,
-        .dst_channel = dst_channel,
-        .finish = {
-            .bias = bias->data, .row_channels = 1, .adds_bias = manner == BIASED, .accumulate = manner == ACCUMULATED}};
+    store->store = (tconv_cpu_store){.sums = sums->data,
+                                     .channel_stride = pitch,
+                                     .channels = CHANNELS,
+                                     .count = count,
+                                     .residues = residues,
+                                     .rows = store->rows,
+                                     .dst = dst->data,
+                                     .dst_channel = dst_channel,
+                                     .finish = {.bias = bias->data,
+                                                .row_channels = 1,
+                                                .steps = manner == BIASED        ? TCONV_CPU_ADD_BIAS
+                                                         : manner == ACCUMULATED ? TCONV_CPU_ADD_HELD
+                                                                                 : 0}};
     if (manner == STREAMED)
         store->store.stage = check_scratch("stage", kernel->dtype, count + residues * kernel->lanes, GUARD_AFTER)->data;
 }
@@ -151,8 +153,9 @@ static void make_positions(store_case *store, const cpu_kernel *kernel, bool pix
                                      .dst_position = position,
                                      .finish = {.bias = bias->data,
                                                 .row_channels = pixels ? channels : 1,
-                                                .adds_bias = manner == BIASED,
-                                                .accumulate = manner == ACCUMULATED}};
+                                                .steps = manner == BIASED        ? TCONV_CPU_ADD_BIAS
+                                                         : manner == ACCUMULATED ? TCONV_CPU_ADD_HELD
+                                                                                 : 0}};
 }
 
 static void check_positions(const cpu_kernel *kernel, bool pixels, int64_t channels, int64_t positions)

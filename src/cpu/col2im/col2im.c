@@ -44,7 +44,7 @@ static void store_outputs(const tconv_cpu_col2im_task *task, int64_t image, int6
                         task->dst_columns.begin * problem->dst.w;
     const void *bias = tconv_cpu_real_at(plan->real_size, task->job->bias, channel);
     tconv_cpu_finish finish = tconv_cpu_finish_of(problem, bias, channels);
-    finish.adds_bias = true;
+    finish.steps |= TCONV_CPU_ADD_BIAS;
     for (int64_t part = 0; part < (planes ? 1 : task->dst_rows.count); part++) {
         const tconv_cpu_pixel_store store = {.sums = tconv_cpu_real_at(plan->real_size, sums, part * rows * count),
                                              .rows = rows,

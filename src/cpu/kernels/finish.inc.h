@@ -22,14 +22,6 @@ ALWAYS_INLINE void NAME(store_row)(ELEMENT *to, const REAL *from, int64_t count)
     CONVERT_OUT(to + count - LANES, from + count - LANES);
 }
 
-/* Rounds and stores whole vectors: the same, of sums in registers. */
-ALWAYS_INLINE void NAME(store_vectors)(ELEMENT *to, const SUMS(vector) * from, const int count)
-{
-    UNROLL_IF_CONSTANT
-    for (int i = 0; i < count; i++)
-        CONVERT_OUT(to + i * LANES, (const REAL *)&from[i]);
-}
-
 /* Returns the bias of `count` lanes, at most LANES, of which the first is of channel `channel`; zeros after them. */
 ALWAYS_INLINE SUMS(vector) NAME(bias_lanes)(const tconv_cpu_finish *finish, int64_t channel, int64_t count)
 {
@@ -47,11 +39,11 @@ ALWAYS_INLINE SUMS(vector) NAME(bias_lanes)(const tconv_cpu_finish *finish, int6
 }
 
 /* Makes LANES outputs. What else an output is made of comes here, before it is rounded. */
-ALWAYS_INLINE void NAME(finish_lanes)(ELEMENT *to, SUMS(vector) sums, SUMS(vector) bias, const tconv_cpu_finish *finish)
+ALWAYS_INLINE void NAME(finish_lanes)(ELEMENT *to, SUMS(vector) sums, const SUMS(vector) * bias, const int steps)
 {
-    if (finish->adds_bias)
-        sums += bias;
-    if (finish->accumulate) {
+    if (steps & TCONV_CPU_ADD_BIAS)
+        sums += *bias;
+    if (steps & TCONV_CPU_ADD_HELD) {
         REAL held[LANES];
         CONVERT_IN(held, to);
         sums = *(const SUMS(loose_vector) *)held + sums;
@@ -59,18 +51,17 @@ ALWAYS_INLINE void NAME(finish_lanes)(ELEMENT *to, SUMS(vector) sums, SUMS(vecto
     CONVERT_OUT(to, (const REAL *)&sums);
 }
 
-/* Makes outputs of a row whose first element is of channel `channel` of those that are stored. It is not inlined, because
- * so many functions call it. */
-static void NAME(finish_sums)(ELEMENT *to, const REAL *from, int64_t count, int64_t channel,
-                              const tconv_cpu_finish *finish)
+/* Makes outputs of a row whose first element is of channel `channel` of those that are stored. */
+ALWAYS_INLINE void NAME(finish_by_steps)(ELEMENT *to, const REAL *from, int64_t count, int64_t channel,
+                                         const tconv_cpu_finish *finish, const int steps)
 {
-    const bool repeats = finish->row_channels == 1;
-    SUMS(vector) bias = {0};
-    if (finish->adds_bias)
+    const bool adds_bias = (steps & TCONV_CPU_ADD_BIAS) != 0;
+    SUMS(vector) bias = {0}, rest = {0};
+    if (adds_bias)
         bias = NAME(bias_lanes)(finish, channel, count < LANES ? count : LANES);
     for (; count >= LANES; count -= LANES, to += LANES, from += LANES) {
-        NAME(finish_lanes)(to, *(const SUMS(loose_vector) *)from, bias, finish);
-        if (!finish->adds_bias || repeats)
+        NAME(finish_lanes)(to, *(const SUMS(loose_vector) *)from, &bias, steps);
+        if (!adds_bias || finish->row_channels == 1)
             continue;
         channel += LANES;
         if (channel >= finish->row_channels)
@@ -80,12 +71,29 @@ static void NAME(finish_sums)(ELEMENT *to, const REAL *from, int64_t count, int6
     if (count == 0)
         return;
     ELEMENT outputs[LANES] = {0}; /* lanes beyond the row are zeros: nothing else may be computed with */
-    SUMS(vector) rest = {0};
     copy_short(&rest, from, (size_t)count * sizeof(REAL), sizeof rest);
-    if (finish->accumulate)
+    if (steps & TCONV_CPU_ADD_HELD)
         copy_short(outputs, to, (size_t)count * sizeof(ELEMENT), sizeof outputs);
-    NAME(finish_lanes)(outputs, rest, bias, finish);
+    NAME(finish_lanes)(outputs, rest, &bias, steps);
     copy_short(to, outputs, (size_t)count * sizeof(ELEMENT), sizeof outputs);
+}
+
+/* The same with any steps. */
+static NOT_INLINED void NAME(finish_by_any)(ELEMENT *to, const REAL *from, int64_t count, int64_t channel,
+                                            const tconv_cpu_finish *finish)
+{
+    NAME(finish_by_steps)(to, from, count, channel, finish, finish->steps);
+}
+
+/* The same. It is not inlined, because so many functions call it; what a layer that accumulates does is by itself,
+ * because short rows took 7 % longer in one loop with the bias. */
+static NOT_INLINED void NAME(finish_sums)(ELEMENT *to, const REAL *from, int64_t count, int64_t channel,
+                                          const tconv_cpu_finish *finish)
+{
+    if (finish->steps == TCONV_CPU_ADD_HELD)
+        NAME(finish_by_steps)(to, from, count, channel, finish, TCONV_CPU_ADD_HELD);
+    else
+        NAME(finish_by_any)(to, from, count, channel, finish);
 }
 
 /* Makes outputs of a row; `plain` is whether its finish is. */

@@ -1,5 +1,6 @@
 /* Macros of the text of kernels, kernels.inc.h and others. */
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
+#define NOT_INLINED   __attribute__((noinline))
 
 /* UNROLL is for loops of constant bounds; UNROLL_IF_CONSTANT for loops whose bounds are constant in some instances
  * only. */

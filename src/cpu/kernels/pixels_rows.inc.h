@@ -32,13 +32,12 @@ ALWAYS_INLINE void NAME(stream_row)(ELEMENT *to, const REAL *from, int64_t count
 
 static void NAME(store_pixel_rows)(const tconv_cpu_pixel_store *store)
 {
-    const bool plain = tconv_cpu_is_plain(&store->finish);
     for (int64_t r = 0; r < store->rows; r++) {
         ELEMENT *to = (ELEMENT *)store->dst + store->to[r];
         const REAL *from = (const REAL *)store->sums + r * store->sums_pitch;
         if (store->stream)
             NAME(stream_row)(to, from, store->count);
         else
-            NAME(finish_row)(to, from, store->count, 0, &store->finish, plain);
+            NAME(finish_row)(to, from, store->count, 0, &store->finish, store->finish.steps == 0);
     }
 }

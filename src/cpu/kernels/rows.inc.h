@@ -134,7 +134,7 @@ ALWAYS_INLINE void NAME(interleave_short)(const tconv_cpu_store *store, int64_t 
 {
     const REAL *sums = (const REAL *)store->sums + channel * store->channel_stride;
     const REAL *bias = (const REAL *)store->finish.bias + channel;
-    const bool adds_bias = !plain && store->finish.adds_bias;
+    const bool adds_bias = !plain && (store->finish.steps & TCONV_CPU_ADD_BIAS);
     REAL outputs[LANES > SHORT_RUN ? LANES : SHORT_RUN] = {0};
     for (int64_t i = 0; i < store->count; sums++)
         for (int r = 0; r < residues && i < store->count; r++, i++)
@@ -152,7 +152,7 @@ ALWAYS_INLINE void NAME(interleave_channel)(const tconv_cpu_store *store, int64_
     SUMS(vector) rows[TCONV_CPU_MAX_INTERLEAVE], outputs[TCONV_CPU_MAX_INTERLEAVE], bias[TCONV_CPU_MAX_INTERLEAVE];
     ELEMENT *dst = (ELEMENT *)store->dst + channel * store->dst_channel,
             *to = store->stage != NULL ? store->stage : dst;
-    const bool adds_bias = !plain && store->finish.adds_bias;
+    const bool adds_bias = !plain && (store->finish.steps & TCONV_CPU_ADD_BIAS);
     int64_t rest = store->count;
     if (residues == 1 && sizeof(ELEMENT) == sizeof(REAL) && store->stage != NULL && store->rows[0] >= 0) {
         const REAL *sums = (const REAL *)store->sums + channel * store->channel_stride + store->rows[0];
@@ -178,10 +178,13 @@ ALWAYS_INLINE void NAME(interleave_channel)(const tconv_cpu_store *store, int64_
         SUMS(interleave)(outputs, rows, residues);
         if (rest < LANES * residues) /* nothing was summed beyond */
             break;
-        if (plain)
-            NAME(store_vectors)(to, outputs, residues);
-        else
+        if (!plain) {
             NAME(finish_sums)(to, (const REAL *)outputs, LANES * residues, channel, &store->finish);
+        } else {
+            UNROLL_IF_CONSTANT
+            for (int r = 0; r < residues; r++)
+                CONVERT_OUT(to + r * LANES, (const REAL *)&outputs[r]);
+        }
         if (rest <= LANES * residues)
             break;
     }
@@ -216,7 +219,7 @@ static void NAME(finish_interleaved)(const tconv_cpu_store *store)
 /* Constant counts of residues let the compiler permute registers; other counts go through memory. */
 static void NAME(store_interleaved)(const tconv_cpu_store *store)
 {
-    if (!tconv_cpu_is_plain(&store->finish)) {
+    if (store->finish.steps != 0) {
         NAME(finish_interleaved)(store);
         return;
     }
@@ -234,15 +237,14 @@ static void NAME(store_interleaved)(const tconv_cpu_store *store)
 
 static void NAME(store_scattered)(const tconv_cpu_store *store)
 {
-    const bool plain = tconv_cpu_is_plain(&store->finish);
     for (int64_t m = 0; m < store->channels; m++) {
         const REAL *sums = (const REAL *)store->sums + m * store->channel_stride;
         ELEMENT *dst = (ELEMENT *)store->dst + m * store->dst_channel, converted[LANES];
         for (int64_t position = 0; position < store->count; position += LANES) {
             int64_t count = store->count - position < LANES ? store->count - position : LANES;
-            for (int64_t i = 0; store->finish.accumulate && i < count; i++)
+            for (int64_t i = 0; (store->finish.steps & TCONV_CPU_ADD_HELD) && i < count; i++)
                 converted[i] = dst[i * store->dst_position];
-            NAME(finish_row)(converted, sums + position, count, m, &store->finish, plain);
+            NAME(finish_row)(converted, sums + position, count, m, &store->finish, store->finish.steps == 0);
             for (int64_t i = 0; i < count; i++, dst += store->dst_position)
                 *dst = converted[i];
         }
@@ -254,13 +256,13 @@ ALWAYS_INLINE void NAME(store_block)(const tconv_cpu_store *store, int64_t posit
 {
     ELEMENT *dst = (ELEMENT *)store->dst + position * store->dst_position;
     const REAL *sums = (const REAL *)store->sums + position;
-    const bool plain = tconv_cpu_is_plain(&store->finish);
     SUMS(vector) rows[TCONV_CPU_MAX_CHANNELS], transposed[TCONV_CPU_MAX_CHANNELS];
     for (int m = 0; m < channels; m++)
         rows[m] = *(const SUMS(loose_vector) *)(sums + m * store->channel_stride);
     SUMS(interleave)(transposed, rows, channels);
     for (int64_t p = 0; p < pixels; p++, dst += store->dst_position)
-        NAME(finish_row)(dst, (const REAL *)transposed + p * channels, channels, 0, &store->finish, plain);
+        NAME(finish_row)
+        (dst, (const REAL *)transposed + p * channels, channels, 0, &store->finish, store->finish.steps == 0);
 }
 
 static void NAME(store_pixels)(const tconv_cpu_store *store)
@@ -307,7 +309,9 @@ ALWAYS_INLINE void NAME(stencil_row)(const tconv_cpu_stencil *stencil, const int
             NAME(store_row)(to, (const REAL *)outputs, rest);
             return;
         }
-        NAME(store_vectors)(to, outputs, VECTORS * residues);
+        UNROLL_IF_CONSTANT
+        for (int i = 0; i < VECTORS * residues; i++)
+            CONVERT_OUT(to + i * LANES, (const REAL *)&outputs[i]);
     }
     if (stencil->stage != NULL)
         stream_bytes(stencil->dst, stencil->stage, (size_t)stencil->count * sizeof(ELEMENT), LINE);
