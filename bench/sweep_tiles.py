@@ -4,7 +4,7 @@
     sweep_tiles.py LIBRARY.so [--precisions tf32,f32,f16] [--layouts nchw,nhwc] [--seeds N] [--seconds S]
                    [--implementations cuda_gemm_col2im,...] [--out FILE.csv]
 
-The library is built with -DCMAKE_CXX_FLAGS=-DTCONV_CUDA_SWEEP: a seed multiplies each predicted time by a factor of 1
+The library is built with -DCMAKE_C_FLAGS=-DTCONV_CUDA_SWEEP: a seed multiplies each predicted time by a factor of 1
 to 1.6, so that planners take other tiles (seed 0: their own choice). A line has the layer, the implementation, the
 seed, milliseconds (weights packed once, in a CUDA graph, median of five replays) and the work that the plan counts, by
 the names of src/cuda/model/work.h. The layers are those of results/h200_implementations.csv.gz. fit_cost_model.py reads
