@@ -12,6 +12,7 @@
 #include "standin/layers.h"
 #include "standin/standin.h"
 #include "support/expect.h"
+#include "support/wild.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -356,7 +357,7 @@ Test(standin, wild_layers_are_planned_or_refused)
         harness_layer layer;
         tconv_plan *plan;
         tconv_issue issue;
-        standin_draw_wild(&random, &layer);
+        draw_wild_layer(&random, &layer);
         const tconv_options options = drive_options(NULL, 0);
         const double start = processor_seconds();
         const tconv_status status = tconv_plan_create(&layer.desc, &options, &plan, &issue);

@@ -300,10 +300,14 @@ const layer_case many = {16, 256, 256, 1, 32, 32, 4, 2, 1}, few_outputs = {16, 1
     }
 
 const entry entries[] = {
-    TCONV_WHOLE_HOPPER("wgmma", many, TCONV_NCHW),           TCONV_WHOLE_HOPPER("igemm", many, TCONV_NHWC),
-    TCONV_WHOLE_HOPPER("cells", many, TCONV_NCHW),           TCONV_WHOLE("mma", many, TCONV_NHWC, false),
-    TCONV_WHOLE("rows", few_channels, TCONV_NCHW, false),    TCONV_WHOLE("col2im", few_outputs, TCONV_NCHW, false),
-    TCONV_WHOLE("columns", few_outputs, TCONV_NCHW, true),   TCONV_WHOLE("stencil", depthwise, TCONV_NCHW, false),
+    TCONV_WHOLE_HOPPER("wgmma", many, TCONV_NCHW),
+    TCONV_WHOLE_HOPPER("igemm", many, TCONV_NHWC),
+    TCONV_WHOLE_HOPPER("cells", many, TCONV_NCHW),
+    TCONV_WHOLE("mma", many, TCONV_NHWC, false),
+    TCONV_WHOLE("rows", few_channels, TCONV_NCHW, false),
+    TCONV_WHOLE("col2im", few_outputs, TCONV_NCHW, false),
+    TCONV_WHOLE("gemm_col2im", few_outputs, TCONV_NCHW, true),
+    TCONV_WHOLE("depthwise", depthwise, TCONV_NCHW, false),
     TCONV_WHOLE("general", few_channels, TCONV_NHWC, false),
 };
 

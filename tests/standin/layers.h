@@ -18,7 +18,4 @@ typedef struct standin_layer {
  * the caller's to free. */
 size_t standin_list_layers(const char *const *files, size_t file_count, standin_layer **layers);
 
-/* Draws a layer of any size: most are larger than memory is, some than numbers are. */
-void standin_draw_wild(harness_random *random, harness_layer *layer);
-
 #endif

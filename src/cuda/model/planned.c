@@ -1,15 +1,16 @@
 /* Counts that follow from the layer, and the prediction of a plan's time. */
 #include "planned.h"
-#include "../cuda_target.h"
 
 #include "../../core/checked.h"
+#include "../cuda_target.h"
 
 #include <string.h>
 
-/* The inputs of an axis that are read: where phases are those of src, those of each phase, but not what lies between. */
+/* The inputs of an axis that are read: where phases are those of src, those of each phase, but not what lies between. The
+ * taps of a phase of src may go back by more than there are outputs. */
 static double inputs_read(const tconv_layer *layer, const tconv_axis *axis, const tconv_phase_table *phases)
 {
-    const int64_t of_phase = axis->out + (phases->max_taps - 1) * phases->shift_step;
+    const int64_t of_phase = tconv_max(1, axis->out + (phases->max_taps - 1) * phases->shift_step);
     return (double)(layer->phases_of_src ? tconv_min(axis->in, phases->count * of_phase) : axis->in);
 }
 
