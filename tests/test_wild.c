@@ -29,12 +29,11 @@ static tconv_status explain(const harness_layer *layer, const char *device, char
     return status;
 }
 
-/* Where a plan's words or its memory have a negative number, NULL where none is. */
+/* Where a plan's words, its memory or its predicted times have a negative number, NULL where none is. */
 static const char *negative(const char *text)
 {
-    static const char bytes[] = "_bytes\": ";
     for (const char *at = text; (at = strchr(at, '-')) != NULL; at++)
-        if (at[1] >= '0' && at[1] <= '9' && (at[-1] == '=' || strncmp(at - strlen(bytes), bytes, strlen(bytes)) == 0))
+        if (at[1] >= '0' && at[1] <= '9' && (at[-1] == '=' || (at[-1] == ' ' && at[-2] == ':')))
             return at;
     return NULL;
 }

@@ -15,6 +15,7 @@
 #define MOST_TEXT     768
 #define PARTS         8
 #define NANOSECONDS   1e9 /* of a second */
+#define MOST_SECONDS  9e9 /* whose nanoseconds fit in 63 bits */
 #define DECIMALS      10  /* a microsecond is written in tenths */
 #define PER_DECIMAL   100 /* nanoseconds */
 #define COLUMN_FORMAT " %9s"
@@ -50,16 +51,22 @@ static const struct {
     {"store", offsetof(tconv_prediction, store)},
 };
 
+/* Returns a time in nanoseconds, of layers that would take centuries the most that fits. */
+static int64_t in_nanoseconds(double seconds)
+{
+    return seconds < MOST_SECONDS ? (int64_t)(seconds * NANOSECONDS + 0.5) : (int64_t)(MOST_SECONDS * NANOSECONDS);
+}
+
 static int64_t part_of(const tconv_prediction *prediction, int part)
 {
     double seconds;
     memcpy(&seconds, (const char *)prediction + parts[part].offset, sizeof seconds);
-    return (int64_t)(seconds * NANOSECONDS + 0.5);
+    return in_nanoseconds(seconds);
 }
 
 static int64_t nanoseconds_of(const struct answer *answer)
 {
-    return (int64_t)(answer->planned.prediction.seconds * NANOSECONDS + 0.5);
+    return in_nanoseconds(answer->planned.prediction.seconds);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ asking */
