@@ -38,6 +38,6 @@ void tconv_cpu_load_bf16(tconv_cpu_bf16_task *task);
 
 /* Packs weights: an implementation's pack. */
 tconv_status tconv_cpu_pack_bf16(const tconv_layer *layer, const void *made, const void *weights, void *packed,
-                                   void *stream, tconv_issue *issue);
+                                 void *stream, tconv_issue *issue);
 
 #endif

@@ -37,7 +37,7 @@ typedef struct tconv_cpu_bf16_phase {
 } tconv_cpu_bf16_phase;
 
 /* Steps to the next phase; *index must be 0 at first. False at the end. of: what tconv_cpu_bf16_axis_init made. */
-bool tconv_cpu_next_bf16_phase(const tconv_cpu_bf16_view *view, bool columns, const tconv_cpu_axis *of,
-                                 int64_t *index, tconv_cpu_bf16_phase *phase);
+bool tconv_cpu_next_bf16_phase(const tconv_cpu_bf16_view *view, bool columns, const tconv_cpu_axis *of, int64_t *index,
+                               tconv_cpu_bf16_phase *phase);
 
 #endif

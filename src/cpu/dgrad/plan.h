@@ -152,8 +152,7 @@ typedef struct tconv_cpu_dgrad_walk {
 } tconv_cpu_dgrad_walk;
 
 /* Steps to the next tap; the walk must be zeros at first. False at the end. */
-bool tconv_cpu_next_dgrad_tap(const tconv_cpu_dgrad_plan *plan, const tconv_layer *layer,
-                                    tconv_cpu_dgrad_walk *walk);
+bool tconv_cpu_next_dgrad_tap(const tconv_cpu_dgrad_plan *plan, const tconv_layer *layer, tconv_cpu_dgrad_walk *walk);
 
 /* --------------------------------------------------------------------------------------------------------- blocks */
 

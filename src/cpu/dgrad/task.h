@@ -59,7 +59,7 @@ static inline tconv_cpu_dgrad_channels tconv_cpu_dgrad_task_channels(const tconv
 
 /* Packs the weights: an implementation's pack, of the layer that the plan is of. */
 tconv_status tconv_cpu_pack_dgrad(const tconv_layer *layer, const void *made, const void *weights, void *packed,
-                                        void *stream, tconv_issue *issue);
+                                  void *stream, tconv_issue *issue);
 
 /* Loads the strip of a task: output channels [begin, begin + channels) of a group. */
 void tconv_cpu_load_dgrad(const tconv_cpu_dgrad_task *task, int64_t group, int64_t begin, int64_t channels);
@@ -68,13 +68,12 @@ void tconv_cpu_load_dgrad(const tconv_cpu_dgrad_task *task, int64_t group, int64
 typedef void tconv_cpu_load_dgrad_line(void *loader, int64_t image, int64_t row, int64_t place);
 
 /* Loads all lines of the strip of a task. */
-void tconv_cpu_load_dgrad_lines(const tconv_cpu_dgrad_task *task, tconv_cpu_load_dgrad_line *load,
-                                      void *loader);
+void tconv_cpu_load_dgrad_lines(const tconv_cpu_dgrad_task *task, tconv_cpu_load_dgrad_line *load, void *loader);
 
 /* Lists what a strip of planes reads, output channels [begin, ...) of a group for the task `following`, to be prefetched
  * while the task is summed; nothing where that is NULL. */
 void tconv_cpu_look_ahead_dgrad(tconv_cpu_dgrad_task *task, const tconv_cpu_dgrad_task *following, int64_t group,
-                                      int64_t begin);
+                                int64_t begin);
 
 /* Prefetches the next part. */
 void tconv_cpu_prefetch_dgrad(tconv_cpu_dgrad_ahead *ahead);

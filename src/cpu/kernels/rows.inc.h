@@ -262,7 +262,7 @@ ALWAYS_INLINE void NAME(store_block)(const tconv_cpu_store *store, int64_t posit
     SUMS(interleave)(transposed, rows, channels);
     for (int64_t p = 0; p < pixels; p++, dst += store->dst_position)
         NAME(finish_row)
-        (dst, (const REAL *)transposed + p * channels, channels, 0, &store->finish, store->finish.steps == 0);
+    (dst, (const REAL *)transposed + p * channels, channels, 0, &store->finish, store->finish.steps == 0);
 }
 
 static void NAME(store_pixels)(const tconv_cpu_store *store)

@@ -116,7 +116,11 @@ extern "C" tconv_status tconv_igemm_transpose(const src_transpose *transpose, si
     void *arguments[] = {&launched};
     const launch_grid grid = {element_size == 2 ? (const void *)transpose_alone<uint16_t>
                                                 : (const void *)transpose_alone<uint32_t>,
-                              launched.thread_blocks, PACK_THREADS, TRANSPOSE_BYTES, false, 0};
+                              launched.thread_blocks,
+                              PACK_THREADS,
+                              TRANSPOSE_BYTES,
+                              false,
+                              0};
     return tconv_launch_kernel(&grid, arguments, stream, issue);
 }
 
