@@ -307,5 +307,5 @@ def test_the_operator_behind_the_node_is_pytorchs_for_others():
     answer = torch.ops.aten.convolution_overrideable(x, weight, bias, *sizes)
     torch.testing.assert_close(answer, F.conv_transpose2d(x, weight, bias, 2, 1))
     # The stable interface of PyTorch 2.11 prints what an operator says, and raises an error that says so.
-    with pytest.raises(RuntimeError, match="expected bias to be 1-dimensional with 3 elements|stderr may tell why"):
+    with pytest.raises(RuntimeError, match=r"expected bias to be 1-dimensional with 3 elements|stderr may tell why"):
         torch.ops.aten.convolution_overrideable(x, weight, torch.ones(5), *sizes)
