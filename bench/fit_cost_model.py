@@ -7,7 +7,7 @@ The cost is that of cost.c, written for arrays: a change of one needs the same o
 expected regret, over the best kernel of a layer and over the best tile of an implementation, where a kernel is chosen
 with a probability that falls with its predicted time; beside it a robust error, and a pull to today's numbers. With
 --half it is fitted to half of the layers, and judged on the others. Prints each number before and after, and the regret
-of both. What it prints is to be copied to machines.c, cost.c and the work.cu of each implementation, then swept again:
+of both. What it prints is to be copied to machines.c, cost.c and the work.c of each implementation, then swept again:
 a search finds tiles that no sweep had.
 """
 

@@ -1,4 +1,4 @@
-/* What implementations share to tell the work of their plans (work.cu of each): counts that follow from the layer, and
+/* What implementations share to tell the work of their plans (work.c of each): counts that follow from the layer, and
  * the prediction that the cost model makes of them. */
 #ifndef TCONV_CUDA_MODEL_PLANNED_H
 #define TCONV_CUDA_MODEL_PLANNED_H
