@@ -48,7 +48,8 @@ ALWAYS_INLINE void NAME(finish_lanes)(ELEMENT *to, SUMS(vector) sums, const SUMS
         CONVERT_IN(held, to);
         sums = *(const SUMS(loose_vector) *)held + sums;
     }
-    CONVERT_OUT(to, (const REAL *)&sums);
+    const SUMS(vector) output[] = {sums};
+    CONVERT_OUT(to, (const REAL *)&output[0]);
 }
 
 /* Makes outputs of a row whose first element is of channel `channel` of those that are stored. */
