@@ -1,4 +1,4 @@
-/* The blocking of cpu_col2im: how it cuts a layer into tasks, once with its plan. The words are those of columns.c. */
+/* The blocking of cpu_col2im: how it cuts a layer into tasks, once with its plan. The words are those of col2im.c. */
 #ifndef TCONV_CPU_COL2IM_PLAN_H
 #define TCONV_CPU_COL2IM_PLAN_H
 

@@ -11,7 +11,7 @@
  * much shared memory or registers they take. A block of the second that finds no room waits for one of the first to
  * end.
  *
- * The passes of a gradient of weights (outer/sums.h) overlap in the same way: each waits for the kernel ahead before it reads
+ * The passes of a gradient of weights (wgrad/sums.h) overlap in the same way: each waits for the kernel ahead before it reads
  * or overwrites anything of it, and with it for all that this one waited for.
  */
 #ifndef TCONV_CUDA_PTX_DEPENDENT_LAUNCH_CUH
