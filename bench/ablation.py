@@ -16,25 +16,17 @@ import csv
 import ctypes as c
 import itertools
 import math
-import pathlib
 import sys
 import time
 
 import compare_builds as builds
-import run_files
+import sweep_tiles
 import torch
 
-HERE = pathlib.Path(__file__).resolve().parent
 OPERATIONS = {"forward": "OP_FORWARD", "backward_data": "OP_BACKWARD_DATA", "backward_weights": "OP_BACKWARD_WEIGHTS"}
-EXTENTS = ("N", "Cin", "H", "W", "Cout", "kh", "kw", "sh", "sw", "ph", "pw", "oph", "opw", "dh", "dw", "g")
 SLOWEST = 20
 GRAPH_MS, MOST_EXECUTES, LONG_MS = 0.3, 20, 5.0
 PARTS = 11  # words of a line of tconv_explain before the plan's own: rank, name, the predicted time and its parts
-
-
-def layers():
-    rows = run_files.rows(HERE / "results" / "h200_implementations.csv.gz")
-    return {row["layer"]: {key: int(row[key]) for key in EXTENTS} for row in rows}
 
 
 class Plan(builds.Plan):
@@ -86,34 +78,6 @@ def explained(build, desc):
             yield words[1], float(words[2]), " ".join(words[PARTS:])
 
 
-def describe(build, row, precision, layout, operation):
-    api, desc = build.api, build.api.new_desc()
-    dtype, math_name, _ = builds.PRECISIONS[precision]
-    desc.batch, desc.in_channels, desc.out_channels, desc.groups = row["N"], row["Cin"], row["Cout"], row["g"]
-    desc.in_h, desc.in_w = row["H"], row["W"]
-    for field, key in (("kernel", "k"), ("stride", "s"), ("output_padding", "op"), ("dilation", "d")):
-        setattr(desc, field + "_h", row[key + "h"])
-        setattr(desc, field + "_w", row[key + "w"])
-    desc.pad_top = desc.pad_bottom = row["ph"]
-    desc.pad_left = desc.pad_right = row["pw"]
-    desc.dtype, desc.math, desc.op = getattr(api, dtype), getattr(api, math_name), getattr(api, OPERATIONS[operation])
-    desc.layout = api.NHWC if layout == "nhwc" else api.NCHW
-    return desc
-
-
-def tensors_of(build, desc, row, precision, layout):
-    memory = torch.channels_last if layout == "nhwc" else torch.contiguous_format
-    dtype = builds.PRECISIONS[precision][2]
-
-    def numbers(*shape):
-        return (torch.rand(*shape, device="cuda") - 0.5).to(dtype)
-
-    src = numbers(row["N"], row["Cin"], row["H"], row["W"]).contiguous(memory_format=memory)
-    weights = numbers(row["Cin"], row["Cout"] // row["g"], row["kh"], row["kw"])
-    dst = numbers(*build.api.output_shape(desc)).contiguous(memory_format=memory)
-    return src, weights, None, dst
-
-
 def microseconds(plan, tensors):
     plan.bind(*tensors)
     first, second = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -146,14 +110,17 @@ def main():
     writer.writerow(["precision", "layout", "operation", "layer", "implementation", "us", "predicted_us", "words"])
     kinds = itertools.product(asked.precisions.split(","), asked.layouts.split(","))
     for precision, layout in kinds:
-        for layer, row in layers().items():
+        for layer, row in sweep_tiles.layers().items():
             tensors = None
             for operation in asked.operations.split(","):
                 if time.monotonic() - start > asked.seconds:
                     print(f"stopped in {precision} {layout} at {layer}: {timed} timed", file=sys.stderr)
                     return
-                desc = describe(build, row, precision, layout, operation)
-                tensors = tensors or tensors_of(build, desc, row, precision, layout)
+                desc = builds.desc_of(build.api, row, precision, layout)
+                desc.op = getattr(build.api, OPERATIONS[operation])
+                if tensors is None:
+                    tensors = sweep_tiles.tensors_of(row, build.api.output_shape(desc), precision, layout)
+                    tensors[-1].uniform_(-0.5, 0.5)  # gradients read dst
                 found = list(explained(build, desc))
                 best = min((predicted for _, predicted, _ in found if predicted > 0), default=0)
                 for implementation, predicted, words in found:

@@ -55,20 +55,26 @@ class Build:
             raise self.api.last_error()
 
 
+def desc_of(api, row, precision, layout):
+    """The description of a layer by the names of bench's workloads."""
+    dtype, math_name, _ = PRECISIONS[precision]
+    desc = api.new_desc()
+    desc.batch, desc.in_channels, desc.out_channels, desc.groups = row["N"], row["Cin"], row["Cout"], row["g"]
+    desc.in_h, desc.in_w = row["H"], row["W"]
+    for field, key in (("kernel", "k"), ("stride", "s"), ("output_padding", "op"), ("dilation", "d")):
+        setattr(desc, field + "_h", row[key + "h"])
+        setattr(desc, field + "_w", row[key + "w"])
+    desc.pad_top = desc.pad_bottom = row["ph"]
+    desc.pad_left = desc.pad_right = row["pw"]
+    desc.dtype, desc.math = getattr(api, dtype), getattr(api, math_name)
+    desc.layout = api.NHWC if layout == "nhwc" else api.NCHW
+    return desc
+
+
 class Plan:
     def __init__(self, build, row, precision, layout, device, implementation=None):
         self.build, api = build, build.api
-        dtype, math_name, _ = PRECISIONS[precision]
-        self.desc = desc = api.new_desc()
-        desc.batch, desc.in_channels, desc.out_channels, desc.groups = row["N"], row["Cin"], row["Cout"], row["g"]
-        desc.in_h, desc.in_w = row["H"], row["W"]
-        for field, key in (("kernel", "k"), ("stride", "s"), ("output_padding", "op"), ("dilation", "d")):
-            setattr(desc, field + "_h", row[key + "h"])
-            setattr(desc, field + "_w", row[key + "w"])
-        desc.pad_top = desc.pad_bottom = row["ph"]
-        desc.pad_left = desc.pad_right = row["pw"]
-        desc.dtype, desc.math = getattr(api, dtype), getattr(api, math_name)
-        desc.layout = api.NHWC if layout == "nhwc" else api.NCHW
+        self.desc = desc = desc_of(api, row, precision, layout)
         options = api.new_options()
         options.backend = api.BACKEND_CUDA if device == "cuda" else api.BACKEND_CPU
         self.location = options.location = api.LOCATION_CUDA if device == "cuda" else api.LOCATION_HOST

@@ -98,7 +98,8 @@ tconv_status harness_case_create_by_formula(harness_case *test, const harness_la
 tconv_status harness_case_create_unanswered(harness_case *test, const harness_layer *layer, harness_fill fill,
                                             uint64_t seed, tconv_issue *issue);
 
-/* What the functions above begin with: the tensors, no answer. pattern: as an unanswered case has them. */
+/* Makes the tensors of a case without an answer: the functions above begin with it. pattern: the numbers repeat, as those
+ * of an unanswered case do. */
 tconv_status harness_case_create_tensors(harness_case *test, const harness_layer *layer, harness_fill fill,
                                          uint64_t seed, bool pattern, tconv_issue *issue);
 

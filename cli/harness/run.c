@@ -31,13 +31,9 @@ typedef struct run {
 
 static tconv_status fail(const run *state, tconv_status status, const char *field, const char *message)
 {
-    if (state->issue != NULL) {
-        memset(state->issue, 0, sizeof *state->issue);
-        state->issue->status = status;
-        snprintf(state->issue->field, sizeof state->issue->field, "%s", field);
-        snprintf(state->issue->message, sizeof state->issue->message, "%s: %s", field, message);
-    }
-    return status;
+    char text[sizeof state->issue->message];
+    snprintf(text, sizeof text, "%s: %s", field, message);
+    return harness_fail(state->issue, status, field, text);
 }
 
 static tconv_status place(run *state, placed *where, const harness_buffer *host, const char *name)

@@ -82,7 +82,7 @@ def test_no_workspace_for_packed_weights(device):
         layer(torch.randn(1, 256, 4, 4, device=device))
     found, packed = entry_of(layer)
     assert packed.workspace_elements <= found.workspace_elements
-    # What is left is for other things: on CUDA cuda_gemm_col2im' products take half of what the weights would.
+    # The rest of the memory has other uses: the products of cuda_gemm_col2im take half of what the weights would.
     assert packed.workspace_elements < layer.weight.numel()
 
 

@@ -29,7 +29,7 @@ enum { TCONV_MACHINE_BYTES = 64 };
 typedef struct tconv_target {
     tconv_backend backend; /* CPU or CUDA */
     tconv_math math;       /* STRICT or TF32 */
-    /* What the backend knows of the machine: bytes that only the backend's own functions write and read. They may be
+    /* The machine as the backend knows it: bytes that only the backend's own functions write and read. They may be
      * copied with the target. */
     uint64_t machine[TCONV_MACHINE_BYTES / sizeof(uint64_t)];
 } tconv_target;
@@ -104,7 +104,7 @@ typedef struct tconv_planned {
     /* Of the implementations with a prediction the fastest is taken (tconv_compared_seconds); one without, where it comes
      * first in the list. */
     tconv_prediction prediction;
-    /* Where the backend's cost model leaves what the prediction is made of, in the cost model's own type; NULL:
+    /* The backend's cost model leaves here what the prediction is made of, in the cost model's own type; NULL:
      * nowhere. Set by the caller. */
     void *work;
     /* Seconds: a plan that is compared by no less is of no use, and the implementation may decline (TCONV_NO_FASTER). 0:

@@ -1,4 +1,4 @@
-/* What a plan on the CPU knows of its machine. A target (core/impl.h) carries these as bytes that only the CPU reads. */
+/* The machine of a plan on the CPU. A target (core/impl.h) carries the machine as bytes that only the CPU reads. */
 #ifndef TCONV_CPU_CPU_TARGET_H
 #define TCONV_CPU_CPU_TARGET_H
 

@@ -137,8 +137,8 @@ tconv_status tconv_launch_on_device(const launch_grid *grid, void **arguments, i
     return tconv_cuda_not_built(issue);
 }
 
-bool tconv_encode_tensor_map(const tensor_map_recipe *tensor, tensor_map *map)
+bool tconv_encode_tensor_map(const tensor_map_recipe *tensor, const void *data, tensor_map *map)
 {
-    (void)tensor, (void)map;
+    (void)tensor, (void)data, (void)map;
     return false;
 }

@@ -29,13 +29,13 @@ template <class Kernel> void allow_shared_bytes(Kernel kernel, size_t bytes)
                  "cudaFuncSetAttribute");
 }
 
-/* Makes a tensor map as the library does. */
-inline CUtensorMap tensor_map_of(const tensor_map_recipe &recipe)
+/* Makes the tensor map of a tensor at data as the library does. */
+inline CUtensorMap tensor_map_of(const tensor_map_recipe &recipe, const void *data)
 {
     static_assert(sizeof(tensor_map) == sizeof(CUtensorMap), "kernels take the one for the other");
     tensor_map encoded;
     CUtensorMap map;
-    if (!tconv_encode_tensor_map(&recipe, &encoded))
+    if (!tconv_encode_tensor_map(&recipe, data, &encoded))
         fail("there is no such tensor map");
     memcpy(&map, &encoded, sizeof map);
     return map;

@@ -151,7 +151,6 @@ void check_box(const box_case &box)
                      : box.swizzle == 64 ? SWIZZLE_64B
                      : box.swizzle == 32 ? SWIZZLE_32B
                                          : SWIZZLE_NONE;
-    recipe.data = src.data;
     for (int axis = 0; axis < 4; axis++) {
         recipe.extents[axis] = (cuuint64_t)box.extents[axis];
         recipe.box[axis] = (cuuint32_t)box.box[axis];
@@ -161,7 +160,7 @@ void check_box(const box_case &box)
     recipe.strides[2] = image;
     recipe.rounds = box.rounds;
     allow_shared_bytes(copy_box, 64 * 1024);
-    copy_box<<<2, 128, bytes>>>(tensor_map_of(recipe), box.at[0], box.at[1], box.at[2], box.at[3], (int)bytes,
+    copy_box<<<2, 128, bytes>>>(tensor_map_of(recipe, src.data), box.at[0], box.at[1], box.at[2], box.at[3], (int)bytes,
                                 box.multicast, dst.as<char>());
     finish_kernels();
     compare_bits<uint8_t>(dst, wanted);
@@ -243,7 +242,6 @@ void bench_boxes(bool boxes)
         tensor_map_recipe recipe = {};
         recipe.dtype = TCONV_F32;
         recipe.swizzle = SWIZZLE_128B;
-        recipe.data = src.data;
         const cuuint64_t extents[4] = {32, 128, (cuuint64_t)kind.planes, 1};
         const cuuint32_t box[4] = {32, 128, 1, 1};
         for (int axis = 0; axis < 4; axis++) {
@@ -252,7 +250,7 @@ void bench_boxes(bool boxes)
         }
         recipe.strides[0] = 128;
         recipe.strides[1] = recipe.strides[2] = RATE_STAGE_BYTES;
-        const CUtensorMap map = tensor_map_of(recipe);
+        const CUtensorMap map = tensor_map_of(recipe, src.data);
         const int blocks = 2 * machine().multiprocessors;
         const size_t shared_bytes = (size_t)RATE_STAGES * RATE_STAGE_BYTES;
         allow_shared_bytes(stream_boxes, shared_bytes);

@@ -344,9 +344,8 @@ template <class Mode, stage_way way> void check_stages_of(const stages_case &of)
     CUtensorMap map = {};
     params.src = from.data;
     params.weights = from_weights.data;
-    made.recipe.data = from.as<char>() - (size_t)of.misalignment * made.element;
     if (way != GATHERED)
-        map = tensor_map_of(made.recipe);
+        map = tensor_map_of(made.recipe, from.as<char>() - (size_t)of.misalignment * made.element);
     allow_shared_bytes(fill_stages<Mode, way>, 200 * 1024);
     fill_stages<Mode, way>
         <<<2, STAGE_WARPS * 32, made.shared_bytes() + 4096>>>(params, map, b_to.as<char>(), a_to.as<char>());
@@ -394,10 +393,10 @@ template <class Mode, stage_way way> void bench_stages()
                         weights =
                             output("weights", (size_t)BENCH_M_BLOCKS * params.k_blocks * 2 * params.a_stage_bytes);
     CUtensorMap map = {};
-    params.src = made.recipe.data = from.data;
+    params.src = from.data;
     params.weights = weights.data;
     if (way != GATHERED)
-        map = tensor_map_of(made.recipe);
+        map = tensor_map_of(made.recipe, from.data);
     allow_shared_bytes(fill_stages<Mode, way>, 200 * 1024);
     const size_t one_block = 116 * 1024; /* bytes: more than half of a multiprocessor's, so that it has but one */
     const size_t shared_bytes = made.shared_bytes() + 4096 > one_block ? made.shared_bytes() + 4096 : one_block;

@@ -1,4 +1,4 @@
-/* What bf16/split.inc.h does with a vector of AVX-512. */
+/* The operations of bf16/split.inc.h on a vector of AVX-512. */
 
 ALWAYS_INLINE words least_of(words a, words b)
 {

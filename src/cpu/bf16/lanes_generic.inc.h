@@ -1,4 +1,4 @@
-/* What bf16/split.inc.h does with a vector of any machine. */
+/* The operations of bf16/split.inc.h on a vector, in plain C for any machine. */
 
 ALWAYS_INLINE words least_of(words a, words b)
 {

@@ -16,7 +16,7 @@ typedef struct tconv_cpu_dgrad_job {
     const void *weights; /* Real: see tconv_cpu_dgrad_weight */
 } tconv_cpu_dgrad_job;
 
-/* What the next strip reads of dst, rows of each of its channels, and which row is the next to be prefetched. */
+/* The rows of dst that the next strip reads, of each of its channels, and the next row to be prefetched. */
 typedef struct tconv_cpu_dgrad_ahead {
     const char *first;     /* of the first channel */
     int64_t *rows;         /* where each begins, in bytes */

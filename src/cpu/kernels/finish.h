@@ -28,7 +28,7 @@
 /* Steps before an output is rounded: adding the bias, where the sums do not have it; adding what dst holds. */
 enum { TCONV_CPU_ADD_BIAS = 1, TCONV_CPU_ADD_HELD = 2 };
 
-/* What makes outputs of some rows of sums. */
+/* This struct says how rows of sums become rows of outputs. */
 typedef struct tconv_cpu_finish {
     const void *bias;     /* Real, of the first channel that is stored and those after it; NULL: not needed */
     int64_t row_channels; /* channels that a row goes through, again and again; 1: a row is of one channel */

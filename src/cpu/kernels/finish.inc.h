@@ -79,15 +79,15 @@ ALWAYS_INLINE void NAME(finish_by_steps)(ELEMENT *to, const REAL *from, int64_t 
     copy_short(to, outputs, (size_t)count * sizeof(ELEMENT), sizeof outputs);
 }
 
-/* The same with any steps. */
+/* Makes outputs of a row like finish_by_steps, with steps that are known at run time alone. */
 static NOT_INLINED void NAME(finish_by_any)(ELEMENT *to, const REAL *from, int64_t count, int64_t channel,
                                             const tconv_cpu_finish *finish)
 {
     NAME(finish_by_steps)(to, from, count, channel, finish, finish->steps);
 }
 
-/* The same. It is not inlined, because so many functions call it; what a layer that accumulates does is by itself,
- * because short rows took 7 % longer in one loop with the bias. */
+/* Makes outputs of a row. The function is not inlined, because so many functions call it; layers that accumulate have
+ * a loop of their own, because short rows took 7 % longer in one loop with the bias. */
 static NOT_INLINED void NAME(finish_sums)(ELEMENT *to, const REAL *from, int64_t count, int64_t channel,
                                           const tconv_cpu_finish *finish)
 {

@@ -46,7 +46,7 @@ static const char *why_not(const tconv_layer *layer)
     return NULL;
 }
 
-/* Returns the tensor map of src, without its address, with boxes of so many columns, rows and images of a K-block's
+/* Returns the recipe of src's tensor map, with boxes of so many columns, rows and images of a K-block's
  * channels. */
 static tensor_map_recipe describe_map(const tconv_layer *layer, const parameters *params, int columns, int rows,
                                       int images)
@@ -141,13 +141,6 @@ static tconv_status pack_weights(const tconv_layer *layer, const void *memory, c
     return tconv_device_leave(&guard, status, issue);
 }
 
-/* Makes the tensor map of src at its address; false where TMA cannot read it. */
-static bool make_map(tensor_map_recipe recipe, const void *src, tensor_map *map)
-{
-    recipe.data = src;
-    return tconv_encode_tensor_map(&recipe, map);
-}
-
 /* Returns whether src, which is at an address, can be copied by so many words of 4 bytes at once. */
 static bool can_copy_words(const void *src, const parameters *params, int64_t words)
 {
@@ -180,8 +173,8 @@ static tconv_status execute(const tconv_layer *layer, const void *memory, const 
     params.weights = arguments->packed;
     params.bias = arguments->bias;
     params.dst = arguments->dst;
-    params.by_tma = !params.copied && make_map(planned->boxes[0], arguments->src, &maps[0]) &&
-                    (!params.stationary || make_map(planned->boxes[1], arguments->src, &maps[1]));
+    params.by_tma = !params.copied && tconv_encode_tensor_map(&planned->boxes[0], arguments->src, &maps[0]) &&
+                    (!params.stationary || tconv_encode_tensor_map(&planned->boxes[1], arguments->src, &maps[1]));
     if (!params.by_tma && !params.stationary)
         describe_copies(arguments->src, &params);
     params.multicast_pixels = params.by_tma && params.set_blocks > 1;

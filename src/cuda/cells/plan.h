@@ -38,7 +38,7 @@ typedef struct layer_plan {
 typedef struct planned_layer {
     layer_plan plan;
     launch_grid grid;           /* without overlaps, which each call sets */
-    tensor_map_recipe boxes[2]; /* of src, without its address; the second is the stationary kernel's, for tails */
+    tensor_map_recipe boxes[2]; /* of src; the second is the stationary kernel's, for tails */
     bool vector_rows;           /* all rows of dst begin at multiples of a cell's columns */
     bool pair_stores;           /* pair_stores of the parameters */
 } planned_layer;

@@ -61,9 +61,7 @@ static tconv_status launch(const tconv_layer *layer, const col2im_plan *plan, co
                            tconv_issue *issue)
 {
     tensor_map map = {{0}};
-    tensor_map_recipe src = plan->src;
-    src.data = arguments->src;
-    const bool by_tma = plan->has_tma && tconv_encode_tensor_map(&src, &map);
+    const bool by_tma = plan->has_tma && tconv_encode_tensor_map(&plan->src, arguments->src, &map);
     const planned_launch *taken = by_tma ? &plan->by_tma : &plan->any_src;
 
     parameters params = taken->params;

@@ -23,6 +23,7 @@
 #include "../runtime/launch.h"
 #include "data_parameters.h"
 #include "kernels.h"
+#include "packing.h"
 
 #include <stdio.h>
 
@@ -201,24 +202,10 @@ static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_pla
     if (why != NULL)
         return tconv_decline(issue, "%s", why);
     describe_layer(layer, memory);
-    planned->sizes.packed =
-        (size_t)(problem->h.kernel * problem->w.kernel * problem->out_channels) * problem->element_size;
-    planned->sizes.execute_packs = planned->sizes.reads_unpacked = problem->layout == TCONV_NCHW;
+    planned->sizes = tconv_depthwise_packed_sizes(problem);
     const tconv_cuda_work work = work_of(layer);
     tconv_cuda_predict(layer, &work, planned);
     return TCONV_SUCCESS;
-}
-
-static tconv_status pack(const tconv_layer *layer, const void *memory, const void *weights, void *packed, void *stream,
-                         tconv_issue *issue)
-{
-    (void)memory; /* what is packed depends on the layer alone */
-    tconv_device_guard guard;
-    tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
-    status = tconv_general_pack_weights(&layer->problem, layer->problem.group_out, weights, packed, stream, issue);
-    return tconv_device_leave(&guard, status, issue);
 }
 
 static tconv_status execute(const tconv_layer *layer, const void *memory, const tconv_arguments *arguments,
@@ -268,6 +255,6 @@ const tconv_implementation tconv_cuda_depthwise_data = {.name = "cuda_depthwise"
                                                         .dtypes = TCONV_DTYPES_TO_F64,
                                                         .plan_bytes = sizeof(layer_plan),
                                                         .plan = plan_layer,
-                                                        .pack = pack,
+                                                        .pack = tconv_depthwise_pack,
                                                         .execute = execute,
                                                         .describe = describe};

@@ -22,6 +22,7 @@
 #include "../runtime/launch.h"
 #include "forward_plan.h"
 #include "kernels.h"
+#include "packing.h"
 
 #include <stdio.h>
 
@@ -363,24 +364,10 @@ static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_pla
         why = plan_planes(layer, plan);
     if (why != NULL)
         return tconv_decline(issue, "%s", why);
-    planned->sizes.packed =
-        (size_t)(problem->h.kernel * problem->w.kernel * problem->out_channels) * problem->element_size;
-    planned->sizes.execute_packs = planned->sizes.reads_unpacked = problem->layout == TCONV_NCHW;
+    planned->sizes = tconv_depthwise_packed_sizes(problem);
     const tconv_cuda_work work = tconv_depthwise_forward_work_of(layer, plan);
     tconv_cuda_predict(layer, &work, planned);
     return TCONV_SUCCESS;
-}
-
-static tconv_status pack(const tconv_layer *layer, const void *memory, const void *weights, void *packed, void *stream,
-                         tconv_issue *issue)
-{
-    (void)memory; /* what is packed depends on the layer alone */
-    tconv_device_guard guard;
-    tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
-    status = tconv_general_pack_weights(&layer->problem, layer->problem.group_out, weights, packed, stream, issue);
-    return tconv_device_leave(&guard, status, issue);
 }
 
 static tconv_status execute(const tconv_layer *layer, const void *memory, const tconv_arguments *arguments,
@@ -441,6 +428,6 @@ const tconv_implementation tconv_cuda_depthwise_forward = {.name = "cuda_depthwi
                                                            .dtypes = TCONV_DTYPES_TO_F64,
                                                            .plan_bytes = sizeof(layer_plan),
                                                            .plan = plan_layer,
-                                                           .pack = pack,
+                                                           .pack = tconv_depthwise_pack,
                                                            .execute = execute,
                                                            .describe = describe};

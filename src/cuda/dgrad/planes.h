@@ -22,15 +22,10 @@
 #define TCONV_CUDA_DGRAD_PLANES_H
 
 #include "../../core/phases.h"
+#include "../room.h"
 
 #ifdef __cplusplus
 extern "C" {
-#endif
-
-#ifdef __CUDACC__
-#define TCONV_BOTH_SIDES __host__ __device__
-#else
-#define TCONV_BOTH_SIDES
 #endif
 
 typedef struct tconv_cuda_planes {
@@ -45,16 +40,14 @@ typedef struct tconv_cuda_planes {
 tconv_cuda_planes tconv_cuda_planes_of(const tconv_axis *axis, bool per_tap);
 
 /* Returns the output at a position of a plane; there may be none. */
-TCONV_BOTH_SIDES static inline int64_t tconv_cuda_plane_output(const tconv_cuda_planes *planes, int64_t plane,
-                                                               int64_t position)
+TCONV_ROOM_SHARED int64_t tconv_cuda_plane_output(const tconv_cuda_planes *planes, int64_t plane, int64_t position)
 {
     return planes->stride * position + planes->dilation * plane - planes->pad;
 }
 
 /* Returns the kernel element of a plane that an element of the forward layer's kernel is; -1: there is none, and its
  * weights are zero. */
-TCONV_BOTH_SIDES static inline int64_t tconv_cuda_plane_weight(const tconv_cuda_planes *planes, int64_t plane,
-                                                               int64_t forward)
+TCONV_ROOM_SHARED int64_t tconv_cuda_plane_weight(const tconv_cuda_planes *planes, int64_t plane, int64_t forward)
 {
     const int64_t k = plane + (planes->taps - 1 - forward) * planes->kernel_step;
     return k < planes->kernel ? planes->first_kernel + k : -1;

@@ -157,7 +157,6 @@ static bool encode_maps(const tconv_layer *layer, const direct_shape *shape, ten
     const tensor_map_recipe src_recipe = {
         .dtype = problem->dtype,
         .swizzle = SWIZZLE_128B,
-        .data = shape->src,
         .extents = {channels, (uint64_t)shape->pixels, 1, 1},
         .strides = {pitch, pitch, pitch},
         .box = {DIRECT_BOX, (uint32_t)shape->tile_pixels, 1, 1},
@@ -165,12 +164,12 @@ static bool encode_maps(const tconv_layer *layer, const direct_shape *shape, ten
     const tensor_map_recipe weight_recipe = {
         .dtype = problem->dtype,
         .swizzle = SWIZZLE_128B,
-        .data = shape->weights,
         .extents = {(uint64_t)shape->row_length, channels, 1, 1},
         .strides = {weight_pitch, weight_pitch, weight_pitch},
         .box = {DIRECT_BOX, DIRECT_BOX, 1, 1},
     };
-    return tconv_encode_tensor_map(&src_recipe, src) && tconv_encode_tensor_map(&weight_recipe, weights);
+    return tconv_encode_tensor_map(&src_recipe, shape->src, src) &&
+           tconv_encode_tensor_map(&weight_recipe, shape->weights, weights);
 }
 
 tconv_status tconv_gemm_col2im_multiply_directly(const tconv_layer *layer, const direct_shape *shape, bool overlaps,

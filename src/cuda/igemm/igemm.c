@@ -170,14 +170,6 @@ static tconv_status transpose_src(const tconv_layer *layer, const planned_layer 
     return prepare(layer, planned, &transpose, arguments->weights, (void *)arguments->packed, arguments->stream, issue);
 }
 
-/* Makes a tensor map at an address; false where TMA cannot read that. */
-static bool make_map(const tensor_map_recipe *tensor, const void *data, tensor_map *map)
-{
-    tensor_map_recipe recipe = *tensor;
-    recipe.data = data;
-    return tconv_encode_tensor_map(&recipe, map);
-}
-
 /* Writes the bias to all outputs without a tap. */
 static tconv_status fill_bias_only(const tconv_layer *layer, const parameters *params, const tconv_arguments *arguments,
                                    tconv_issue *issue)
@@ -207,7 +199,7 @@ static tconv_status execute(const tconv_layer *layer, const void *implementation
     tensor_map map = {{0}}, weights_map = {{0}};
     tconv_status status = TCONV_SUCCESS;
     params.weights_in_place = tconv_igemm_reads_weights(planned) && arguments->weights != NULL &&
-                              make_map(&planned->map_of_weights, arguments->weights, &weights_map);
+                              tconv_encode_tensor_map(&planned->map_of_weights, arguments->weights, &weights_map);
     const bool packs = arguments->weights != NULL && !params.weights_in_place; /* else it was done before */
     if (params.src_transposed)
         status = transpose_src(layer, planned, arguments, issue);
@@ -221,7 +213,7 @@ static tconv_status execute(const tconv_layer *layer, const void *implementation
     params.dst = arguments->dst;
     params.bias_outputs = planned->bias_outputs;
     params.bias_channels = (int)layer->problem.out_channels;
-    params.by_tma = params.by_tma && make_map(&planned->src, params.src, &map);
+    params.by_tma = params.by_tma && tconv_encode_tensor_map(&planned->src, params.src, &map);
     params.gathers_pairs = params.gathers_pairs && (uintptr_t)arguments->src % (2 * layer->problem.element_size) == 0;
     params.store_vectors = planned->vector_bytes > 0 && (uintptr_t)arguments->dst % planned->vector_bytes == 0;
     params.run_vector = params.store_vectors ? params.run_vector : 1;

@@ -95,7 +95,7 @@ typedef struct planned_layer {
     layer_plan plan;
     weight_source weights;
     src_transpose transpose;          /* without addresses; all zeros where src is not transposed */
-    tensor_map_recipe src;            /* without its address; all zeros where no address lets TMA read src */
+    tensor_map_recipe src;            /* all zeros where no address lets TMA read src */
     tensor_map_recipe map_of_weights; /* likewise, where they may be read as they lie */
     int bias_outputs;                 /* as in parameters, where execute puts it */
     size_t vector_bytes;              /* that can be stored at once where dst begins at a multiple of them; 0: none */

@@ -49,9 +49,9 @@ static CUtensorMapSwizzle swizzle_of(const tensor_map_recipe *tensor)
 }
 
 /* Whether TMA can read the tensor as it lies. */
-static bool is_readable(const tensor_map_recipe *tensor)
+static bool is_readable(const tensor_map_recipe *tensor, const void *data)
 {
-    if ((uintptr_t)tensor->data % BOX_ALIGNMENT != 0)
+    if ((uintptr_t)data % BOX_ALIGNMENT != 0)
         return false;
     for (int i = 0; i < 3; i++)
         if (tensor->strides[i] % BOX_ALIGNMENT != 0 || tensor->strides[i] >= MAX_STRIDE)
@@ -62,13 +62,13 @@ static bool is_readable(const tensor_map_recipe *tensor)
     return true;
 }
 
-bool tconv_encode_tensor_map(const tensor_map_recipe *tensor, tensor_map *map)
+bool tconv_encode_tensor_map(const tensor_map_recipe *tensor, const void *data, tensor_map *map)
 {
     cuuint64_t extents[4], strides[3]; /* the driver's type is another one of 64 bits */
     cuuint32_t steps[4];
     CUtensorMap encoded;
     CUresult result;
-    if (!is_readable(tensor))
+    if (!is_readable(tensor, data))
         return false;
     for (int i = 0; i < 4; i++) {
         extents[i] = tensor->extents[i];
@@ -81,11 +81,11 @@ bool tconv_encode_tensor_map(const tensor_map_recipe *tensor, tensor_map *map)
         return false;
     if (tensor->im2col_pixels > 0)
         result =
-            encode_im2col(&encoded, type_of(tensor), 4, (void *)tensor->data, extents, strides, tensor->lower,
-                          tensor->upper, tensor->box[0], tensor->im2col_pixels, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+            encode_im2col(&encoded, type_of(tensor), 4, (void *)data, extents, strides, tensor->lower, tensor->upper,
+                          tensor->box[0], tensor->im2col_pixels, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
                           swizzle_of(tensor), CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     else
-        result = encode_tiled(&encoded, type_of(tensor), 4, (void *)tensor->data, extents, strides, tensor->box, steps,
+        result = encode_tiled(&encoded, type_of(tensor), 4, (void *)data, extents, strides, tensor->box, steps,
                               CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(tensor), CU_TENSOR_MAP_L2_PROMOTION_NONE,
                               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (result != CUDA_SUCCESS)

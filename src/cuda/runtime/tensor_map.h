@@ -20,12 +20,11 @@ typedef struct tensor_map {
 
 typedef enum tensor_map_swizzle { SWIZZLE_NONE, SWIZZLE_32B, SWIZZLE_64B, SWIZZLE_128B } tensor_map_swizzle;
 
-/* A tensor of four axes, innermost first, and the box that one copy brings, of every step-th element. Outside of the
- * tensor a box is zeros. */
+/* A tensor of four axes, innermost first, wherever it lies, and the box that one copy brings, of every step-th element.
+ * Outside of the tensor a box is zeros. */
 typedef struct tensor_map_recipe {
     tconv_dtype dtype;
     tensor_map_swizzle swizzle;
-    const void *data;
     uint64_t extents[4]; /* elements */
     uint64_t strides[3]; /* bytes, of all axes but the innermost, whose elements follow one another */
     uint32_t box[4];     /* elements, those stepped over included */
@@ -38,8 +37,9 @@ typedef struct tensor_map_recipe {
     int lower[2], upper[2];
 } tensor_map_recipe;
 
-/* Makes the tensor map; false where TMA cannot read the tensor as it lies, or the driver has no tensor maps. */
-bool tconv_encode_tensor_map(const tensor_map_recipe *tensor, tensor_map *map);
+/* Makes the tensor map of the tensor at data; false where TMA cannot read the tensor as it lies, or the driver has no
+ * tensor maps. */
+bool tconv_encode_tensor_map(const tensor_map_recipe *tensor, const void *data, tensor_map *map);
 
 TCONV_ROOM_END
 

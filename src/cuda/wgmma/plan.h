@@ -38,7 +38,7 @@ typedef struct tile_plan {
      * channel_alignment are the most that tile and strides allow: addresses may allow less. */
     parameters params;
     bool long_rows;        /* bulk copies store rows faster than the widest vectors */
-    tensor_map_recipe src; /* without its address: of one at a multiple of 16 bytes */
+    tensor_map_recipe src; /* where it begins at a multiple of 16 bytes */
     int a_stage_columns;   /* columns of taps that an A stage has where a stack's weights overlap, else 0 */
     int patch_rows;
     int thread_blocks;

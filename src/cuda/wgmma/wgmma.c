@@ -235,9 +235,8 @@ static bool make_map(const tconv_problem *problem, const tile_plan *plan, const 
 {
     const size_t before = (size_t)misalignment_of(problem, plan, src);
     tensor_map_recipe planes = plan->src;
-    planes.data = (const char *)src - before * problem->element_size;
     planes.extents[0] += before;
-    return tconv_encode_tensor_map(&planes, map);
+    return tconv_encode_tensor_map(&planes, (const char *)src - before * problem->element_size, map);
 }
 
 /*

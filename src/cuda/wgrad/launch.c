@@ -83,14 +83,12 @@ static load_mode adapt(const planned_layer *plan, parameters *params, host_maps 
     if (aligned || plan->load == LINES || (src_aligned && plan->load == SRC_CHANNELS))
         load = plan->load;
     tensor_map_recipe dst = plan->dst, src = plan->src;
-    dst.data = params->diff_dst;
-    src.data = params->src;
     if (plan->bias_parts > 0) /* whose sums are of all bits: consumer warps round as well */
         dst.rounds = false;
     dst.extents[3] = src.extents[3] = (uint64_t)params->images;
-    if (load == ELEMENTS || params->box_bytes == 0 || !tconv_encode_tensor_map(&dst, &maps->dst))
+    if (load == ELEMENTS || params->box_bytes == 0 || !tconv_encode_tensor_map(&dst, params->diff_dst, &maps->dst))
         params->box_bytes = 0;
-    if (load == BOXES && (params->box_bytes == 0 || !tconv_encode_tensor_map(&src, &maps->src)))
+    if (load == BOXES && (params->box_bytes == 0 || !tconv_encode_tensor_map(&src, params->src, &maps->src)))
         load = ELEMENTS;
     if (load == ELEMENTS)
         params->bias_parts = NULL;
@@ -100,7 +98,7 @@ static load_mode adapt(const planned_layer *plan, parameters *params, host_maps 
         params->src_unit = 1;
         params->lines.src_vectors = false;
     }
-    if (params->lines.src_box_pixels > 0 && !tconv_encode_tensor_map(&src, &maps->src))
+    if (params->lines.src_box_pixels > 0 && !tconv_encode_tensor_map(&src, params->src, &maps->src))
         params->lines.src_box_pixels = params->lines.src_boxes = 0;
     if (params->box_bytes == 0)
         params->sharers = 1;
