@@ -113,21 +113,36 @@ __device__ __forceinline__ void store_of_pair(const uint32_t (&pairs)[channels],
     core_rows<Mode>::store_one(pairs, second ? core_rows<Mode>::HIGH : core_rows<Mode>::LOW, to);
 }
 
-/* The vectors of each pixel that a thread writes at once. */
+/* The vectors of each pixel that a thread writes at once: fewer where each warp takes its part of the same pairs. */
 template <class Mode> constexpr int PAIR_VECTORS_AT_ONCE = sizeof(typename Mode::Element) == 4 ? 4 : 2;
+constexpr int FEW_VECTORS_AT_ONCE = 2;
+
+/* How the loader threads share the pairs of a stage: warps that would find none take other channels of the same pairs. */
+struct pair_sharing {
+    int first, step;   /* a thread's first pair, and from one of a thread's pairs to the next */
+    int sharer, count; /* which of the threads that share a pair this is, and how many do */
+};
+
+__device__ __forceinline__ pair_sharing share_pairs(const parameters &layer, int thread)
+{
+    int step = LOADER_WARPS * WARP;
+    while (step > WARP && pairs_of(layer) <= step / 2)
+        step /= 2;
+    return {thread & (step - 1), step, thread / step, LOADER_WARPS * WARP / step};
+}
 
 /* Gathers likewise, two pixels at once, which both exist or not: as many bytes again are under way. All loads come before
  * the first store. */
-template <class Mode>
+template <class Mode, int COUNT>
 __device__ __forceinline__ void gather_pairs(const parameters &layer, const shared_layout &shared,
                                              const stage_origin &origin, const typename Mode::Element *src, int left,
-                                             uint32_t buffer, int thread)
+                                             uint32_t buffer, const pair_sharing &share)
 {
     using Pair = std::conditional_t<sizeof(typename Mode::Element) == 4, uint2, uint32_t>;
-    constexpr int COUNT = PAIR_VECTORS_AT_ONCE<Mode>, CHANNELS = core_rows<Mode>::CHANNELS;
+    constexpr int CHANNELS = core_rows<Mode>::CHANNELS;
     const int vectors = layer.pixel_bytes / CORE_ROW_BYTES, odd = origin.column & 1;
 #pragma unroll 1
-    for (int pair = thread; pair < pairs_of(layer); pair += LOADER_WARPS * WARP) {
+    for (int pair = share.first; pair < pairs_of(layer); pair += share.step) {
         const uint32_t place = shared.coordinates[pair];
         const int of_image = (int)(place >> COLUMN_BITS & ROW_MASK), image = (int)(place >> (ROW_BITS + COLUMN_BITS));
         const int of_row = 2 * (int)(place & COLUMN_MASK) - odd;
@@ -135,16 +150,18 @@ __device__ __forceinline__ void gather_pairs(const parameters &layer, const shar
         const bool exists = origin.image + image < layer.images && (unsigned)row < (unsigned)layer.in_rows &&
                             (unsigned)column < (unsigned)layer.in_columns;
         const int channels = exists ? left : 0, pixel = image * layer.image_pixels + of_image * layer.pitch + of_row;
-        const typename Mode::Element *from = src + (origin.image + image) * layer.from.n + row * layer.from.h + column;
-        int channel = 0;
+        const typename Mode::Element *image_row =
+            src + (origin.image + image) * layer.from.n + row * layer.from.h + column;
 #pragma unroll 1
-        for (int vector = 0; vector < vectors; vector += COUNT) {
+        for (int vector = share.sharer * COUNT; vector < vectors; vector += share.count * COUNT) {
+            const typename Mode::Element *from = image_row + vector * CHANNELS * layer.from.c;
             Pair pairs[COUNT][CHANNELS];
 #pragma unroll
             for (int q = 0; q < COUNT; q++)
 #pragma unroll
                 for (int c = 0; c < CHANNELS; c++) {
-                    pairs[q][c] = channel++ < channels ? *reinterpret_cast<const Pair *>(from) : Pair{};
+                    pairs[q][c] =
+                        (vector + q) * CHANNELS + c < channels ? *reinterpret_cast<const Pair *>(from) : Pair{};
                     from += layer.from.c;
                 }
 #pragma unroll
@@ -171,11 +188,16 @@ __device__ __forceinline__ void gather(const parameters &layer, const shared_lay
         fill_pairs(layer, shared, thread);
     else
         fill_coordinates(layer, shared, thread);
-    named_barrier_sync<LOADER_WARPS * WARP>(); /* gather_vectors reads others' coordinates */
+    const pair_sharing share = share_pairs(layer, thread);
+    const bool few_pairs = PAIR_VECTORS_AT_ONCE<Mode> > FEW_VECTORS_AT_ONCE && share.step == WARP;
+    named_barrier_sync<LOADER_WARPS * WARP>(); /* threads read others' coordinates */
     fill_b_stages(layer, shared, [&](const stage_walk &stage, const stage_origin &origin) {
         const auto *src = static_cast<const typename Mode::Element *>(layer.src) + origin.channel * layer.from.c;
-        if (in_pairs)
-            gather_pairs<Mode>(layer, shared, origin, src, origin.left, stage.buffer(), thread);
+        if (in_pairs && few_pairs)
+            gather_pairs<Mode, FEW_VECTORS_AT_ONCE>(layer, shared, origin, src, origin.left, stage.buffer(), share);
+        else if (in_pairs)
+            gather_pairs<Mode, PAIR_VECTORS_AT_ONCE<Mode>>(layer, shared, origin, src, origin.left, stage.buffer(),
+                                                           share);
         else if (layer.from.c == 1)
             gather_vectors<Mode>(layer, shared, origin, src, origin.left, stage.buffer(), thread);
         else
