@@ -43,7 +43,7 @@ typedef struct accumulate_plan {
 
 static bool writes_dst(const tconv_problem *problem)
 {
-    return tconv_is_in(tconv_operation_of(problem)->writes, TCONV_ROLE_DST);
+    return tconv_is_in(tconv_operation_of(problem).writes, TCONV_ROLE_DST);
 }
 
 /* Returns a walk over the layer's dst, or src, without addresses and strides. */
