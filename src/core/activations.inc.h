@@ -18,7 +18,7 @@
  *
  * A result is off by at most 4 units in the last place or 2^-126 (tconv.h); core/post_exact.c has the formulas. Nothing
  * branches. Arguments are limited to where a function still changes, so that no intermediate overflows, and a power of
- * two below the smallest normal number is 0: results below 2^-126 become 0 with their sign.
+ * two below the smallest normal number is 0: results below 2^-126 may become 0.
  *     The last operation of a function is never fused with what follows: each step of a list is rounded.
  *     Coefficients are made by bench/fit_activations.py.
  */
@@ -135,7 +135,8 @@ ACTIVATION_INLINE VALUE NAME(post_gelu_tanh)(VALUE y)
 /*
  * The tail of the normal distribution is exp(-y^2 / 2) * f(x) / (1.5 + |y|), where x = (1.5 - |y|) / (1.5 + |y|) and f is a
  * polynomial. m = y * tail is the result where y is negative, y - m where y is positive. Half of the square of |y| is that
- * of its upper 12 bits, which is exact, and a rest.
+ * of its upper 12 bits, which is exact, and a rest. share is y / (1.5 + |y|), and excess what it has too
+ * much; of -0 the result is -0.
  */
 ACTIVATION_INLINE VALUE NAME(post_gelu)(VALUE y)
 {
@@ -146,9 +147,9 @@ ACTIVATION_INLINE VALUE NAME(post_gelu)(VALUE y)
     const VALUE e = NAME(post_exp)(upper * upper * -0.5f, rest, 0, &power);
     const VALUE divisor = a + 1.5f, divisor_rest = a - (divisor - 1.5f);
     const VALUE over = NAME(post_quotient)(NUMBER(1.0f), divisor), x = (1.5f - a) * over;
-    const VALUE product = NAME(post_two_product)(divisor, over, &product_rest);
-    const VALUE d = (1.0f - product) - NAME(post_fma)(divisor_rest, over, product_rest);
-    const VALUE corrected = e + NAME(post_fma)(e, d, d);
+    const VALUE share = NAME(post_product)(limited, over);
+    const VALUE product = NAME(post_two_product)(divisor, share, &product_rest);
+    const VALUE excess = ((product - limited) + NAME(post_fma)(divisor_rest, share, product_rest)) * over;
     VALUE f = NUMBER(-0.000161281554f);
     f = NAME(post_fma)(f, x, NUMBER(0.000472561776f));
     f = NAME(post_fma)(f, x, NUMBER(-0.000231483631f));
@@ -161,8 +162,8 @@ ACTIVATION_INLINE VALUE NAME(post_gelu)(VALUE y)
     f = NAME(post_fma)(f, x, NUMBER(-0.0574953072f));
     f = NAME(post_fma)(f, x, NUMBER(0.195099518f));
     f = NAME(post_fma)(f, x, NUMBER(0.617341995f));
-    const VALUE normal = limited * over * f;
-    const VALUE m = NAME(post_product)(normal, NAME(post_fma)(corrected, power, power));
+    const VALUE normal = NAME(post_fma)(share, f, -(excess * f));
+    const VALUE m = NAME(post_product)(normal, NAME(post_fma)(e, power, power));
     return NAME(post_select)(NUMBER(0.0f), y, y - m, m);
 }
 
