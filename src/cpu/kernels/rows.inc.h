@@ -244,7 +244,12 @@ static void NAME(store_scattered)(const tconv_cpu_store *store)
             int64_t count = store->count - position < LANES ? store->count - position : LANES;
             for (int64_t i = 0; (store->finish.steps & TCONV_CPU_ADD_HELD) && i < count; i++)
                 converted[i] = dst[i * store->dst_position];
-            NAME(finish_row)(converted, sums + position, count, m, &store->finish, store->finish.steps == 0);
+            if (store->finish.steps & TCONV_CPU_APPLY_POSTS) {
+                NAME(finish_with_posts)
+                (converted, sums + position, count, m, &store->finish, dst, store->dst_position);
+            } else {
+                NAME(finish_row)(converted, sums + position, count, m, &store->finish, store->finish.steps == 0);
+            }
             for (int64_t i = 0; i < count; i++, dst += store->dst_position)
                 *dst = converted[i];
         }
