@@ -20,8 +20,8 @@ static struct NAME(place) NAME(place_of)(const tconv_cpu_posts *posts, const ELE
     const tconv_problem *problem = posts->problem;
     const bool planes = problem->layout == TCONV_NCHW;
     const int64_t index = at - (const ELEMENT *)posts->dst, run_stride = planes ? problem->dst.c : problem->dst.w;
-    const int64_t image = index < problem->dst.n ? 0 : index / problem->dst.n;
-    const int64_t in_image = index - image * problem->dst.n, run = in_image / run_stride;
+    const int64_t image = quotient(index, problem->dst.n), in_image = index - image * problem->dst.n;
+    const int64_t run = quotient(in_image, run_stride);
     return (struct NAME(place)){.image = image,
                                 .run = run,
                                 .inside = in_image - run * run_stride,
