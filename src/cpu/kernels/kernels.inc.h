@@ -123,10 +123,13 @@ static void order_stores(void)
 #define LANES      (VECTOR_BYTES / 4)
 #include "microkernel.inc.h"
 
+#include "activate.inc.h"
 #include "interleave.inc.h" /* uses its types */
 #define MULTIPLY_ADD fmaf
+#define HAVE_ACTIVATIONS
 #include "post_vectors.inc.h"
 #undef MULTIPLY_ADD
+#undef HAVE_ACTIVATIONS
 #undef REAL
 #undef NAME
 #undef LANES
@@ -420,6 +423,7 @@ const tconv_cpu_kernels JOIN(tconv_cpu_kernels, LEVEL) = {
     .max_channels = MAX_CHANNELS,
     .streams = VECTOR_BYTES > 16,
     .fill = fill,
+    .activate = activate_float,
     .order_stores = order_stores,
 #if VECTOR_BYTES == 64
     .load_pairs = load_pairs,
