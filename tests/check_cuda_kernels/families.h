@@ -22,6 +22,7 @@ void check_rows();
 void check_epilogues();
 void check_filling();
 void check_whole();
+void check_activations();
 
 } // namespace tconv::check
 
