@@ -22,7 +22,7 @@ static void (*const families[])() = {check_numeric,        check_ptx_memory,    
                                      check_pack_cells,     check_pack_fragments, check_transform_igemm,
                                      check_transforms,     check_mainloop_wgmma, check_mainloop_igemm,
                                      check_mainloop_cells, check_rows,           check_epilogues,
-                                     check_filling,        check_whole};
+                                     check_posts,          check_filling,        check_whole};
 
 static const char usage[] =
     "Usage: check_cuda_kernels [OPTION]... [PATTERN]\n"
