@@ -33,7 +33,7 @@ post_steps tconv_cuda_post_steps(const tconv_problem *problem, const void *const
         const tconv_post_op *post = &desc->post[i];
         const size_t size = tconv_dtype_size(tconv_role_dtype(problem, (tconv_role)(TCONV_ROLE_POST + i)));
         post_step *step = &steps.of[steps.count++];
-        step->kind = post->kind;
+        step->kind = (int)post->kind;
         step->alpha = number_of(problem, post->alpha);
         step->beta = number_of(problem, post->beta);
         if (tconv_post_channel_vectors(post->kind) > 0)
