@@ -109,6 +109,8 @@ static void order_stores(void)
 #include "microkernel.inc.h"
 
 #include "interleave.inc.h" /* uses its types */
+
+#include "activate.inc.h" /* likewise */
 #undef REAL
 #undef NAME
 #undef LANES
@@ -399,6 +401,7 @@ const tconv_cpu_kernels JOIN(tconv_cpu_kernels, LEVEL) = {
     .max_channels = MAX_CHANNELS,
     .streams = VECTOR_BYTES > 16,
     .fill = fill,
+    .activate = activate_float,
     .order_stores = order_stores,
 #if VECTOR_BYTES == 64
     .load_pairs = load_pairs,
