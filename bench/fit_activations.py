@@ -3,9 +3,10 @@
 
     fit_activations.py
 
-Each polynomial has the least greatest error over its interval, in the measure that its function is used in. Coefficients
-are rounded to f32 one after another, the lowest power first, and those after each are fitted anew. The error that is
-printed is of the rounded coefficients, in units of 2^-24.
+Each polynomial has the least greatest error over its interval, in the measure that its function is used in.
+Coefficients are rounded to f32 one after another, the lowest power first; those after each are fitted anew. They are
+printed as Horner's rule takes them, the highest power first. The error that is printed is that of the rounded
+coefficients, in units of 2^-24.
 """
 
 import mpmath

@@ -11,7 +11,7 @@
  *     NAME(post_fma)(a, b, c)            a * b + c; whether it is rounded once or twice does not matter
  *     NAME(post_product)(a, b)           a * b, which the compiler never fuses with what is done to it
  *     NAME(post_two_product)(a, b, rest) a * b; *rest is what its rounding took: their sum is exact
- *     NAME(post_quotient)(a, b)          a / b within 1 unit in the last place, for b from 1 to 2^40
+ *     NAME(post_quotient)(a, b)          a / b within 1 unit in the last place, b from 1 to 2^40
  *     NAME(post_select)(x, y, a, b)      x < y ? a : b; b where x or y is NaN
  *     NAME(post_at_least)(x, limit)      x < limit ? limit : x; NaN stays NaN
  *     NAME(post_at_most)(x, limit)       x > limit ? limit : x; NaN stays NaN
@@ -89,8 +89,8 @@ ACTIVATION_INLINE VALUE NAME(post_sigmoid)(VALUE y)
 /* With d = exp(-2 * |y|) - 1, tanh(|y|) is -d / (2 + d). */
 ACTIVATION_INLINE VALUE NAME(post_tanh)(VALUE y)
 {
-    const VALUE d = NAME(post_expm1_of_negative)(NAME(post_magnitude)(y) * -1.5f);
-    return NAME(post_with_sign)(NAME(post_quotient)(d, d + 1.5f), y);
+    const VALUE d = NAME(post_expm1_of_negative)(NAME(post_magnitude)(y) * -2.0f);
+    return NAME(post_with_sign)(NAME(post_quotient)(d, d + 2.0f), y);
 }
 
 /*
@@ -104,7 +104,7 @@ ACTIVATION_INLINE VALUE NAME(post_times_sigmoid)(VALUE y, VALUE limited, VALUE u
     const VALUE e = NAME(post_exp)(-u, rest, 7, &power);
     const VALUE t = NAME(post_fma)(e, power, power);
     const VALUE divisor = NAME(post_fma)(t, NUMBER(0.0078125f), NUMBER(1.0f));
-    const VALUE m = NAME(post_product)(NAME(post_quotient)(limited * t, divisor), NUMBER(0.0078125f));
+    const VALUE m = NAME(post_product)(limited * NAME(post_quotient)(t, divisor), NUMBER(0.0078125f));
     return NAME(post_select)(NUMBER(0.0f), y, y - m, m);
 }
 
@@ -133,7 +133,7 @@ ACTIVATION_INLINE VALUE NAME(post_gelu_tanh)(VALUE y)
 }
 
 /*
- * The tail of the normal distribution is exp(-y^2 / 2) * f(x) / (1.5 + |y|), where x = (1.5 - |y|) / (1.5 + |y|), and f is a
+ * The tail of the normal distribution is exp(-y^2 / 2) * f(x) / (1.5 + |y|), where x = (1.5 - |y|) / (1.5 + |y|) and f is a
  * polynomial. m = y * tail is the result where y is negative, y - m where y is positive. Half of the square of |y| is that
  * of its upper 12 bits, which is exact, and a rest.
  */
@@ -166,17 +166,19 @@ ACTIVATION_INLINE VALUE NAME(post_gelu)(VALUE y)
     return NAME(post_select)(NUMBER(0.0f), y, y - m, m);
 }
 
-/* With w = exp(y), tanh(log(1 + w)) is n / (n + 2), where n = w * (w + 2). w and n are computed times 2^7, as in
- * post_times_sigmoid. Beyond 12 the result is y. */
+/* With w = exp(y), tanh(log(1 + w)) is 1 - 2 / d, where d = w * (w + 2) + 2; for negative y it is w * (1 - w * (w + 1) / d),
+ * of which w is computed times 2^7 as in post_times_sigmoid. */
 ACTIVATION_INLINE VALUE NAME(post_mish)(VALUE y)
 {
-    const VALUE limited = NAME(post_within)(y, NUMBER(-93.0f), NUMBER(12.0f)), scale = NUMBER(0.0078125f);
+    const VALUE zero = NUMBER(0.0f), two = NUMBER(2.0f), scale = NUMBER(0.0078125f);
+    const VALUE limited = NAME(post_within)(y, NUMBER(-93.0f), NUMBER(12.0f));
     VALUE power;
-    const VALUE e = NAME(post_exp)(limited, NUMBER(0.0f), 7, &power);
-    const VALUE w = NAME(post_fma)(e, power, power);
-    const VALUE n = w * NAME(post_fma)(w, scale, NUMBER(2.0f));
-    const VALUE quotient = NAME(post_quotient)(limited * n, NAME(post_fma)(n, scale, NUMBER(2.0f)));
-    return NAME(post_select)(NUMBER(12.0f), y, y, NAME(post_product)(quotient, scale));
+    const VALUE e = NAME(post_exp)(limited, zero, 7, &power);
+    const VALUE scaled = NAME(post_fma)(e, power, power), w = scaled * scale;
+    const VALUE part = NAME(post_select)(zero, y, two, NAME(post_fma)(w, w, w));
+    const VALUE factor = 1.0f - NAME(post_quotient)(part, NAME(post_fma)(w, w + two, two));
+    const VALUE negative = NAME(post_product)(limited * scaled * factor, scale);
+    return NAME(post_select)(zero, y, NAME(post_product)(y, factor), negative);
 }
 
 ACTIVATION_INLINE VALUE NAME(post_elu)(VALUE y, VALUE alpha)
@@ -189,7 +191,7 @@ ACTIVATION_INLINE VALUE NAME(post_elu)(VALUE y, VALUE alpha)
 ACTIVATION_INLINE VALUE NAME(post_softplus)(VALUE y)
 {
     const VALUE t = NAME(post_exp_of_negative)(-NAME(post_magnitude)(y));
-    const VALUE u = NAME(post_quotient)(t, t + 1.5f), v = u * u;
+    const VALUE u = NAME(post_quotient)(t, t + 2.0f), v = u * u;
     VALUE q = NUMBER(0.280294299f);
     q = NAME(post_fma)(q, v, NUMBER(0.27998212f));
     q = NAME(post_fma)(q, v, NUMBER(0.400217503f));

@@ -23,6 +23,7 @@ void check_epilogues();
 void check_posts();
 void check_filling();
 void check_whole();
+void check_activations();
 
 } // namespace tconv::check
 
