@@ -1,9 +1,11 @@
 /*
- * The kinds of post-ops that are no plain arithmetic, in double by CUDA's functions, with the limits of
- * core/post_exact.c. Neither function has a stack frame: CUDA's sin has one, for arguments beyond 1e5.
+ * The kinds of post-ops that are no plain arithmetic, in f32 (numeric/activations.cuh) and in double: by CUDA's functions,
+ * with the limits of core/post_exact.c. No function has a stack frame: CUDA's sine has one, for large arguments.
  */
 #ifndef TCONV_CUDA_EPILOGUE_ACTIVATIONS_CUH
 #define TCONV_CUDA_EPILOGUE_ACTIVATIONS_CUH
+
+#include "../numeric/activations.cuh"
 
 namespace tconv
 {
@@ -40,11 +42,13 @@ __device__ __forceinline__ double post_gelu(double y)
     return is_least(y) ? -0.0 : 0.5 * y * erfc(-y * root_half);
 }
 
-/* y * (1 + tanh(u)) / 2 is y / (1 + exp(-2 u)). */
+/* y * (1 + tanh(u)) / 2 is y / (1 + exp(-2 u)). An error of u is one of the result times 2 u: products are rounded as C
+ * rounds them. */
 __device__ __forceinline__ double post_gelu_tanh(double y)
 {
     const double twice_root = 1.59576912160573071176; /* 2 sqrt(2 / pi) */
-    return times_sigmoid(y, twice_root * (y + 0.044715 * y * y * y));
+    const double cube = __dmul_rn(__dmul_rn(__dmul_rn(0.044715, y), y), y);
+    return times_sigmoid(y, twice_root * __dadd_rn(y, cube));
 }
 
 __device__ __forceinline__ double post_softplus(double y)
@@ -75,32 +79,6 @@ __device__ __forceinline__ double post_snake(double y, double frequency, double 
     const double x = frequency * y, turns = rint(x * by_pi);
     const double sine = sinpi(fma(-turns, rest, fma(-turns, pi, x)) * by_pi);
     return fma(height * sine, sine, y);
-}
-
-/* In f32: the same, rounded once. */
-#define TCONV_ROUNDED(name)                                                                                            \
-    __device__ __forceinline__ float name(float y)                                                                     \
-    {                                                                                                                  \
-        return (float)name((double)y);                                                                                 \
-    }
-TCONV_ROUNDED(post_sigmoid)
-TCONV_ROUNDED(post_tanh)
-TCONV_ROUNDED(post_silu)
-TCONV_ROUNDED(post_gelu)
-TCONV_ROUNDED(post_gelu_tanh)
-TCONV_ROUNDED(post_mish)
-TCONV_ROUNDED(post_softplus)
-TCONV_ROUNDED(post_hardswish)
-#undef TCONV_ROUNDED
-
-__device__ __forceinline__ float post_elu(float y, float alpha)
-{
-    return (float)post_elu((double)y, (double)alpha);
-}
-
-__device__ __forceinline__ float post_snake(float y, float frequency, float height)
-{
-    return (float)post_snake((double)y, (double)frequency, (double)height);
 }
 
 } // namespace tconv
