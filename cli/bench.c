@@ -214,7 +214,7 @@ static bool check_fill(const bench *all, const harness_layer *layer, harness_fil
 static bool check(const bench *all, const workload *entry)
 {
     harness_failure failure;
-    if (check_fill(all, &entry->layer, HARNESS_INTEGERS, &failure) &&
+    if ((!harness_has_integers(&entry->layer) || check_fill(all, &entry->layer, HARNESS_INTEGERS, &failure)) &&
         check_fill(all, &entry->layer, HARNESS_REALS, &failure))
         return true;
     clear_progress(all);
