@@ -364,7 +364,7 @@ Test(accumulate, an_older_desc_does_not)
                                                                   : HARNESS_WEIGHTS;
         const struct elements given = {{2, 3, 0, 5}};
         double product = 1;
-        for (int r = 0; r < HARNESS_ROLES; r++)
+        for (int r = 0; r < HARNESS_POST; r++)
             product *= r != HARNESS_BIAS && r != (int)role ? given.of[r] : 1;
         cr_assert_eq(call(&desc, given).of[role], given.of[role] + product);
         desc.struct_size = offsetof(tconv_desc, accumulate);

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "status.h"
 
@@ -122,6 +123,22 @@ tconv_status tconv_posts_check(const tconv_desc *desc, tconv_issue *issue)
     return check_unused(desc, issue);
 }
 
+/* Appends ":" and the number, whose point is a dot in every locale. */
+static void append_number(double number, tconv_text *text)
+{
+    char written[32];
+    size_t to = 0;
+    bool is_point = false;
+    snprintf(written, sizeof written, "%.17g", number);
+    for (size_t from = 0; written[from] != '\0'; from++) {
+        const bool was_point = is_point;
+        is_point = strchr("+-0123456789aefin", written[from]) == NULL; /* of one byte or more */
+        if (!is_point || !was_point)
+            written[to++] = (char)(is_point ? '.' : written[from]);
+    }
+    tconv_text_append(text, ":%.*s", (int)to, written);
+}
+
 void tconv_posts_format(const tconv_problem *problem, tconv_text *text)
 {
     const tconv_desc *desc = &problem->desc;
@@ -130,9 +147,9 @@ void tconv_posts_format(const tconv_problem *problem, tconv_text *text)
         const tconv_post_op *post = &desc->post[i];
         tconv_text_append(text, "%s%s", i == 0 ? " post=" : ",", tconv_post_name(post->kind));
         if (tconv_post_numbers(post->kind) > 0)
-            tconv_text_append(text, ":%.17g", post->alpha);
+            append_number(post->alpha, text);
         if (tconv_post_numbers(post->kind) > 1)
-            tconv_text_append(text, ":%.17g", post->beta);
+            append_number(post->beta, text);
     }
     for (int i = 0; i < 4; i++)
         if (desc->addend_strides[i] != 0) {
