@@ -64,7 +64,7 @@ class _Operands:
         self.addresses: list[int] = []
         self._arrays: list[_dlpack.Borrowed] = []
         for i, step in enumerate(posts):
-            named = {_posts.name_of(i, j, step): value for j, value in enumerate(step.operands)}
+            named = _posts.named_operands_of(i, step)
             arrays, dtype = _borrow(named, stream) if named else ({}, desc.dtype)
             self._arrays += arrays.values()
             self.addresses.append(next((array.address for array in arrays.values()), 0))
@@ -119,6 +119,14 @@ class Packed:
         if "bias" in arrays:
             copy = _dlpack.copy_of(given["bias"])
             self._bias = _dlpack.Borrowed(copy, "bias", _dlpack.as_dlpack_stream(stream))
+        self._channels: list[_dlpack.Borrowed] = []  # read where they lie
+        self._of_channels: dict[int, int] = {}
+        for i, named in layer.named_operands().items():
+            if named:
+                vectors, _ = _borrow(named, stream)
+                _check_channels(vectors, self._shape[1], lib.F64 if self.dtype == lib.F64 else lib.F32)
+                self._channels += vectors.values()
+                self._of_channels[i] = next(iter(vectors.values())).address
         options.device, options.location = device, lib.LOCATION_CUDA
         plan = Plan(desc, options)
         if not plan.implementation.startswith("cuda_"):
@@ -139,19 +147,23 @@ class Packed:
         _check_dense("x", arrays["x"], missing, self._layout)
         answer, written = _result(given, arrays.get("out"), missing, self._shape, self._layout, stream)
         _check_dense("out", written, missing, self._layout)
+        addend = arrays.get("addend")
+        self.layer.check_addend(addend is not None)
+        if addend is not None:
+            _arrays.check_shape("addend", addend.shape, self.output_shape, "that of the result, ")
+            _check_dense("addend", addend, missing, self._layout)
         workspace = None
         if self.plan.workspace_size:
             size = {lib.F64: 8, lib.F32: 4}.get(self.dtype, 2)
             room = _dlpack.new_array(x, (1, 1, 1, -(-self.plan.workspace_size // size)), False)
             workspace = _dlpack.Borrowed(room, "workspace", _dlpack.as_dlpack_stream(stream))
-        status = self.plan.execute(
-            arrays["x"].address,
-            0,
-            0 if self._bias is None else self._bias.address,
-            written.address,
-            0 if workspace is None else workspace.address,
-            stream,
-        )
+        addresses = (arrays["x"].address, 0, 0 if self._bias is None else self._bias.address, written.address)
+        scratch = 0 if workspace is None else workspace.address
+        if self.layer.posts:
+            post = self.layer.addresses(self._of_channels, 0 if addend is None else addend.address)
+            status = self.plan.execute_with(*addresses, post, scratch, stream)
+        else:
+            status = self.plan.execute(*addresses, scratch, stream)
         if status:
             raise lib.last_error()
         return answer

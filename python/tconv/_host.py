@@ -103,6 +103,9 @@ class Packed:
         if "bias" in arrays:
             _arrays.check_bias(arrays["bias"].shape, self._shape[1])
             self._bias = np.array(arrays["bias"], order="C")
+        named = ((i, of_step) for i, of_step in layer.named_operands().items() if of_step)
+        self._channels = {i: np.array(channel_numbers(each, self._shape[1], self.dtype)) for i, each in named}
+        self._of_channels = {i: address(array) for i, array in self._channels.items()}
         plan = Plan(desc, options)
         if not plan.implementation.startswith("cpu_"):
             rule = "weight must be an array on the CUDA device, to which a plan copies nothing"
@@ -122,9 +125,18 @@ class Packed:
         if "out" in arrays:
             check_out(arrays["out"], self.output_shape)
             target = with_axes(arrays["out"], missing)
-        # the bias is this object's own, and overlaps nothing
-        result = Result(given, target, missing, self._shape, self._layout, (src,), _is_dense)
-        execute(self.plan, address(src), 0, address(self._bias), address(result.written))
+        inputs: tuple[np.ndarray, ...] = (src,)
+        addend = None
+        self.layer.check_addend("addend" in arrays)
+        if "addend" in arrays:
+            _arrays.check_shape("addend", arrays["addend"].shape, self.output_shape, "that of the result, ")
+            addend = with_axes(arrays["addend"], missing)
+            addend = addend if _is_dense(addend, self._layout) else copy(addend, self._layout)
+            inputs = (src, addend)
+        # the bias and the numbers of channels are this object's own, and overlap nothing
+        result = Result(given, target, missing, self._shape, self._layout, inputs, _is_dense)
+        post = self.layer.addresses(self._of_channels, address(addend)) if self.layer.posts else ()
+        execute(self.plan, address(src), 0, address(self._bias), address(result.written), post)
         return result.hand_over()
 
 
@@ -353,8 +365,7 @@ class Operands:
                 array = with_axes(self._addend, self._missing)
                 arrays.append(copy(array, layout) if copy_addend else array)
             elif step.operands:
-                named = {_posts.name_of(i, j, step): value for j, value in enumerate(step.operands)}
-                arrays.append(channel_numbers(named, out_channels, self._dtype))
+                arrays.append(channel_numbers(_posts.named_operands_of(i, step), out_channels, self._dtype))
             else:
                 self.addresses.append(0)
                 continue

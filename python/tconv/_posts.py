@@ -11,12 +11,12 @@ from . import _library as lib
 from ._plan import Cache
 from .post import PostOp
 
-OPERANDS = {lib.POST_ADD_CHANNEL: 1, lib.POST_MUL_CHANNEL: 1, lib.POST_ADD_TENSOR: 1, lib.POST_SNAKE: 2}
+_OPERANDS = {lib.POST_ADD_CHANNEL: 1, lib.POST_MUL_CHANNEL: 1, lib.POST_ADD_TENSOR: 1, lib.POST_SNAKE: 2}
 _pack = struct.Struct("=qdd").pack
 
 
-def as_list(post: Any) -> tuple[PostOp, ...]:
-    """The argument of this name; None and an empty sequence are no post-ops."""
+def as_list(post: Any, *, of_plan: bool = False) -> tuple[PostOp, ...]:
+    """The argument of this name; None and an empty sequence are no post-ops. A plan is given its addend later."""
     if post is None:
         return ()
     if isinstance(post, (PostOp, str, bytes)) or not isinstance(post, Sequence):
@@ -25,12 +25,21 @@ def as_list(post: Any) -> tuple[PostOp, ...]:
         if not isinstance(step, PostOp):
             kind = type(step).__name__
             raise _errors.wrong_dtype(f"post[{i}]", f"post[{i}] is a {kind}: must be what tconv.post's functions make")
+        of_call = of_plan and step.kind == lib.POST_ADD_TENSOR
+        due = 0 if of_call else _OPERANDS.get(step.kind, 0)
+        if len(step.operands) != due:
+            why = ", for a plan is given it with each call" if of_call else ""
+            raise _errors.invalid(f"post[{i}]", f"post[{i}] has {len(step.operands)} arrays: must have {due}{why}")
     return tuple(post)
 
 
 def named_operands(posts: Sequence[PostOp]) -> dict[str, Any]:
     """The arrays of all steps by the name that a mistake is told of."""
-    return {name_of(i, j, step): value for i, step in enumerate(posts) for j, value in enumerate(step.operands)}
+    return {name: value for i, step in enumerate(posts) for name, value in named_operands_of(i, step).items()}
+
+
+def named_operands_of(index: int, step: PostOp) -> dict[str, Any]:
+    return {name_of(index, j, step): value for j, value in enumerate(step.operands)}
 
 
 def name_of(index: int, operand: int, step: PostOp) -> str:

@@ -151,11 +151,12 @@ def mul_channel(v: SupportsDLPack) -> PostOp:
     return PostOp(lib.POST_MUL_CHANNEL, operands=(_tensor("v", v),))
 
 
-def add(t: SupportsDLPack, alpha: float = 1) -> PostOp:
+def add(t: SupportsDLPack | None = None, alpha: float = 1) -> PostOp:
     """y + alpha * t: a residual. A list has at most one.
 
     Args:
-        t: an array of the layer's dtype, which may be a slice of a larger one.
+        t: an array of the layer's dtype, which may be a slice of a larger one. None in a tconv.Plan alone, which is
+            given the array with each call.
         alpha: what t is multiplied by.
 
     Shape:
@@ -165,7 +166,7 @@ def add(t: SupportsDLPack, alpha: float = 1) -> PostOp:
         PostOp: the step.
 
     Raises:
-        tconv.DtypeError: t is None, or alpha is no number.
+        tconv.DtypeError: alpha is no number.
         tconv.InvalidArgumentError: by the call that gets the list, where t has another shape, or there are two.
 
     Examples::
@@ -175,7 +176,7 @@ def add(t: SupportsDLPack, alpha: float = 1) -> PostOp:
         >>> post.add(np.ones((1, 2, 16, 16), np.float32), 0.5).alpha
         0.5
     """
-    return PostOp(lib.POST_ADD_TENSOR, _number("alpha", alpha), operands=(_tensor("t", t),))
+    return PostOp(lib.POST_ADD_TENSOR, _number("alpha", alpha), operands=() if t is None else (t,))
 
 
 def linear(a: float, b: float) -> PostOp:

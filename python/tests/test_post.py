@@ -259,6 +259,41 @@ def test_lists_of_the_same_layer_are_told_apart():
         assert np.array_equal(y, np.where(z > 0, z, slope * z) + slope * t)
 
 
+# ---------------------------------------------------------------------------------------------------------------- plans
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_a_plan_has_its_numbers_and_is_given_its_addend(dtype, channels_last):
+    x, weight = layer(dtype)
+    z = sums(x, weight)
+    v = np.array([1, -2, 0.5], of_sums(dtype))
+    steps = [post.mul_channel(v), post.add(alpha=0.5), post.relu()]
+    plan = tconv.Plan(x.shape, weight, stride=2, channels_last=channels_last, post=steps)
+    expected = z * wide(np.array([1, -2, 0.5]))
+    v[:] = 77  # a plan has copied it
+    for addend in lying(rng.integers(-4, 5, z.shape).astype(dtype)):
+        y = plan(x, addend=addend)
+        assert np.array_equal(as_float64(y), np.maximum(expected + 0.5 * as_float64(addend), 0))
+    out = addend.copy()
+    assert plan(x, addend=out, out=out) is out and np.array_equal(out, y)
+
+
+def test_what_a_plan_refuses():
+    without, with_ = (tconv.Plan(X.shape, W, post=steps) for steps in ([post.relu()], [post.add()]))
+    calls = {
+        "addend": [lambda: without(X, addend=FULL), lambda: with_(X), lambda: with_(X, addend=FULL[0])],
+        "post[0]": [lambda: tconv.Plan(X.shape, W, post=[post.add(FULL)])],
+        "post[1]": [lambda: tconv.Plan(X.shape, W, post=[post.relu(), post.mul_channel(np.ones(2, "f"))])],
+        "post[0].beta": [lambda: tconv.Plan(X.shape, W, post=[post.clamp(2, 1)])],
+    }
+    for field, functions in calls.items():
+        for function in functions:
+            with pytest.raises(tconv.InvalidArgumentError) as caught:
+                function()
+            assert caught.value.field == field
+
+
 # ------------------------------------------------------------------------------------------------------------ refusals
 
 
@@ -281,6 +316,8 @@ REFUSED = [
     ("post[0].b", ValueError, lambda: [post.snake(np.zeros(3, "f"), np.zeros(2, "f"))]),
     ("post[0]", tconv.DtypeError, lambda: [post.mul_channel([1, 2, 3])]),
     ("post[0]", tconv.DtypeError, lambda: [post.mul_channel(np.ones(3, int))]),
+    ("post[1]", ValueError, lambda: [post.relu(), post.add()]),
+    ("post[0]", ValueError, lambda: [post.PostOp(2)]),
     ("v", tconv.DtypeError, lambda: [post.mul_channel(None)]),
     ("slope", tconv.DtypeError, lambda: [post.leaky_relu("0.1")]),
     ("approximate", ValueError, lambda: [post.gelu("erf")]),

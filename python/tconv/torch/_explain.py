@@ -120,7 +120,9 @@ def _of_arguments(
         input, weight, bias = _autocast(device, input, weight, bias)
     operands = _posts.named_operands(posts).values()
     apart = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (input, weight, bias, *operands))
-    layer = find(input, weight, bias, *rest, posts=() if apart else posts)
+    stride, padding, output_padding, groups, dilation = rest
+    of_layer = () if apart else posts
+    layer = find(input, weight, bias, stride, padding, output_padding, groups, dilation, of_layer)
     if isinstance(layer, Reason):
         return Explanation(False, "", layer.text)
     tensors = [tensor for tensor in (input, weight, bias) if tensor is not None]

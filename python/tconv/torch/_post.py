@@ -73,7 +73,9 @@ _FUNCTIONS: dict[int, Callable[..., Tensor]] = {
 
 def _checked(step: PostOp, index: int, like: Tensor, channels: int) -> list[Any]:
     """The tensors of a step, given the result of the layer or one of its dtype and device."""
-    for j, tensor in enumerate(() if torch.jit.is_tracing() else step.operands):  # which would warn of comparisons
+    if torch.jit.is_tracing():  # type: ignore[attr-defined]
+        return list(step.operands)  # whose shapes tracing would warn of
+    for j, tensor in enumerate(step.operands):
         name = _posts.name_of(index, j, step)
         _check_kind(name, tensor, like)
         if step.kind == lib.POST_ADD_TENSOR:
