@@ -269,6 +269,21 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("with_graph", [False, True])
+def test_nan_and_infinities(device, with_graph):
+    x = torch.tensor([math.nan, -math.inf, math.inf], device=device).reshape(1, 1, 1, 3)
+    weight = torch.ones(1, 1, 1, 1, device=device, requires_grad=with_graph)
+    v, t = torch.ones(1, device=device), torch.zeros(1, 1, 1, 3, device=device)
+    for name, make in KINDS.items():
+        step, _ = make(v, t)
+        y = tt.conv_transpose2d(x, weight, post=[step]).flatten()
+        assert y[0].isnan(), name
+        if name == "relu":
+            assert y[1] == 0 and y[2] == math.inf
+        if name in ("silu", "gelu", "gelu tanh", "mish", "hardswish") and not with_graph:
+            assert y[1] == 0 and y[1].signbit() and y[2] == math.inf, name
+
+
+@pytest.mark.parametrize("with_graph", [False, True])
 @pytest.mark.parametrize("field, make", REFUSED, ids=[f"{i} {each[0]}" for i, each in enumerate(REFUSED)])
 def test_what_is_refused(field, make, with_graph):
     x, weight, bias = layer("cpu", torch.float32)
