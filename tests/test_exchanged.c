@@ -86,9 +86,9 @@ static tconv_phase_table make_phases(const tconv_axis *axis, tconv_phase *phases
     const int64_t end = first + reaching.kernel;
     cr_assert(first >= 0 && reaching.kernel >= 1 && end <= axis->kernel);
     for (int64_t k = 0; k < axis->kernel; k++) {
-        const bool does = reaches(axis, k);
-        cr_expect((k >= first && k < end) || !does, "layer %d lacks element %lld", number, (long long)k);
-        any |= does;
+        const bool needed = reaches(axis, k);
+        cr_expect((k >= first && k < end) || !needed, "layer %d lacks element %lld", number, (long long)k);
+        any |= needed;
     }
     if ((axis->stride == 1 || axis->in == 1) && any)
         cr_expect(reaches(axis, first) && reaches(axis, end - 1), "layer %d has an element in vain", number);

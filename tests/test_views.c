@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../src/core/alloc.h"
 #include "../src/core/views.h"
 #include "support/seen_layer.h"
 

@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../src/core/alloc.h"
-
 static const tconv_allocator from_malloc;
 
 static int64_t from_to(harness_random *random, int64_t least, int64_t most)
