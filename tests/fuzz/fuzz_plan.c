@@ -180,34 +180,6 @@ static void *exactly(size_t bytes)
     return memory;
 }
 
-static void make_tensors(const struct input *input, const struct shape *shape, struct tensors *tensors)
-{
-    const tconv_desc *desc = &input->desc;
-    const size_t size = element_size(desc->dtype);
-    const int64_t plane = (int64_t)(shape->h.out * shape->w.out), outputs = desc->batch * desc->out_channels * plane;
-    uint64_t state = (uint64_t)input->offset;
-    tensors->src = exactly((size_t)shape->src_extent * size);
-    tensors->weights = exactly((size_t)shape->weights * size);
-    tensors->bias = exactly((size_t)desc->out_channels * size);
-    tensors->dst_bytes = (size_t)shape->dst_extent * size;
-    tensors->dst = exactly(tensors->dst_bytes);
-    tensors->sums = exactly((size_t)outputs * sizeof(int64_t));
-    for (int64_t i = 0; i < (int64_t)shape->src_extent; i++)
-        put_small(desc->dtype, tensors->src, i, small_integer(&state));
-    for (int64_t i = 0; i < (int64_t)shape->weights; i++)
-        put_small(desc->dtype, tensors->weights, i, small_integer(&state));
-    for (int64_t i = 0; i < desc->out_channels; i++)
-        put_small(desc->dtype, tensors->bias, i, small_integer(&state));
-    for (int64_t i = 0; i < outputs; i++)
-        tensors->sums[i] =
-            (input->has_bias ? (int64_t)get(desc->dtype, tensors->bias, i / plane % desc->out_channels) : 0) +
-            (desc->accumulate ? HELD : 0);
-    for (int64_t n = 0; n < desc->batch; n++)
-        for (int64_t i = 0; i < desc->in_channels; i++)
-            scatter(desc, shape, tensors, n, i);
-    make_operands(desc, shape, &state, tensors);
-}
-
 /* Takes one sum through the post-ops, in integers. */
 static int64_t posted(const tconv_desc *desc, struct tensors *tensors, int64_t sum, int64_t channel, int64_t addend)
 {
@@ -252,6 +224,34 @@ static void make_operands(const tconv_desc *desc, const struct shape *shape, uin
                     const wide addend = n * strides[0] + c * strides[1] + h * strides[2] + w * strides[3];
                     tensors->sums[element] = posted(desc, tensors, tensors->sums[element], c, (int64_t)addend);
                 }
+}
+
+static void make_tensors(const struct input *input, const struct shape *shape, struct tensors *tensors)
+{
+    const tconv_desc *desc = &input->desc;
+    const size_t size = element_size(desc->dtype);
+    const int64_t plane = (int64_t)(shape->h.out * shape->w.out), outputs = desc->batch * desc->out_channels * plane;
+    uint64_t state = (uint64_t)input->offset;
+    tensors->src = exactly((size_t)shape->src_extent * size);
+    tensors->weights = exactly((size_t)shape->weights * size);
+    tensors->bias = exactly((size_t)desc->out_channels * size);
+    tensors->dst_bytes = (size_t)shape->dst_extent * size;
+    tensors->dst = exactly(tensors->dst_bytes);
+    tensors->sums = exactly((size_t)outputs * sizeof(int64_t));
+    for (int64_t i = 0; i < (int64_t)shape->src_extent; i++)
+        put_small(desc->dtype, tensors->src, i, small_integer(&state));
+    for (int64_t i = 0; i < (int64_t)shape->weights; i++)
+        put_small(desc->dtype, tensors->weights, i, small_integer(&state));
+    for (int64_t i = 0; i < desc->out_channels; i++)
+        put_small(desc->dtype, tensors->bias, i, small_integer(&state));
+    for (int64_t i = 0; i < outputs; i++)
+        tensors->sums[i] =
+            (input->has_bias ? (int64_t)get(desc->dtype, tensors->bias, i / plane % desc->out_channels) : 0) +
+            (desc->accumulate ? HELD : 0);
+    for (int64_t n = 0; n < desc->batch; n++)
+        for (int64_t i = 0; i < desc->in_channels; i++)
+            scatter(desc, shape, tensors, n, i);
+    make_operands(desc, shape, &state, tensors);
 }
 
 /* Fills dst with a NaN, and its elements with what is added to. */
