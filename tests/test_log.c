@@ -309,7 +309,6 @@ Test(log_locale, layers_have_a_decimal_point)
 {
     tconv_desc desc;
     tconv_plan *plan;
-    tconv_issue issue;
     char text[4096];
     if (!set_decimal_comma()) {
         fprintf(stderr, "skipped: this needs a locale with a decimal comma\n");
