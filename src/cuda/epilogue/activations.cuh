@@ -38,8 +38,12 @@ __device__ __forceinline__ double post_silu(double y)
 
 __device__ __forceinline__ double post_gelu(double y)
 {
-    const double root_half = 0.70710678118654752440;
-    return is_least(y) ? -0.0 : 0.5 * y * erfc(-y * root_half);
+    const double root_half = 0.70710678118654752440, root_half_rest = -4.8336466567264565e-17;
+    const double slope = 1.12837916709551257390; /* 2 / sqrt(pi) */
+    const double t = -y * root_half, rest = fma(-y, root_half, -t) - y * root_half_rest;
+    if (y > 40 || y < -40)
+        return y > 0 ? y : -0.0;
+    return 0.5 * y * (erfc(t) - rest * slope * exp(-t * t));
 }
 
 /* y * (1 + tanh(u)) / 2 is y / (1 + exp(-2 u)). An error of u is one of the result times 2 u: products are rounded as C
@@ -78,7 +82,7 @@ __device__ __forceinline__ double post_snake(double y, double frequency, double 
     const double pi = 3.14159265358979311600, rest = 1.22464679914735317723e-16, by_pi = 0.31830988618379067154;
     const double x = frequency * y, turns = rint(x * by_pi);
     const double sine = sinpi(fma(-turns, rest, fma(-turns, pi, x)) * by_pi);
-    return fma(height * sine, sine, y);
+    return isinf(y) ? y : fma(height * sine, sine, y);
 }
 
 } // namespace tconv
