@@ -58,7 +58,7 @@ double harness_post_value(const tconv_post_op *post, double y, double first, dou
     case TCONV_POST_SIGMOID: return sigmoid_of(y);
     case TCONV_POST_TANH: return tanh(y);
     case TCONV_POST_SILU: return vanishing(y, sigmoid_of(y));
-    case TCONV_POST_GELU: return vanishing(y, erfc(-y * sqrt(0.5)) / 2);
+    case TCONV_POST_GELU: return vanishing(y, (double)erfcl(-(long double)y * sqrtl(0.5L)) / 2);
     case TCONV_POST_GELU_TANH: {
         const double pi = 3.14159265358979323846;
         return vanishing(y, sigmoid_of(2 * sqrt(2 / pi) * (y + 0.044715 * y * y * y)));
@@ -67,7 +67,7 @@ double harness_post_value(const tconv_post_op *post, double y, double first, dou
     case TCONV_POST_ELU: return y > 0 ? y : a * expm1(y);
     case TCONV_POST_SOFTPLUS: return softplus_of(y);
     case TCONV_POST_HARDSWISH: return vanishing(y, clamped(y + 3, 0, 6) / 6);
-    case TCONV_POST_SNAKE: return y + second * sin(first * y) * sin(first * y);
+    case TCONV_POST_SNAKE: return isinf(y) ? y : y + second * sin(first * y) * sin(first * y);
     }
     return y;
 }

@@ -9,6 +9,7 @@
  * input channels, all in double; one rounding to the dtype at the end. The threads share the rows of the output, and no sum
  * crosses a row.
  */
+#include <math.h>
 #include <string.h>
 
 #include "../../core/checked.h"
@@ -86,19 +87,37 @@ static void add_element(const struct job *job, double *sums, int64_t n, int64_t 
     }
 }
 
+/* Returns the numbers that a post-op takes of its operand. */
+static tconv_post_values values_of(const tconv_problem *problem, int index, const void *operand, int64_t channel,
+                                   int64_t addend)
+{
+    const tconv_post_kind kind = problem->desc.post[index].kind;
+    const tconv_cpu_reference_access *access =
+        &tconv_cpu_reference_accesses[tconv_role_dtype(problem, (tconv_role)(TCONV_ROLE_POST + index))];
+    const int vectors = tconv_post_channel_vectors(kind);
+    tconv_post_values values = {0, 0};
+    if (tconv_post_has_operand(kind))
+        values.first = access->get(operand, vectors > 0 ? channel : addend);
+    if (vectors > 1)
+        values.second = access->get(operand, problem->out_channels + channel);
+    return values;
+}
+
 double tconv_cpu_reference_posts(const tconv_problem *problem, const void *const operands[TCONV_MAX_POST_OPS],
                                  int64_t channel, int64_t addend, double sum)
 {
-    for (int i = 0; i < problem->desc.post_count; i++) {
+    const int count = problem->desc.post_count;
+    for (int i = 0; i < count; i++) {
         const tconv_post_op *post = &problem->desc.post[i];
-        const tconv_dtype dtype = tconv_role_dtype(problem, (tconv_role)(TCONV_ROLE_POST + i));
-        const int vectors = tconv_post_channel_vectors(post->kind);
-        tconv_post_values values = {0, 0};
-        if (tconv_post_has_operand(post->kind))
-            values.first = tconv_cpu_reference_accesses[dtype].get(operands[i], vectors > 0 ? channel : addend);
-        if (vectors > 1)
-            values.second = tconv_cpu_reference_accesses[dtype].get(operands[i], problem->out_channels + channel);
-        sum = tconv_post_in_double(post, sum, values);
+        const tconv_post_values values = values_of(problem, i, operands[i], channel, addend);
+        const bool shifts =
+            post->kind == TCONV_POST_MUL_CHANNEL && i + 1 < count && post[1].kind == TCONV_POST_ADD_CHANNEL;
+        if (!shifts) {
+            sum = tconv_post_in_double(post, sum, values);
+            continue;
+        }
+        i++; /* both are one operation */
+        sum = fma(sum, values.first, values_of(problem, i, operands[i], channel, addend).first);
     }
     return sum;
 }
