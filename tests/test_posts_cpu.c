@@ -87,7 +87,7 @@ static void *make_operand(const tconv_desc *desc, tconv_post_kind kind, harness_
         if (kind == TCONV_POST_MUL_CHANNEL)
             number = factors[harness_random_integer(random, 0, COUNT(factors) - 1)];
         else if (kind == TCONV_POST_SNAKE)
-            number /= 4;
+            number = (2 * number + 1) / 16; /* not 0, which makes NaN of Inf */
         harness_element_set(real, operand, i, number);
     }
     return operand;
@@ -199,7 +199,7 @@ static double ulp(double value, int digits)
 
 /* How far an output may be from the reference's by the accuracy that tconv.h says of a list's last kind, which alone is
  * not exact; 0: not at all. The reference's own rounding is half a unit, that of 16 bits one unit of them: they may be
- * rounded up here and down there. y_size bounds |y| + |v| of SNAKE. */
+ * rounded up here and down there. snake_size bounds |y| + |v| of SNAKE. */
 static double allowance(const struct work *work, double expected, double snake_size)
 {
     const tconv_desc *desc = &work->layer.desc;
@@ -227,7 +227,7 @@ static void judge_output(const struct work *work, const char *way, const void *o
     const double got = harness_element_get(dtype, out, index), wanted = harness_element_get(dtype, reference, index);
     if (isnan(got) && isnan(wanted))
         return;
-    /* |y| is at most |output| + |v|, with v of at most 2. */
+    /* |y| is at most |output| + |v|, and |v| at most 17 / 16. */
     cr_assert(fabs(got - wanted) <= allowance(work, wanted, fabs(wanted) + 4) && allowance(work, wanted, 1) > 0,
               "%s: %.9g at %d,%d,%d,%d, not %.9g: %s", way, got, (int)at[0], (int)at[1], (int)at[2], (int)at[3], wanted,
               text_of(work));

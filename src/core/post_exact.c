@@ -69,8 +69,8 @@ double tconv_post_in_double(const tconv_post_op *post, double y, tconv_post_valu
     case TCONV_POST_SOFTPLUS: return softplus(y);
     case TCONV_POST_HARDSWISH: return hardswish(y);
     case TCONV_POST_SNAKE: {
-        const double sine = sin(values.first * y);
-        return isinf(y) ? y : y + values.second * sine * sine;
+        const double sine = isinf(y) ? 0 : sin(values.first * y); /* Inf is the limit, whatever the sine is */
+        return y + values.second * sine * sine;
     }
     }
     return y;
