@@ -13,6 +13,7 @@
 
 #include "../src/core/post.h"
 #include "harness.h"
+#include "support/guard.h"
 #include "support/ways.h"
 
 #define COUNT(array)  (sizeof(array) / sizeof((array)[0]))
@@ -30,8 +31,8 @@ struct work {
     harness_layer layer;
     harness_view dst_view;
     int64_t dst_extent;
-    void *src, *weights, *bias, *held; /* held: what dst holds before a call */
-    void *posts[TCONV_MAX_POST_OPS];
+    void *src, *weights, *bias, *held;        /* held: what dst holds before a call */
+    struct guarded posts[TCONV_MAX_POST_OPS]; /* between pages that may not be touched, and read-only */
 };
 
 /* Allocates elements that are NaN until they are set. */
@@ -67,29 +68,28 @@ static tconv_dtype real_of(const tconv_desc *desc)
     return desc->dtype == TCONV_F64 ? TCONV_F64 : TCONV_F32;
 }
 
-/* Makes the operand of a post-op, NULL where the kind has none. Factors are powers of two. */
-static void *make_operand(const tconv_desc *desc, tconv_post_kind kind, harness_random *random)
+/* Makes the operand of a post-op; one of no bytes where the kind has none. Factors are powers of two. */
+static struct guarded make_operand(const tconv_desc *desc, tconv_post_kind kind, harness_random *random)
 {
     static const double factors[] = {1, -1, 2, .5, -2};
     const int64_t numbers = desc->out_channels * tconv_post_channel_vectors(kind);
-    const tconv_dtype real = real_of(desc);
-    if (kind == TCONV_POST_ADD_TENSOR) {
-        const harness_view view = addend_view(desc);
-        void *addend = poisoned(view.extent, desc->dtype);
-        fill(addend, desc->dtype, &view, random, 8);
-        return addend;
-    }
-    if (numbers == 0)
-        return NULL;
-    void *operand = poisoned(numbers, real);
+    const enum guard_side side = harness_random_chance(random, 70) ? GUARD_AFTER : GUARD_BEFORE;
+    const bool is_addend = kind == TCONV_POST_ADD_TENSOR;
+    const tconv_dtype dtype = is_addend ? desc->dtype : real_of(desc);
+    const harness_view view = addend_view(desc);
+    const size_t bytes = (size_t)(is_addend ? view.extent : numbers) * harness_element_size(dtype);
+    const struct guarded operand = guard_allocate(bytes, side);
+    if (is_addend)
+        fill(operand.data, dtype, &view, random, 8);
     for (int64_t i = 0; i < numbers; i++) {
         double number = (double)harness_random_integer(random, -8, 8);
         if (kind == TCONV_POST_MUL_CHANNEL)
             number = factors[harness_random_integer(random, 0, COUNT(factors) - 1)];
         else if (kind == TCONV_POST_SNAKE)
             number = (2 * number + 1) / 16; /* not 0, which makes NaN of Inf */
-        harness_element_set(real, operand, i, number);
+        harness_element_set(dtype, operand.data, i, number);
     }
+    guard_protect(&operand);
     return operand;
 }
 
@@ -117,7 +117,8 @@ static void release_work(struct work *work)
 {
     free(work->src), free(work->weights), free(work->bias), free(work->held);
     for (int i = 0; i < TCONV_MAX_POST_OPS; i++)
-        free(work->posts[i]);
+        if (i < work->layer.desc.post_count)
+            guard_release(&work->posts[i]);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ runs */
@@ -171,9 +172,9 @@ static void *run(const struct work *work, const struct way *way, int threads, bo
                                .bias = work->bias != NULL ? &bias : NULL,
                                .dst = &dst};
     for (int i = 0; i < TCONV_MAX_POST_OPS; i++)
-        if (work->posts[i] != NULL) {
+        if (tconv_post_has_operand(desc->post[i].kind)) {
             const bool is_addend = desc->post[i].kind == TCONV_POST_ADD_TENSOR;
-            posts[i] = (tconv_tensor){.data = work->posts[i], .dtype = is_addend ? dtype : real_of(desc)};
+            posts[i] = (tconv_tensor){.data = work->posts[i].data, .dtype = is_addend ? dtype : real_of(desc)};
             operands.post[i] = &posts[i];
         }
     status = tconv_plan_execute_with(plan, &operands, workspace, size, NULL);
@@ -432,12 +433,13 @@ Test(posts_cpu_mistakes, addend_read_with_the_strides_of_dst)
     check_list(1, list, true, true);
 }
 
-/* One output channel of a kernel of one element, with what src is made of; returns the outputs of a way. */
-static void *run_line(struct work *work, const tconv_post_op *post, tconv_dtype dtype, int64_t width,
-                      const double *numbers, const struct way *way)
+/* Makes src the only output channel, by a kernel of one element, and a bias where it is not 0; returns the outputs. */
+static void *run_line(const tconv_post_op *post, tconv_dtype dtype, int64_t width, const double *numbers, double bias,
+                      const struct way *way)
 {
     harness_random random;
-    harness_layer layer = {.has_bias = false};
+    harness_layer layer = {.has_bias = bias != 0};
+    struct work work;
     tconv_desc *desc = &layer.desc;
     tconv_desc_init(desc);
     harness_random_seed(&random, 1);
@@ -446,11 +448,15 @@ static void *run_line(struct work *work, const tconv_post_op *post, tconv_dtype 
     desc->dtype = dtype;
     desc->post_count = 1;
     desc->post[0] = *post;
-    make_work(work, &layer, &random);
-    harness_element_set(dtype, work->weights, 0, 1);
+    make_work(&work, &layer, &random);
+    harness_element_set(dtype, work.weights, 0, 1);
+    if (layer.has_bias)
+        harness_element_set(dtype, work.bias, 0, bias);
     for (int64_t i = 0; i < width; i++)
-        harness_element_set(dtype, work->src, i, numbers[i]);
-    return run(work, way, 1, false);
+        harness_element_set(dtype, work.src, i, numbers[i]);
+    void *out = run(&work, way, 1, false);
+    release_work(&work);
+    return out;
 }
 
 Test(posts_cpu_mistakes, relu_that_eats_nan)
@@ -462,15 +468,14 @@ Test(posts_cpu_mistakes, relu_that_eats_nan)
     way_count = list_ways(TCONV_BACKEND_CPU, ways);
     for (size_t w = 0; w < way_count; w++)
         for (int form = 0; form < 4 * (int)COUNT(posts); form++) {
-            struct work work;
-            void *out = run_line(&work, &posts[form / 4], (tconv_dtype)(form % 4), COUNT(numbers), numbers, &ways[w]);
+            const tconv_dtype dtype = (tconv_dtype)(form % 4);
+            void *out = run_line(&posts[form / 4], dtype, COUNT(numbers), numbers, 0, &ways[w]);
             for (size_t i = 0; out != NULL && i < COUNT(numbers); i++) {
-                const double got = harness_element_get((tconv_dtype)(form % 4), out, (int64_t)i);
+                const double got = harness_element_get(dtype, out, (int64_t)i);
                 cr_assert(isnan(right[i]) ? isnan(got) : got == right[i], "%s: %g of %g", ways[w].text, got,
                           numbers[i]);
             }
             free(out);
-            release_work(&work);
         }
 }
 
@@ -483,26 +488,12 @@ Test(posts_cpu_mistakes, sixteen_bits_rounded_before_the_activation)
             const tconv_dtype dtype = form == 0 ? TCONV_F16 : TCONV_BF16;
             const double large = form == 0 ? 2048 : 256;
             const tconv_post_op post = {.kind = TCONV_POST_LINEAR, .alpha = 1, .beta = -large};
-            harness_layer layer = {.has_bias = true};
-            struct work work;
-            harness_random random;
-            harness_random_seed(&random, 1);
-            tconv_desc_init(&layer.desc);
-            layer.desc.in_channels = layer.desc.out_channels = layer.desc.in_h = 1;
-            layer.desc.kernel_h = layer.desc.kernel_w = 1;
-            layer.desc.in_w = 40;
-            layer.desc.dtype = dtype;
-            layer.desc.post_count = 1;
-            layer.desc.post[0] = post;
-            make_work(&work, &layer, &random);
-            harness_element_set(dtype, work.weights, 0, 1);
-            harness_element_set(dtype, work.bias, 0, 1);
-            for (int64_t i = 0; i < 40; i++)
-                harness_element_set(dtype, work.src, i, large);
-            void *out = run(&work, &ways[w], 1, false);
-            for (int64_t i = 0; out != NULL && i < 40; i++)
-                cr_assert_eq(harness_element_get(dtype, out, i), 1, "%s", ways[w].text);
+            double numbers[40];
+            for (size_t i = 0; i < COUNT(numbers); i++)
+                numbers[i] = large;
+            void *out = run_line(&post, dtype, COUNT(numbers), numbers, 1, &ways[w]);
+            for (size_t i = 0; out != NULL && i < COUNT(numbers); i++)
+                cr_assert_eq(harness_element_get(dtype, out, (int64_t)i), 1, "%s", ways[w].text);
             free(out);
-            release_work(&work);
         }
 }
