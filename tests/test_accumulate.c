@@ -205,8 +205,7 @@ Test(accumulate, a_layer_comes_in_chunks_on_cuda)
 
 Test(accumulate_cuda, chunks_are_added_once)
 {
-    const struct way way = {"cuda_finish", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT,
-                            "cuda_finish"};
+    const struct way way = {"cuda_finish", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT, "cuda_finish"};
     skip_without_cuda();
     for (int form = 0; form < 6; form++) { /* both operations, three dtypes, two layouts */
         static const tconv_dtype dtypes[] = {TCONV_F32, TCONV_BF16, TCONV_F16};
