@@ -66,6 +66,8 @@ def same(ours, theirs, dtype=torch.float32):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
 def test_each_activation(device, activation, dtype):
+    if isinstance(activation, nn.Hardswish) and dtype is torch.float64 and device != "cpu":
+        pytest.skip("on CUDA PyTorch's Hardswish multiplies by a sixth of f32, in float64 too")
     model = nn.Sequential(layer(), norm(), activation).eval().to(device, dtype)
     x = images(device, dtype)
     expected, _ = called(model, x)

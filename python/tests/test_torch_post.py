@@ -42,7 +42,7 @@ KINDS = {
     "mish": lambda v, t: (post.mish(), F.mish),
     "elu": lambda v, t: (post.elu(0.5), lambda y: F.elu(y, 0.5)),
     "softplus": lambda v, t: (post.softplus(), lambda y: torch.logaddexp(y, torch.zeros_like(y))),
-    "hardswish": lambda v, t: (post.hardswish(), F.hardswish),
+    "hardswish": lambda v, t: (post.hardswish(), lambda y: y * (y + 3).clamp(0, 6) / 6),
     "snake": lambda v, t: (post.snake(v, 1 / v), lambda y: y + torch.sin(wide(v, y) * y) ** 2 / wide(v, y)),
 }
 SEVERAL = ["mul_channel", "add_channel", "add", "snake", "leaky_relu", "linear", "clamp", "mish"]

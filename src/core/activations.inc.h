@@ -233,7 +233,9 @@ ACTIVATION_INLINE VALUE NAME(post_snake)(VALUE y, VALUE a, VALUE b)
     q = NAME(post_fma)(q, v, NUMBER(0.0444425009f));
     q = NAME(post_fma)(q, v, NUMBER(-0.333332866f));
     q = NAME(post_fma)(q, v, NUMBER(1.0f));
-    const VALUE square = NAME(post_select)(NUMBER(1048576.0f), NAME(post_magnitude)(x), NUMBER(0.0f), v * q);
+    VALUE square = NAME(post_select)(NUMBER(1048576.0f), NAME(post_magnitude)(x), NUMBER(0.0f), v * q);
+    /* An infinity times a frequency of 0 is NaN, and the limit is the infinity all the same. */
+    square = NAME(post_select)(NUMBER(3.402823466e+38f), NAME(post_magnitude)(y), NUMBER(0.0f), square);
     return NAME(post_fma)(b, square, y);
 }
 

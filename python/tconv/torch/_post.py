@@ -66,7 +66,8 @@ _FUNCTIONS: dict[int, Callable[..., Tensor]] = {
     lib.POST_MISH: lambda y, step: F.mish(y),
     lib.POST_ELU: lambda y, step: F.elu(y, step.alpha),
     lib.POST_SOFTPLUS: lambda y, step: F.softplus(y, 1, _SOFTPLUS_THRESHOLD),
-    lib.POST_HARDSWISH: lambda y, step: F.hardswish(y),
+    # On CUDA PyTorch's own multiplies by a sixth of f32, in float64 too.
+    lib.POST_HARDSWISH: lambda y, step: y * (y + 3).clamp(0, 6) / 6 if y.dtype is torch.float64 else F.hardswish(y),
     lib.POST_SNAKE: lambda y, step, a, b: y + b * torch.sin(a * y).square(),
 }
 

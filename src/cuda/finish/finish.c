@@ -2,13 +2,13 @@
  * cuda_finish: layers whose outputs are more than sums and a bias, in every dtype and either layout: forward and the
  * gradient of src where the layer accumulates (desc.accumulate), forward where it has post-ops (desc.post).
  *
- * The layer without both is computed into the workspace by whichever other implementation of the operation is predicted
- * to be fastest, and a pass makes outputs of these sums: it adds the bias and what the output holds, and takes the value
+ * The layer without both is computed by whichever other implementation of the operation is predicted
+ * to be fastest, into dst itself where that can hold the sums (post-ops alone, f32 and f64), else into the workspace, and a pass makes outputs of these sums: it adds the bias and what the output holds, and takes the value
  * through the post-ops (pass.h). So the other kernels need to know of neither, each layer has the fastest of them, and
  * there is one rounding to the dtype: sums of f32 and f64 are stored as they are; f16 and bf16, whose kernels round what
  * they store, are widened to f32 and multiplied in TF32, which holds them exactly.
  *
- * Images come in chunks of at most 32 MiB of sums and what is widened, which are then read from the second-level cache;
+ * In the workspace images come in chunks of at most 32 MiB of sums and what is widened, which are then read from the second-level cache;
  * an image that has more is taken all the same. The last chunk has as many images as the others: it computes some once
  * more, and finishes those that were not finished before.
  *
@@ -34,10 +34,12 @@ static const int64_t MAX_CHUNK = (int64_t)32 << 20;
 typedef struct finish_plan {
     int64_t images, chunks; /* of a chunk; of the layer */
     bool widens;            /* src, or the gradient of dst, and the weights are 16-bit */
+    bool in_place;          /* the sums of all images are put into dst, and finished there */
     int64_t weights_bytes;  /* of widened weights, before what the inner layer packs */
-    int64_t sums_bytes;     /* of a chunk's sums, where the scratch begins */
+    int64_t sums_bytes;     /* of a chunk's sums, where the scratch begins; 0 in place */
     int64_t read_bytes; /* of a chunk's tensor that is read, where it is widened; the inner layer's scratch follows */
-    /* A chunk, which neither accumulates nor has post-ops, with sums that lie densely; its tables are the layer's. */
+    /* A chunk, which neither accumulates nor has post-ops, with sums that lie densely unless in place; its tables are the
+     * layer's. */
     tconv_inner_plan inner;
     _Alignas(16) unsigned char inner_bytes[TCONV_CUDA_MAX_OUTER_PLAN];
 } finish_plan;
@@ -97,7 +99,7 @@ static tconv_status describe_inner(const tconv_layer *layer, finish_plan *plan, 
     desc.accumulate = 0;
     tconv_remove_posts(&desc);
     desc.batch = plan->images;
-    if (dst || plan->widens)
+    if ((dst && !plan->in_place) || plan->widens)
         memset(desc.dst_strides, 0, sizeof desc.dst_strides);
     if (!dst || plan->widens)
         memset(desc.src_strides, 0, sizeof desc.src_strides);
@@ -138,8 +140,9 @@ static void count_passes(const tconv_problem *problem, const finish_plan *plan, 
     work->dram_bytes *= chunks;
     /* The first launch is not a pass. */
     work->passes = chunks * (work->passes + (plan->widens ? 3 : 2)) - 1;
-    work->pass_bytes +=
-        (1 + count_tensors(problem) * share) * (double)plan->sums_bytes + (1 + share) * (double)plan->read_bytes;
+    const double sums =
+        plan->in_place ? (double)problem->dst_extent * (double)problem->element_size : (double)plan->sums_bytes;
+    work->pass_bytes += (1 + count_tensors(problem) * share) * sums + (1 + share) * (double)plan->read_bytes;
     work->pass_bytes *= chunks;
 }
 
@@ -151,7 +154,7 @@ static tconv_status count_memory(const tconv_problem *problem, finish_plan *plan
     const bool dst = writes_dst(problem);
     const int64_t size = (int64_t)inner->element_size;
     int64_t packed, scratch;
-    plan->sums_bytes = tconv_inner_aligned((dst ? inner->dst_extent : inner->src_extent) * size);
+    plan->sums_bytes = plan->in_place ? 0 : tconv_inner_aligned((dst ? inner->dst_extent : inner->src_extent) * size);
     plan->read_bytes = plan->widens ? tconv_inner_aligned((dst ? inner->src_extent : inner->dst_extent) * size) : 0;
     plan->weights_bytes = plan->widens ? tconv_inner_aligned(inner->weight_extent * size) : 0;
     if (!tconv_checked_add(plan->weights_bytes, (int64_t)plan->inner.sizes.packed, &packed) ||
@@ -173,7 +176,8 @@ static tconv_status plan_layer(const tconv_layer *layer, void *bytes, tconv_plan
         return tconv_decline(issue, "for layers that accumulate or have post-ops");
     tconv_inner_begin(&plan->inner, plan->inner_bytes, sizeof plan->inner_bytes);
     plan->widens = problem->element_size < sizeof(float);
-    plan->images = images_of(problem, plan->widens);
+    plan->in_place = !plan->widens && !problem->desc.accumulate;
+    plan->images = plan->in_place ? tconv_max(problem->batch, 1) : images_of(problem, plan->widens);
     plan->chunks = tconv_ceil_div(tconv_max(problem->batch, 1), plan->images);
     tconv_status status = describe_inner(layer, plan, issue);
     if (status != TCONV_SUCCESS)
@@ -248,8 +252,10 @@ static walk walk_to_outputs(const tconv_problem *problem, const finish_plan *pla
     walk sums = walk_over(problem, dst, plan->images - before);
     sums.from_image = strides_of(inner, dst)->n;
     sums.from_line = line_stride(inner, dst);
-    sums.from = (const char *)arguments->scratch + before * sums.from_image * (int64_t)inner->element_size;
     sums.to = image_at(problem, dst, arguments, image + before);
+    sums.from = plan->in_place
+                    ? (const char *)sums.to
+                    : (const char *)arguments->scratch + before * sums.from_image * (int64_t)inner->element_size;
     sums.to_image = strides_of(problem, dst)->n;
     sums.to_line = line_stride(problem, dst);
     sums.bias = arguments->bias;
@@ -307,7 +313,7 @@ static tconv_status execute(const tconv_layer *layer, const void *bytes, const t
         void *read;
         tconv_status status = prepare_read(layer, plan, image, arguments, &read, issue);
         inner.src = dst ? read : arguments->scratch;
-        inner.dst = dst ? arguments->scratch : read;
+        inner.dst = plan->in_place ? arguments->dst : dst ? arguments->scratch : read;
         inner.packs = arguments->packs && i == 0 && !plan->widens;
         if (status == TCONV_SUCCESS)
             status = tconv_inner_execute(&plan->inner, &inner, issue);
@@ -325,8 +331,8 @@ static void describe(const tconv_layer *layer, const void *bytes, char *text, si
     const finish_plan *plan = bytes;
     char inner[512];
     tconv_inner_describe(&plan->inner, inner, sizeof inner);
-    snprintf(text, capacity, "chunks=%lld widens=%d by=%s %s", (long long)plan->chunks, plan->widens,
-             plan->inner.implementation->name, inner);
+    snprintf(text, capacity, "chunks=%lld widens=%d%s by=%s %s", (long long)plan->chunks, plan->widens,
+             plan->in_place ? " in_place=1" : "", plan->inner.implementation->name, inner);
 }
 
 const tconv_implementation tconv_cuda_finish = {.name = "cuda_finish",
