@@ -30,6 +30,7 @@ typedef struct request {
     bool check, pack_each;
     int64_t repeat;
     tconv_desc desc; /* dtype, layouts and math of every layer */
+    cli_posts posts; /* of every layer that has none of its own */
     cli_execution execution;
     cli_option *options;
     size_t option_count;
@@ -53,6 +54,18 @@ typedef struct bench {
 
 /* ------------------------------------------------------------------------------------------------ what is to be timed */
 
+/* Gives the layer what the options say of every layer. */
+static void set_common(const request *asked, tconv_desc *desc)
+{
+    desc->dtype = asked->desc.dtype;
+    desc->layout = asked->desc.layout;
+    desc->weight_layout = asked->desc.weight_layout;
+    desc->math = asked->desc.math;
+    desc->op = asked->desc.op;
+    if (asked->posts.given && desc->post_count == 0)
+        cli_posts_set(&asked->posts, desc);
+}
+
 static int add_problems(const request *asked, workload_list *layers)
 {
     for (size_t i = 0; i < asked->problems.count; ++i) {
@@ -61,6 +74,7 @@ static int add_problems(const request *asked, workload_list *layers)
         const int code = cli_problem_parse(asked->problems.items[i], &asked->desc, &layer);
         if (code != CLI_SUCCESS)
             return code;
+        set_common(asked, &layer.desc);
         snprintf(name, sizeof name, asked->problems.count > 1 ? "problem_%zu" : "problem", i + 1);
         if (!workloads_append(layers, name, &layer)) {
             cli_error("no memory for the layers");
@@ -84,11 +98,7 @@ static int add_workloads(const request *asked, const workload_list *file, const 
             continue;
         tconv_desc *desc = &entry.layer.desc;
         tconv_issue issue;
-        desc->dtype = asked->desc.dtype;
-        desc->layout = asked->desc.layout;
-        desc->weight_layout = asked->desc.weight_layout;
-        desc->math = asked->desc.math;
-        desc->op = asked->desc.op;
+        set_common(asked, desc);
         if (tconv_validate(desc, &issue) != TCONV_SUCCESS) {
             cli_error("--workloads %s: %s: %s", source_name(asked), entry.name, issue.message);
             return cli_exit_code(issue.status);
@@ -204,7 +214,7 @@ static bool check_fill(const bench *all, const harness_layer *layer, harness_fil
 static bool check(const bench *all, const workload *entry)
 {
     harness_failure failure;
-    if (check_fill(all, &entry->layer, HARNESS_INTEGERS, &failure) &&
+    if ((!harness_has_integers(&entry->layer) || check_fill(all, &entry->layer, HARNESS_INTEGERS, &failure)) &&
         check_fill(all, &entry->layer, HARNESS_REALS, &failure))
         return true;
     clear_progress(all);
@@ -246,14 +256,15 @@ static void print_row(const bench *all, const measurement *row)
            row->time.median_ms / row->floor_ms, row->time.workspace_bytes);
 }
 
-/* Returns the bytes of src, weights and dst, each counted once, or twice where it is added to. */
+/* Returns the bytes of src, weights, dst and an addend, each counted once, or twice where it is added to. */
 static double layer_bytes(const tconv_desc *desc)
 {
     const bool *writes = harness_operation_of(desc->op)->writes;
     double elements = 0;
+    const int addend = harness_post_addend(desc);
     for (int role = 0; role < HARNESS_ROLES; ++role) {
         const harness_view view = harness_view_of(desc, (harness_role)role);
-        if (role != HARNESS_BIAS)
+        if (role != HARNESS_BIAS && (role < HARNESS_POST || role - HARNESS_POST == addend))
             elements += (double)harness_view_elements(&view) * (writes[role] && desc->accumulate ? 2 : 1);
     }
     return (double)harness_element_size(desc->dtype) * elements;
@@ -376,6 +387,8 @@ int cli_bench(int argc, char **argv)
         CLI_NAME("dtype", harness_dtype_names, &asked.desc.dtype, "f32 (default), f64, f16 or bf16"),
         CLI_LAYER_OPTIONS(asked.desc),
         CLI_OP_OPTION(asked.desc.op),
+        CLI_POSTS("post", cli_parse_posts, &asked.posts,
+                  "post-ops of layers that have none of their own, for instance clamp:0:6"),
         CLI_NAME("backend", harness_backend_names, &asked.execution.backend, "auto (default), cpu or cuda"),
         CLI_EXECUTION_OPTIONS(asked.execution),
         {.name = "batch-budget",
@@ -392,7 +405,8 @@ int cli_bench(int argc, char **argv)
     const cli_usage usage = {
         "bench", "[--workloads FILE.csv] [--case NAME]... [--problem TEXT]... [OPTION]...",
         "Times layers after a warm-up and prints median and minimum, GFLOP/s (two for each input pixel and tap), GB/s\n"
-        "(src, weights and dst once each; what acc=1 adds to, twice), and how many times the floor that was: the "
+        "(src, weights, dst and an addend once each; what acc=1 adds to, twice), and how many times the floor that "
+        "was: the "
         "longer of\n"
         "bytes by the rate of a copy and arithmetic by the rate of multiply-adds, measured in the same run (on CUDA "
         "the\n"
@@ -402,7 +416,7 @@ int cli_bench(int argc, char **argv)
     asked.options = options;
     asked.option_count = sizeof options / sizeof options[0];
     int code = cli_options_parse(&usage, options, asked.option_count, argc, argv);
-    if (code < 0)
+    if (code < 0 && (code = cli_posts_check(&asked.posts, options, asked.option_count)) == CLI_SUCCESS)
         code = run_request(&asked);
     free(asked.cases.items);
     free(asked.problems.items);

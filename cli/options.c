@@ -94,6 +94,7 @@ static const struct {
     {"implementation", "implementation"},
     {"backend", "backend"},
     {"op", "op"},
+    {"post", "post"},
 };
 
 int cli_issue_error(const cli_option *options, size_t count, const tconv_issue *issue)
@@ -128,6 +129,21 @@ bool cli_parse_text(const cli_option *option, const char *text, char *rule, size
     }
     *(const char **)option->target = text;
     return true;
+}
+
+bool cli_parse_posts(const cli_option *option, const char *text, char *rule, size_t capacity)
+{
+    cli_posts *posts = option->target;
+    posts->given = true;
+    return harness_posts_parse(text, strlen(text), &posts->list, rule, capacity);
+}
+
+bool cli_parse_any_posts(const cli_option *option, const char *text, char *rule, size_t capacity)
+{
+    cli_posts *posts = option->target;
+    posts->given = true;
+    posts->random = strcmp(text, "random") == 0;
+    return posts->random || cli_parse_posts(option, text, rule, capacity);
 }
 
 bool cli_parse_texts(const cli_option *option, const char *text, char *rule, size_t capacity)
@@ -334,6 +350,25 @@ tconv_options cli_execution_options(const cli_execution *execution)
     if (options.device >= 0)
         harness_device_select(options.device); /* a failure is reported when the plan is made */
     return options;
+}
+
+int cli_posts_check(const cli_posts *posts, const cli_option *options, size_t count)
+{
+    tconv_desc smallest;
+    tconv_issue issue;
+    if (!posts->given || posts->random)
+        return CLI_SUCCESS;
+    tconv_desc_init(&smallest);
+    smallest.in_channels = smallest.in_h = smallest.in_w = smallest.out_channels = 1;
+    smallest.kernel_h = smallest.kernel_w = 1;
+    cli_posts_set(posts, &smallest);
+    return tconv_validate(&smallest, &issue) == TCONV_SUCCESS ? CLI_SUCCESS : cli_issue_error(options, count, &issue);
+}
+
+void cli_posts_set(const cli_posts *posts, tconv_desc *desc)
+{
+    desc->post_count = posts->list.post_count;
+    memcpy(desc->post, posts->list.post, sizeof desc->post);
 }
 
 int cli_problem_parse(const char *text, const tconv_desc *asked, harness_layer *layer)

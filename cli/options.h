@@ -38,20 +38,28 @@ typedef struct cli_usage {
     const char *command, *synopsis, *description;
 } cli_usage;
 
+/* The post-ops of --post. */
+typedef struct cli_posts {
+    bool given, random;
+    tconv_desc list; /* where it is not random: a desc with nothing else */
+} cli_posts;
+
 /* Texts that an option collects when it is given more than once; release with free(items). */
 typedef struct cli_texts {
     const char **items;
     size_t count;
 } cli_texts;
 
-cli_parser cli_parse_flag;    /* bool */
-cli_parser cli_parse_text;    /* const char *, not empty */
-cli_parser cli_parse_texts;   /* cli_texts */
-cli_parser cli_parse_name;    /* an enumerator or an int */
-cli_parser cli_parse_integer; /* int64_t */
-cli_parser cli_parse_seed;    /* uint64_t */
-cli_parser cli_parse_number;  /* double, above 0 */
-cli_parser cli_parse_sizes;   /* int64_t[count]: A | H,W | for count 4 also TOP,LEFT,BOTTOM,RIGHT */
+cli_parser cli_parse_flag;      /* bool */
+cli_parser cli_parse_text;      /* const char *, not empty */
+cli_parser cli_parse_texts;     /* cli_texts */
+cli_parser cli_parse_name;      /* an enumerator or an int */
+cli_parser cli_parse_integer;   /* int64_t */
+cli_parser cli_parse_seed;      /* uint64_t */
+cli_parser cli_parse_number;    /* double, above 0 */
+cli_parser cli_parse_posts;     /* cli_posts: a list of post-ops */
+cli_parser cli_parse_any_posts; /* cli_posts: a list, or "random" */
+cli_parser cli_parse_sizes;     /* int64_t[count]: A | H,W | for count 4 also TOP,LEFT,BOTTOM,RIGHT */
 
 /* Reads the command line. Returns -1 to go on; else the exit code, once --help or an error is printed. */
 int cli_options_parse(const cli_usage *usage, cli_option *options, size_t count, int argc, char **argv);
@@ -92,11 +100,18 @@ tconv_options cli_execution_options(const cli_execution *execution);
 /* Reads --problem, a layer with dtype, layouts, math and operation of `asked`. Returns the exit code, 0 for success. */
 int cli_problem_parse(const char *text, const tconv_desc *asked, harness_layer *layer);
 
+/* Checks the rules of the list of --post. Returns the exit code, 0 for success. */
+int cli_posts_check(const cli_posts *posts, const cli_option *options, size_t count);
+
+/* Gives a layer the list of --post. */
+void cli_posts_set(const cli_posts *posts, tconv_desc *desc);
+
 #define CLI_PROBLEM_HELP                                                                                               \
     "A problem is written as \"n=16 ci=32 h=128 w=256 co=64 k=3x5 s=2x3 p=1x2 op=0x0 d=2x1 g=4 b=1\": images, input\n" \
     "channels, height and width, output channels, kernel, stride, padding (A, HxW or TOPxLEFTxBOTTOMxRIGHT), output\n" \
     "padding, dilation, groups, bias; acc=1 adds to what the outputs hold; ss= and ds= are strides of src and dst,\n"  \
-    "NxCxHxW."
+    "NxCxHxW; post= has the post-ops that outputs go through, as in post=mul_channel,add_channel,clamp:0:6, and as=\n" \
+    "the strides of an addend."
 
 #define CLI_FLAG(option_name, value, text)                                                                             \
     {                                                                                                                  \
@@ -124,6 +139,10 @@ int cli_problem_parse(const char *text, const tconv_desc *asked, harness_layer *
     {                                                                                                                  \
         .name = (option_name), .argument = (what), .help = (text), .parse = cli_parse_integer, .target = (value),      \
         .minimum = (least), .maximum = (most)                                                                          \
+    }
+#define CLI_POSTS(option_name, parser, value, text)                                                                    \
+    {                                                                                                                  \
+        .name = (option_name), .argument = "LIST", .help = (text), .parse = (parser), .target = (value)                \
     }
 #define CLI_SIZES(option_name, what, least, numbers, value, text)                                                      \
     {                                                                                                                  \

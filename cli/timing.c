@@ -29,8 +29,8 @@ typedef struct bench_run {
     const tconv_plan *plan; /* the one to execute */
     void *workspace;
     size_t workspace_bytes;
-    tensor_set constant;        /* weights and bias */
-    tensor_set sets[MOST_SETS]; /* src and dst */
+    tensor_set constant;        /* weights, bias and operands of channels */
+    tensor_set sets[MOST_SETS]; /* src, dst and an addend */
     int set_count;
     double milliseconds[MOST_RUNS]; /* of each run */
     int64_t runs;
@@ -86,14 +86,16 @@ static void release(const bench_run *run, void *memory)
         free(memory);
 }
 
-static size_t bytes_of(const bench_run *run, int64_t elements)
+static size_t bytes_of(const bench_run *run, harness_role role)
 {
-    return (size_t)elements * harness_element_size(run->request->test->layer.desc.dtype);
+    const harness_case *test = run->request->test;
+    return (size_t)test->views[role].extent * harness_element_size(harness_role_dtype(&test->layer.desc, role));
 }
 
-static bool is_image(harness_role role)
+static bool is_image(const bench_run *run, harness_role role)
 {
-    return role == HARNESS_SRC || role == HARNESS_DST;
+    const int addend = harness_post_addend(&run->request->test->layer.desc);
+    return role == HARNESS_SRC || role == HARNESS_DST || (addend >= 0 && role == (harness_role)(HARNESS_POST + addend));
 }
 
 /* Places a tensor where the plan runs, unless the operation goes without it. On the host, images that are read are used
@@ -105,19 +107,19 @@ static bool place(const bench_run *run, harness_role role, tensor_set *set)
     if (!reads && !harness_case_writes(test, role))
         return true;
     void *data = test->tensors[role].data;
-    if (run->cuda || !reads || !is_image(role))
-        data = set->owned[role] = allocate(run, bytes_of(run, test->views[role].extent), data);
-    set->tensors[role] =
-        (tconv_tensor){data, test->layer.desc.dtype, run->cuda ? TCONV_LOCATION_CUDA : TCONV_LOCATION_HOST};
+    if (run->cuda || !reads || !is_image(run, role))
+        data = set->owned[role] = allocate(run, bytes_of(run, role), data);
+    set->tensors[role] = (tconv_tensor){data, harness_role_dtype(&test->layer.desc, role),
+                                        run->cuda ? TCONV_LOCATION_CUDA : TCONV_LOCATION_HOST};
     return data != NULL;
 }
 
-/* Places src and dst, or weights and bias. */
+/* Places the images, or what is the same in every run. */
 static bool place_all(const bench_run *run, bool images, tensor_set *set)
 {
     bool placed = true;
     for (int role = 0; role < HARNESS_ROLES; ++role)
-        if (is_image((harness_role)role) == images)
+        if (is_image(run, (harness_role)role) == images)
             placed = placed && place(run, (harness_role)role, set);
     return placed;
 }
@@ -131,9 +133,10 @@ static void release_all(const bench_run *run, const tensor_set *set)
 /* Makes one set on the CPU; on CUDA as many as fill the L2 cache several times over, or as memory has room for. */
 static tconv_status make_sets(bench_run *run)
 {
-    const harness_case *test = run->request->test;
-    const size_t bytes = bytes_of(run, test->src_view.extent + test->dst_view.extent) + 1;
+    size_t bytes = 1;
     int count = 1;
+    for (int role = 0; role < HARNESS_ROLES; ++role)
+        bytes += is_image(run, (harness_role)role) ? bytes_of(run, (harness_role)role) : 0;
     if (run->cuda) {
         size_t available = harness_device_free_bytes();
         size_t room = available > DEVICE_RESERVE ? (available - DEVICE_RESERVE) / bytes : 1;
@@ -199,9 +202,16 @@ static const tconv_tensor *given(const tensor_set *set, harness_role role)
 static tconv_status execute(const bench_run *run, int64_t turn)
 {
     const tensor_set *set = &run->sets[turn % run->set_count];
-    tconv_status status = tconv_plan_execute(run->plan, given(set, HARNESS_SRC), given(&run->constant, HARNESS_WEIGHTS),
-                                             given(&run->constant, HARNESS_BIAS), given(set, HARNESS_DST),
-                                             run->workspace, run->workspace_bytes, run->stream);
+    tconv_operands all = {.struct_size = sizeof all,
+                          .src = given(set, HARNESS_SRC),
+                          .weights = given(&run->constant, HARNESS_WEIGHTS),
+                          .bias = given(&run->constant, HARNESS_BIAS),
+                          .dst = given(set, HARNESS_DST)};
+    for (int i = 0; i < run->request->test->layer.desc.post_count; ++i) {
+        const harness_role role = (harness_role)(HARNESS_POST + i);
+        all.post[i] = given(is_image(run, role) ? set : &run->constant, role);
+    }
+    tconv_status status = tconv_plan_execute_with(run->plan, &all, run->workspace, run->workspace_bytes, run->stream);
     if (status != TCONV_SUCCESS)
         tconv_last_issue(run->issue);
     return status;

@@ -6,7 +6,7 @@
  * A way is an implementation with an instruction set on the CPU, or with a math on CUDA. There the way sets the math of
  * f32, not the layer, so that every f32 layer is run in strict math and in TF32. The reference is itself a way, and its
  * answers are compared with the formula at some pixels, so that nothing judges itself. Random layer i depends on
- * seed + i alone, so that it can be replayed by itself. Without a way on CUDA, large corners are judged at samples in
+ * seed + i alone, so that it can be replayed by itself. One forward layer in four has post-ops. Without a way on CUDA, large corners are judged at samples in
  * all but one of their forms. At the end verify says what it did not try.
  */
 #include <inttypes.h>
@@ -44,8 +44,8 @@ static const char *const op_choices[] = {"forward", "backward_data", "backward_w
 
 typedef struct way {
     tconv_options options;
-    tconv_math math; /* math of f32; DEFAULT: the layer's */
-    int64_t layers, unsupported, failures;
+    tconv_math math;                                   /* math of f32; DEFAULT: the layer's */
+    int64_t layers, with_posts, unsupported, failures; /* numbers of runs; with_posts: with post-ops */
     double seconds;
 } way;
 
@@ -55,6 +55,7 @@ typedef struct verification {
     way ways[MAX_WAYS];
     size_t way_count;
     size_t done, total; /* numbers of layers */
+    int64_t with_posts; /* the number of layers with post-ops */
     int64_t failures;
     harness_pool *pool; /* a pool of OTHER_THREADS threads */
     bool on_cuda;       /* whether one of the ways is on CUDA */
@@ -184,6 +185,7 @@ static void report(verification *all, const attempt *tried, way *by, const char 
            by->options.implementation);
     if (by->options.cpu_isa != TCONV_CPU_ISA_DEFAULT)
         printf(" --isa %s", harness_cpu_isa_name(by->options.cpu_isa));
+    verify_print_posts(all->asked);
     printf("\n      or: tconv bench --check --implementation %s %s\n", by->options.implementation, layer);
 }
 
@@ -245,6 +247,7 @@ static bool run_way(verification *all, const attempt *tried, way *by, const harn
         return false;
     }
     ++by->layers;
+    by->with_posts += test->layer.desc.post_count > 0;
     if (!harness_compare(test, output, &failure))
         report(all, tried, by, failure.text);
     return true;
@@ -329,6 +332,7 @@ static void show_progress(verification *all)
 
 static void verify_layer(verification *all, const attempt *tried)
 {
+    all->with_posts += tried->layer.desc.post_count > 0;
     if (harness_has_integers(&tried->layer))
         verify_fill(all, tried, HARNESS_INTEGERS);
     verify_fill(all, tried, HARNESS_REALS);
@@ -349,7 +353,7 @@ static void print_left_out(const verify_request *asked)
     if (asked->op != VERIFY_ALL_OPERATIONS)
         for (int op = 0; op < VERIFY_ALL_OPERATIONS; ++op)
             if (op != asked->op)
-                printf("not tried: %s, by --op\n", harness_op_name((tconv_op)op));
+                printf("not tried: %s, by %s\n", harness_op_name((tconv_op)op), asked->posts.given ? "--post" : "--op");
 }
 
 static void summarize(const verification *all, double seconds)
@@ -364,6 +368,10 @@ static void summarize(const verification *all, double seconds)
         if (all->ways[i].layers == 0)
             printf("not tried: %s %s: it takes none of these layers\n", all->ways[i].options.implementation,
                    way_name(&all->ways[i]));
+    for (size_t i = 0; i < all->way_count; ++i)
+        if (all->with_posts > 0 && all->ways[i].with_posts == 0 && all->ways[i].layers > 0)
+            printf("not tried: %s %s: post-ops: it takes none of the layers that have them\n",
+                   all->ways[i].options.implementation, way_name(&all->ways[i]));
     printf("%zu of %zu layers in %.1f s, %" PRId64 " failures: %s\n", all->done, all->total, seconds, all->failures,
            all->failures == 0 ? "all right" : "WRONG");
 }
@@ -381,9 +389,12 @@ static int run_request(const verify_request *asked, tconv_op op)
            asked->layers);
     for (size_t i = 0; i < corners && all.failures < VERIFY_MAX_FAILURES && cli_stdout_flush(); ++i) {
         attempt tried = {.seed = asked->seed + i};
+        harness_random random;
         tried.corner = harness_corner(i, &tried.layer);
         tried.layer.desc.op = op;
         tried.layer.desc.accumulate = i % ACCUMULATE_EVERY == 0;
+        harness_random_seed(&random, tried.seed);
+        verify_give_posts(asked, false, &random, &tried.layer.desc);
         tried.sampled = !all.on_cuda && harness_corner_is_sampled(i, &tried.layer);
         verify_layer(&all, &tried);
     }
@@ -394,6 +405,7 @@ static int run_request(const verify_request *asked, tconv_op op)
         harness_random_layer(&random, &tried.layer);
         tried.layer.desc.op = op;
         tried.layer.desc.accumulate = harness_random_chance(&random, 100 / ACCUMULATE_EVERY);
+        verify_give_posts(asked, true, &random, &tried.layer.desc);
         verify_layer(&all, &tried);
     }
     harness_pool_destroy(all.pool);
@@ -441,6 +453,8 @@ int cli_verify(int argc, char **argv)
          .parse = cli_parse_seed,
          .target = &asked.seed},
         CLI_NAME("op", op_choices, &asked.op, "all (default), forward, backward_data or backward_weights"),
+        CLI_POSTS("post", cli_parse_any_posts, &asked.posts,
+                  "post-ops of every layer, for instance clamp:0:6, or random; only forward is tried then"),
         CLI_EXECUTION_OPTIONS(asked.execution),
     };
     const cli_usage usage = {
@@ -450,8 +464,9 @@ int cli_verify(int argc, char **argv)
         "Tests every implementation on this machine, on the CPU at every instruction set, on CUDA strictly "
         "and in TF32,\nagainst a float64 reference: on corners by name and on random layers, one in five of which adds "
         "to "
-        "its outputs, with\nintegers (every bit must be right) and with reals (in bounds). Says what was not tried. A "
-        "failure prints how to replay it.\nWith --by-class it searches for as long as it is told, and compares with "
+        "its outputs,\nand one in four of which has post-ops where it is forward, with integers (every bit must be "
+        "right) and with reals\n(in bounds). Says what was not tried. A failure prints how to replay it.\nWith "
+        "--by-class it searches for as long as it is told, and compares with "
         "the "
         "formula itself."};
     asked.options = options;
@@ -459,6 +474,12 @@ int cli_verify(int argc, char **argv)
     int code = cli_options_parse(&usage, options, asked.option_count, argc, argv);
     if (code >= 0)
         return code;
+    if ((code = cli_posts_check(&asked.posts, options, asked.option_count)) != CLI_SUCCESS)
+        return code;
+    if (asked.posts.given && asked.op != TCONV_FORWARD && asked.op != VERIFY_ALL_OPERATIONS)
+        return cli_option_error(options, asked.option_count, "post", "is for forward, not for gradients");
+    if (asked.posts.given)
+        asked.op = TCONV_FORWARD;
     if (!asked.by_class && asked.seconds != 0)
         return cli_option_error(options, asked.option_count, "seconds", "is for --by-class");
     if ((code = verify_find_backends(&asked)) >= 0)

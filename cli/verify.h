@@ -17,6 +17,7 @@ typedef struct verify_request {
     int backend;
     int op; /* a tconv_op or VERIFY_ALL_OPERATIONS */
     bool no_corners, by_class;
+    cli_posts posts;
     int64_t layers;  /* negative: no limit */
     int64_t seconds; /* 0: no limit */
     uint64_t seed;
@@ -43,6 +44,14 @@ int verify_find_backends(verify_request *asked);
 
 /* Says which instruction sets of this architecture were not tried, because the machine has none of them. */
 void verify_print_isas_left_out(void);
+
+/* Gives a forward layer the post-ops of --post; without that option, one random layer in VERIFY_POST_EVERY a random list.
+ * An addend is a slice in half of the layers. */
+#define VERIFY_POST_EVERY 4
+void verify_give_posts(const verify_request *asked, bool is_random_layer, harness_random *random, tconv_desc *desc);
+
+/* Prints " --post LIST" where that option was given, for a command that replays a layer. */
+void verify_print_posts(const verify_request *asked);
 
 /* Verifies layers that are drawn by class. Returns the exit code. */
 int verify_by_class(const verify_request *asked);

@@ -1,6 +1,6 @@
 /*
  * tconv verify --by-class: a search for errors that lasts as long as it is let. Layers of all operations are drawn by
- * class (harness_class_layer), and so is what they run on: each implementation and the library's own choice, on an
+ * class (harness_class_layer), post-ops too, and so is what they run on: each implementation and the library's own choice, on an
  * instruction set, a tuning, a number of threads, with weights packed before or not. Every element is compared with the
  * formula (operation.c), in float64; neither it nor the judge shares code with the library. The choice is run twice, on
  * different threads, and must give the same bits.
@@ -43,9 +43,9 @@ typedef struct way {
 } way;
 
 /* What was drawn, by class. */
-enum { ACCUMULATES, BIAS, GROUPS, DEPTHWISE, BARE, SLICES, NONE, CLASSES };
-static const char *const class_names[CLASSES] = {"accumulate",           "bias",   "groups",  "depthwise",
-                                                 "outputs without taps", "slices", "no image"};
+enum { ACCUMULATES, BIAS, GROUPS, DEPTHWISE, BARE, SLICES, POSTS, NONE, CLASSES };
+static const char *const class_names[CLASSES] = {"accumulate",           "bias",   "groups",   "depthwise",
+                                                 "outputs without taps", "slices", "post-ops", "no image"};
 
 typedef struct search {
     const verify_request *asked;
@@ -183,6 +183,7 @@ static void count_classes(search *all, const harness_layer *layer)
         [BARE] = is_bare(desc->kernel_h, desc->stride_h, desc->dilation_h) ||
                  is_bare(desc->kernel_w, desc->stride_w, desc->dilation_w),
         [SLICES] = desc->src_strides[0] != 0 || desc->dst_strides[0] != 0,
+        [POSTS] = desc->post_count > 0,
         [NONE] = desc->batch == 0,
     };
     ++all->layers;
@@ -199,9 +200,11 @@ static void report(search *all, row *by, const way *how, const harness_layer *la
     harness_layer own = *layer;
     ++all->failures;
     printf("FAILED layer of seed %" PRIu64 ": %s\n", current_seed, text);
-    printf("  replay: tconv verify --by-class --layers 1 --seed %" PRIu64 "%s%s\n", current_seed,
+    printf("  replay: tconv verify --by-class --layers 1 --seed %" PRIu64 "%s%s", current_seed,
            all->asked->op != VERIFY_ALL_OPERATIONS ? " --op " : "",
            all->asked->op != VERIFY_ALL_OPERATIONS ? harness_op_name((tconv_op)all->asked->op) : "");
+    verify_print_posts(all->asked);
+    printf("\n");
     if (by != NULL) {
         ++by->failures;
         own.desc.math = how->math;
@@ -279,6 +282,7 @@ static void search_layer(search *all, uint64_t seed)
     harness_class_layer(&random, &layer);
     if (all->asked->op != VERIFY_ALL_OPERATIONS)
         layer.desc.op = (tconv_op)all->asked->op;
+    verify_give_posts(all->asked, true, &random, &layer.desc);
     count_classes(all, &layer);
     draw_tuning(all, &random);
     const bool integers = harness_has_integers(&layer) && harness_random_chance(&random, INTEGER_PERCENT);

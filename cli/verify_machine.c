@@ -56,6 +56,29 @@ int verify_find_backends(verify_request *asked)
     return -1;
 }
 
+void verify_give_posts(const verify_request *asked, bool is_random_layer, harness_random *random, tconv_desc *desc)
+{
+    const bool is_drawn = is_random_layer && harness_random_chance(random, 100 / VERIFY_POST_EVERY);
+    if (desc->op != TCONV_FORWARD)
+        return;
+    if (asked->posts.given && !asked->posts.random) {
+        cli_posts_set(&asked->posts, desc);
+        if (harness_post_addend(desc) >= 0 && harness_random_chance(random, 50))
+            harness_draw_slice_of_dst(random, desc, desc->addend_strides);
+    } else if (asked->posts.given || is_drawn) {
+        harness_draw_posts(random, desc);
+    }
+}
+
+void verify_print_posts(const verify_request *asked)
+{
+    char posts[HARNESS_POSTS_TEXT];
+    if (!asked->posts.given)
+        return;
+    harness_posts_format(&asked->posts.list, posts, sizeof posts);
+    printf(" --post %s", asked->posts.random ? "random" : posts);
+}
+
 void verify_print_isas_left_out(void)
 {
     bool any = false;

@@ -180,7 +180,7 @@ Test(accumulate_cuda, corners)
     check_corners(TCONV_BACKEND_CUDA);
 }
 
-/* cuda_accumulate cuts layers into chunks of images; the last one overlaps the one before it, and adds nothing twice. An
+/* cuda_finish cuts layers into chunks of images; the last one overlaps the one before it, and adds nothing twice. An
  * image has 8 MiB of sums in f32, and in 16-bit dtypes as much that is widened. */
 static harness_layer chunked_layer(tconv_op op)
 {
@@ -205,8 +205,7 @@ Test(accumulate, a_layer_comes_in_chunks_on_cuda)
 
 Test(accumulate_cuda, chunks_are_added_once)
 {
-    const struct way way = {"cuda_accumulate", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT,
-                            "cuda_accumulate"};
+    const struct way way = {"cuda_finish", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT, "cuda_finish"};
     skip_without_cuda();
     for (int form = 0; form < 6; form++) { /* both operations, three dtypes, two layouts */
         static const tconv_dtype dtypes[] = {TCONV_F32, TCONV_BF16, TCONV_F16};
@@ -364,7 +363,7 @@ Test(accumulate, an_older_desc_does_not)
                                                                   : HARNESS_WEIGHTS;
         const struct elements given = {{2, 3, 0, 5}};
         double product = 1;
-        for (int r = 0; r < HARNESS_ROLES; r++)
+        for (int r = 0; r < HARNESS_POST; r++)
             product *= r != HARNESS_BIAS && r != (int)role ? given.of[r] : 1;
         cr_assert_eq(call(&desc, given).of[role], given.of[role] + product);
         desc.struct_size = offsetof(tconv_desc, accumulate);

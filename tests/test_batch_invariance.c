@@ -58,17 +58,21 @@ static bool step(const int64_t shape[4], int64_t at[4])
 /* Copies what a case of many images reads, or holds before, to that of one of them. */
 static void copy_image(const harness_case *many, int64_t image, harness_case *one)
 {
+    const tconv_desc *desc = &one->layer.desc;
+    const int addend = harness_post_addend(desc);
     for (int role = 0; role < HARNESS_ROLES; role++) {
+        const tconv_dtype dtype = harness_role_dtype(desc, (harness_role)role);
         const harness_view *from = &many->views[role], *to = &one->views[role];
         int64_t at[4] = {0};
         if (one->tensors[role].memory == NULL)
             continue;
-        const int64_t first = role == HARNESS_SRC || role == HARNESS_DST ? image : 0;
+        const bool of_images =
+            role == HARNESS_SRC || role == HARNESS_DST || (addend >= 0 && role == HARNESS_POST + addend);
+        const int64_t first = of_images ? image : 0;
         do {
             const int64_t index = harness_view_index(from, at[0] + first, at[1], at[2], at[3]);
-            harness_element_set(one->layer.desc.dtype, one->tensors[role].data,
-                                harness_view_index(to, at[0], at[1], at[2], at[3]),
-                                harness_element_get(one->layer.desc.dtype, many->tensors[role].data, index));
+            harness_element_set(dtype, one->tensors[role].data, harness_view_index(to, at[0], at[1], at[2], at[3]),
+                                harness_element_get(dtype, many->tensors[role].data, index));
         } while (step(to->shape, at));
     }
 }

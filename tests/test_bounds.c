@@ -50,6 +50,15 @@ static void check_guarded(const harness_case *test, const struct way *way, enum 
     struct guarded dst = guard_allocate((size_t)test->dst_view.extent * element, side);
     if (harness_case_adds_to(test, HARNESS_DST))
         memcpy(dst.data, test->dst.data, (size_t)test->dst_view.extent * element);
+    struct guarded post[TCONV_MAX_POST_OPS];
+    tconv_tensor operands[TCONV_MAX_POST_OPS];
+    for (int i = 0; i < TCONV_MAX_POST_OPS; i++) {
+        const harness_role role = (harness_role)(HARNESS_POST + i);
+        const tconv_dtype type = harness_role_dtype(&test->layer.desc, role);
+        post[i] = guard_copy(&test->tensors[role], harness_case_reads(test, role) ? test->views[role].extent : 0,
+                             harness_element_size(type), side);
+        operands[i] = (tconv_tensor){post[i].data, type, TCONV_LOCATION_HOST};
+    }
     const tconv_tensor s = {src.data, dtype, TCONV_LOCATION_HOST}, w = {weights.data, dtype, TCONV_LOCATION_HOST};
     const tconv_tensor b = {bias.data, dtype, TCONV_LOCATION_HOST}, d = {dst.data, dtype, TCONV_LOCATION_HOST};
     if (pack_once) {
@@ -59,9 +68,10 @@ static void check_guarded(const harness_case *test, const struct way *way, enum 
     const tconv_plan *use = pack_once ? packed : plan;
     cr_assert_eq(tconv_plan_workspace_size(use, &size), TCONV_SUCCESS);
     struct guarded workspace = guard_allocate(size, side);
-    cr_assert_eq(tconv_plan_execute(use, &s, pack_once ? NULL : &w, test->layer.has_bias ? &b : NULL, &d,
-                                    workspace.data, size, NULL),
-                 TCONV_SUCCESS);
+    tconv_operands all = {sizeof all, &s, pack_once ? NULL : &w, test->layer.has_bias ? &b : NULL, &d, {NULL}};
+    for (int i = 0; i < TCONV_MAX_POST_OPS; i++)
+        all.post[i] = harness_case_reads(test, (harness_role)(HARNESS_POST + i)) ? &operands[i] : NULL;
+    cr_assert_eq(tconv_plan_execute_with(use, &all, workspace.data, size, NULL), TCONV_SUCCESS);
 
     /* harness_compare checks guard bytes of its own around dst, so that dst is copied to a buffer with guards. */
     harness_output output = {.implementation = way->implementation};
@@ -73,6 +83,8 @@ static void check_guarded(const harness_case *test, const struct way *way, enum 
     guard_release(&src);
     guard_release(&bias);
     guard_release(&dst);
+    for (int i = 0; i < TCONV_MAX_POST_OPS; i++)
+        guard_release(&post[i]);
     if (!pack_once)
         guard_release(&weights);
     tconv_plan_destroy(packed);
@@ -100,6 +112,23 @@ Test(bounds, no_access_out_of_bounds_on_random_layers)
     for (size_t i = 0; i < RANDOM_LAYERS; i++) {
         harness_random_layer(&random, &layer);
         layer.desc.accumulate = i % 3 == 2;
+        if (in_part(i))
+            check_guarded_layer(&layer, i, false);
+    }
+}
+
+Test(bounds, no_access_out_of_bounds_in_operands_of_post_ops)
+{
+    harness_random random;
+    harness_layer layer;
+    way_count = list_ways(TCONV_BACKEND_CPU, ways);
+    harness_random_seed(&random, 6);
+    for (size_t i = 0; i < RANDOM_LAYERS; i++) {
+        harness_random_layer(&random, &layer);
+        layer.desc.accumulate = i % 3 == 2;
+        do
+            harness_draw_posts(&random, &layer.desc);
+        while (!harness_has_integers(&layer));
         if (in_part(i))
             check_guarded_layer(&layer, i, false);
     }

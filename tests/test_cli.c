@@ -346,6 +346,28 @@ Test(cli, verify_says_what_it_did_not_try)
     release_result(&result);
 }
 
+Test(cli, post_ops_of_verify_and_bench)
+{
+    struct program_result result = PROGRAM("verify", "--no-corners", "--layers", "12", "--implementation",
+                                           "cpu_reference", "--post", "mul_channel,add_channel,leaky_relu:0.2");
+    expect_code(&result, 0, "verify --post");
+    expect_text(result.out, "12 of 12 layers", "verify --post");
+    expect_text(result.out, "not tried: backward_data, by --post\n", "verify --post");
+    release_result(&result);
+
+    result = PROGRAM("verify", "--no-corners", "--layers", "30", "--backend", "cpu", "--post", "random");
+    expect_code(&result, 0, "verify --post random");
+    expect_text(result.out, "0 failures: all right", "verify --post random");
+    release_result(&result);
+
+    result = PROGRAM("bench", "--problem", "n=2 ci=3 h=4 w=5 co=6 k=3 post=snake,add_tensor:0.5,tanh as=600x60x7x1",
+                     "--problem", "n=2 ci=3 h=4 w=5 co=6 k=3", "--post", "linear:2:1", "--repeat", "1", "--check",
+                     "--backend", "cpu");
+    expect_code(&result, 0, "bench --post");
+    expect_text(result.out, "checked: all outputs right\n", "bench --post");
+    release_result(&result);
+}
+
 /* The seed is printed, and says which layers and ways are drawn: all but times repeats. */
 Test(cli, verify_by_class_repeats)
 {

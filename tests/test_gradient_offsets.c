@@ -56,7 +56,7 @@ static harness_case far_case(const harness_layer *layer)
     test.layer = *layer;
     test.fill = HARNESS_INTEGERS;
     harness_random_seed(&random, 1);
-    for (int role = 0; role < HARNESS_ROLES; role++) {
+    for (int role = 0; role < HARNESS_POST; role++) {
         harness_buffer *tensor = &test.tensors[role];
         test.views[role] = harness_view_of(&layer->desc, (harness_role)role);
         const harness_view *view = &test.views[role];

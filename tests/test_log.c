@@ -303,3 +303,23 @@ Test(log_locale, lines_have_a_decimal_point)
         cr_assert(strlen(fraction) == 4 && strncmp(time + length, ",bench=", 7) == 0, "%s", lines.text[i]);
     }
 }
+
+/* Numbers of post-ops too. */
+Test(log_locale, layers_have_a_decimal_point)
+{
+    tconv_desc desc;
+    tconv_plan *plan;
+    char text[4096];
+    if (!set_decimal_comma()) {
+        fprintf(stderr, "skipped: this needs a locale with a decimal comma\n");
+        cr_skip_test("skipped: this needs a locale with a decimal comma");
+    }
+    tconv_desc_init(&desc);
+    desc.in_channels = desc.in_h = desc.in_w = desc.out_channels = desc.kernel_h = desc.kernel_w = 1;
+    desc.post_count = 1;
+    desc.post[0] = (tconv_post_op){TCONV_POST_CLAMP, 0, -0.5, 1e-7};
+    cr_assert_eq(tconv_plan_create(&desc, NULL, &plan, &issue), TCONV_SUCCESS, "%s", issue.message);
+    cr_assert_eq(tconv_plan_describe(plan, text, sizeof text, NULL), TCONV_SUCCESS);
+    cr_assert_not_null(strstr(text, " post=clamp:-0.5:9.9999999999999995e-08\""), "%s", text);
+    tconv_plan_destroy(plan);
+}

@@ -172,7 +172,8 @@ Test(overlap, roles_decide_what_is_written)
                 for (int i = 0; i < ARGUMENTS; i++)
                     tensors[i] = (tconv_tensor){arena.bytes + 65536 * i, TCONV_F32, TCONV_LOCATION_HOST};
                 tensors[a].data = tensors[b].data;
-                for (int role = 0; role < TCONV_ROLES; role++)
+                memset(&given, 0, sizeof given);
+                for (int role = SRC; role < WORKSPACE; role++)
                     given.of[role] = &tensors[role];
                 problem.desc.op = op;
                 const tconv_memory_in_use memory = {tconv_tensors_in_use(&problem, &given), tensors[WORKSPACE].data, 1};

@@ -306,7 +306,7 @@ Test(plan, explain_tells_whole_plans)
         {"n=16 ci=64 h=128 w=416 co=64 k=3x7 p=1x3", TCONV_FORWARD, "cuda_cells", "flat"},
         {"n=16 ci=64 h=128 w=416 co=64 k=3x7 p=1x3", TCONV_FORWARD, "cuda_gemm_col2im", "flat"},
         {"n=16 ci=128 h=128 w=128 co=128 k=9 s=3", TCONV_BACKWARD_DATA, "cuda_dgrad", "flat"},
-        {"n=16 ci=128 h=128 w=128 co=128 k=9 s=3 acc=1", TCONV_BACKWARD_DATA, "cuda_accumulate", "flat"},
+        {"n=16 ci=128 h=128 w=128 co=128 k=9 s=3 acc=1", TCONV_BACKWARD_DATA, "cuda_finish", "flat"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         static char text[1 << 15];

@@ -47,11 +47,42 @@ Test(status, other_values_are_unknown)
 Test(status, enumerators_are_pinned)
 {
     static const int pinned[][2] = {
-        {TCONV_F32, 0},           {TCONV_F64, 1},           {TCONV_F16, 2},          {TCONV_BF16, 3},
-        {TCONV_NCHW, 0},          {TCONV_NHWC, 1},          {TCONV_WEIGHT_IOHW, 0},  {TCONV_WEIGHT_IHWO, 1},
-        {TCONV_WEIGHT_HWOI, 2},   {TCONV_MATH_DEFAULT, 0},  {TCONV_MATH_STRICT, 1},  {TCONV_MATH_TF32, 2},
-        {TCONV_BACKEND_AUTO, 0},  {TCONV_BACKEND_CPU, 1},   {TCONV_BACKEND_CUDA, 2}, {TCONV_LOCATION_AUTO, 0},
-        {TCONV_LOCATION_HOST, 1}, {TCONV_LOCATION_CUDA, 2}, {TCONV_TEXT_PLAIN, 0},   {TCONV_TEXT_JSON, 1},
+        {TCONV_F32, 0},
+        {TCONV_F64, 1},
+        {TCONV_F16, 2},
+        {TCONV_BF16, 3},
+        {TCONV_NCHW, 0},
+        {TCONV_NHWC, 1},
+        {TCONV_WEIGHT_IOHW, 0},
+        {TCONV_WEIGHT_IHWO, 1},
+        {TCONV_WEIGHT_HWOI, 2},
+        {TCONV_MATH_DEFAULT, 0},
+        {TCONV_MATH_STRICT, 1},
+        {TCONV_MATH_TF32, 2},
+        {TCONV_BACKEND_AUTO, 0},
+        {TCONV_BACKEND_CPU, 1},
+        {TCONV_BACKEND_CUDA, 2},
+        {TCONV_LOCATION_AUTO, 0},
+        {TCONV_LOCATION_HOST, 1},
+        {TCONV_LOCATION_CUDA, 2},
+        {TCONV_TEXT_PLAIN, 0},
+        {TCONV_TEXT_JSON, 1},
+        {TCONV_POST_ADD_CHANNEL, 1},
+        {TCONV_POST_MUL_CHANNEL, 2},
+        {TCONV_POST_ADD_TENSOR, 3},
+        {TCONV_POST_LINEAR, 4},
+        {TCONV_POST_CLAMP, 5},
+        {TCONV_POST_LEAKY_RELU, 6},
+        {TCONV_POST_SIGMOID, 7},
+        {TCONV_POST_TANH, 8},
+        {TCONV_POST_SILU, 9},
+        {TCONV_POST_GELU, 10},
+        {TCONV_POST_GELU_TANH, 11},
+        {TCONV_POST_MISH, 12},
+        {TCONV_POST_ELU, 13},
+        {TCONV_POST_SOFTPLUS, 14},
+        {TCONV_POST_HARDSWISH, 15},
+        {TCONV_POST_SNAKE, 16},
     };
     for (size_t i = 0; i < sizeof pinned / sizeof pinned[0]; i++)
         cr_assert_eq(pinned[i][0], pinned[i][1], "row %zu: %d, pinned %d", i, pinned[i][0], pinned[i][1]);
@@ -66,11 +97,20 @@ Test(status, structs_keep_their_layout)
     cr_assert_eq(sizeof(tconv_tensor), 16, "tconv_tensor has %zu bytes", sizeof(tconv_tensor));
     cr_assert_eq(offsetof(tconv_tensor, dtype), 8);
     cr_assert_eq(offsetof(tconv_tensor, location), 12);
-    cr_assert_eq(sizeof(tconv_desc), 240, "tconv_desc has %zu bytes", sizeof(tconv_desc));
+    cr_assert_eq(sizeof(tconv_desc), 472, "tconv_desc has %zu bytes", sizeof(tconv_desc));
     cr_assert_eq(offsetof(tconv_desc, dtype), 152, "dtype at %zu", offsetof(tconv_desc, dtype));
     cr_assert_eq(offsetof(tconv_desc, src_strides), 168, "src_strides at %zu", offsetof(tconv_desc, src_strides));
     cr_assert_eq(offsetof(tconv_desc, op), 232, "op at %zu", offsetof(tconv_desc, op));
     cr_assert_eq(offsetof(tconv_desc, accumulate), 236, "accumulate at %zu", offsetof(tconv_desc, accumulate));
+    cr_assert_eq(offsetof(tconv_desc, post_count), 240, "post_count at %zu", offsetof(tconv_desc, post_count));
+    cr_assert_eq(offsetof(tconv_desc, post), 248, "post at %zu", offsetof(tconv_desc, post));
+    cr_assert_eq(offsetof(tconv_desc, addend_strides), 440, "addend_strides at %zu",
+                 offsetof(tconv_desc, addend_strides));
+    cr_assert_eq(sizeof(tconv_post_op), 24, "tconv_post_op has %zu bytes", sizeof(tconv_post_op));
+    cr_assert_eq(offsetof(tconv_post_op, alpha), 8, "alpha at %zu", offsetof(tconv_post_op, alpha));
+    cr_assert_eq(sizeof(tconv_operands), 104, "tconv_operands has %zu bytes", sizeof(tconv_operands));
+    cr_assert_eq(offsetof(tconv_operands, dst), 32, "dst at %zu", offsetof(tconv_operands, dst));
+    cr_assert_eq(offsetof(tconv_operands, post), 40, "post at %zu", offsetof(tconv_operands, post));
     cr_assert_eq(sizeof(tconv_options), 112, "tconv_options has %zu bytes", sizeof(tconv_options));
     cr_assert_eq(offsetof(tconv_options, allocator), 40, "allocator at %zu", offsetof(tconv_options, allocator));
 }

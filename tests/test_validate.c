@@ -45,7 +45,11 @@ Test(validate, defaults_are_the_manuals)
     cr_assert_eq(desc.op, TCONV_FORWARD);
     cr_assert_eq(desc.accumulate, 0);
     for (int i = 0; i < 4; i++)
-        cr_assert(desc.src_strides[i] == 0 && desc.dst_strides[i] == 0);
+        cr_assert(desc.src_strides[i] == 0 && desc.dst_strides[i] == 0 && desc.addend_strides[i] == 0);
+    cr_assert_eq(desc.post_count, 0);
+    for (int i = 0; i < TCONV_MAX_POST_OPS; i++)
+        cr_assert((int)desc.post[i].kind == 0 && desc.post[i].reserved == 0 && desc.post[i].alpha == 0 &&
+                  desc.post[i].beta == 0);
 }
 
 Test(validate, the_manuals_layer)
@@ -253,14 +257,22 @@ Test(validate, rules_come_in_the_order_of_the_fields)
     desc.groups = 1;
     expect_failure(tconv_validate(&desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "output_padding_h", "must be");
     desc.output_padding_h = 0;
+    expect_failure(tconv_validate(&desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "post_count", "must be 0 to 8");
+    desc.post_count = 1;
+    expect_failure(tconv_validate(&desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "post[0].kind", "must be");
+    memset(desc.post, 0, sizeof desc.post);
+    desc.post[0].kind = TCONV_POST_ADD_TENSOR;
     expect_failure(tconv_validate(&desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "out_w", "must be at least 1");
     desc.pad_right = 0;
     desc.batch = desc.in_h = desc.in_w = desc.out_channels = 2;
-    static const char *const strides[] = {"src_strides[3]", "src_strides[2]", "src_strides[1]", "src_strides[0]",
-                                          "dst_strides[3]", "dst_strides[2]", "dst_strides[1]", "dst_strides[0]"};
-    for (int i = 0; i < 8; i++) { /* from the innermost, on which the rules of the outer ones build */
+    static const char *const strides[] = {"src_strides[3]",    "src_strides[2]",    "src_strides[1]",
+                                          "src_strides[0]",    "dst_strides[3]",    "dst_strides[2]",
+                                          "dst_strides[1]",    "dst_strides[0]",    "addend_strides[3]",
+                                          "addend_strides[2]", "addend_strides[1]", "addend_strides[0]"};
+    int64_t *const fields[] = {desc.src_strides, desc.dst_strides, desc.addend_strides};
+    for (int i = 0; i < 12; i++) { /* from the innermost, on which the rules of the outer ones build */
         expect_failure(tconv_validate(&desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, strides[i], "must be");
-        (i < 4 ? desc.src_strides : desc.dst_strides)[3 - i % 4] = 0;
+        fields[i / 4][3 - i % 4] = 0;
     }
     expect_success(tconv_validate(&desc, &issue), issue);
 }

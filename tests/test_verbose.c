@@ -95,6 +95,8 @@ Test(verbose, lines_replay)
         "n=2 ci=4 h=3 w=5 co=6 k=3x2 s=2 p=1x0x0x0 g=2",
         "n=2 ci=4 h=3 w=5 co=6 k=3x2 s=2 p=1x0x0x0 op=1x0 d=1x3 g=2 b=1 ss=90x15x5x1",
         "n=2 ci=4 h=3 w=5 co=6 k=3x2 s=2x3 p=1x0x1x2 ds=720x100x12x1",
+        "n=2 ci=4 h=3 w=5 co=6 k=3x2 s=2x3 p=1x0x1x2 post=mul_channel,add_channel,clamp:-inf:0.5",
+        "n=2 ci=4 h=3 w=5 co=6 k=3x2 s=2x3 p=1x0x1x2 post=add_tensor:-0.25,leaky_relu:0.125 as=720x100x12x1",
     };
     set_level("1");
     for (size_t i = 0; i < COUNT(problems); i++)
@@ -121,6 +123,9 @@ Test(verbose, lines_replay)
             cr_assert_eq(replayed.has_bias, wanted.has_bias, "%s", line);
             const tconv_desc *a = &replayed.desc, *b = &wanted.desc;
             cr_assert_arr_eq(a, b, offsetof(tconv_desc, dtype), "%s", line);
+            cr_assert_eq(a->post_count, b->post_count, "%s", line);
+            cr_assert_arr_eq(a->post, b->post, sizeof a->post, "%s", line);
+            cr_assert_arr_eq(a->addend_strides, b->addend_strides, sizeof a->addend_strides, "%s", line);
             const harness_view views[2][2] = {{harness_src_view(a), harness_src_view(b)},
                                               {harness_dst_view(a), harness_dst_view(b)}};
             for (int v = 0; v < 2; v++)

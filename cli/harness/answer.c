@@ -66,14 +66,14 @@ cleanup:
     return status;
 }
 
-/* Allocates the results and wide copies of the tensors that are read or added to. Returns false when out of memory. */
+/* Allocates the results and wide copies of the tensors that a sum is made from or added to. Returns false when out of memory. */
 static bool widen_all(const harness_case *test, bool absolute, double *data[HARNESS_ROLES])
 {
     const tconv_dtype dtype = test->layer.desc.dtype;
     for (int role = 0; role < HARNESS_ROLES; ++role) {
         const harness_view *view = &test->views[role];
         const void *from = test->tensors[role].data;
-        if (from == NULL && !harness_case_writes(test, (harness_role)role))
+        if (role >= HARNESS_POST || (from == NULL && !harness_case_writes(test, (harness_role)role)))
             continue;
         data[role] = from != NULL ? widen(view, dtype, from, absolute)
                                   : malloc((size_t)harness_view_elements(view) * sizeof *data[role]);
@@ -83,7 +83,7 @@ static bool widen_all(const harness_case *test, bool absolute, double *data[HARN
     return true;
 }
 
-/* Computes the exact results, or with absolute values the bounds; the arrays in results are the caller's. */
+/* Computes the exact sums, or with absolute values the bounds; the arrays in results are the caller's. */
 static tconv_status answer(const harness_case *test, bool absolute, double *results[HARNESS_ROLES], tconv_issue *issue)
 {
     double *data[HARNESS_ROLES] = {NULL};
@@ -95,6 +95,9 @@ static tconv_status answer(const harness_case *test, bool absolute, double *resu
         dense.weight_layout = TCONV_WEIGHT_IOHW;
         memset(dense.src_strides, 0, sizeof dense.src_strides);
         memset(dense.dst_strides, 0, sizeof dense.dst_strides);
+        memset(dense.addend_strides, 0, sizeof dense.addend_strides);
+        memset(dense.post, 0, sizeof dense.post);
+        dense.post_count = 0;
         status = run_reference(&dense, data, issue);
     } else {
         status = harness_fail(issue, TCONV_ERROR_OUT_OF_MEMORY, "expected", "no memory for the answer of the case");

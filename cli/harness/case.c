@@ -58,7 +58,11 @@ void harness_buffer_release(harness_buffer *buffer)
 
 bool harness_case_reads(const harness_case *test, harness_role role)
 {
-    return harness_operation_of(test->layer.desc.op)->reads[role] && (role != HARNESS_BIAS || test->layer.has_bias);
+    const tconv_desc *desc = &test->layer.desc;
+    if (role >= HARNESS_POST)
+        return role - HARNESS_POST < (harness_role)desc->post_count &&
+               harness_post_has_operand(desc->post[role - HARNESS_POST].kind);
+    return harness_operation_of(desc->op)->reads[role] && (role != HARNESS_BIAS || test->layer.has_bias);
 }
 
 bool harness_case_writes(const harness_case *test, harness_role role)
@@ -84,9 +88,10 @@ static struct ranges integer_ranges(const tconv_desc *desc, bool wide_second)
     static const double largest_sum[] = {
         [TCONV_F32] = 0x1p24, [TCONV_F64] = 0x1p24, [TCONV_F16] = 60000, [TCONV_BF16] = 0x1p24};
     const double most_added = LARGEST_ADDED * (desc->accumulate ? 2 : 1);
-    const double largest_product =
-        (largest_sum[desc->dtype] - most_added) / harness_operation_of(desc->op)->terms(desc);
-    const double small = fmin(floor(sqrt(largest_product)), LARGEST_INTEGER);
+    const double largest =
+        harness_posts_largest_sum(desc, LARGEST_ADDED, largest_sum[TCONV_F32], largest_sum[desc->dtype]);
+    const double largest_product = (largest - most_added) / harness_operation_of(desc->op)->terms(desc);
+    const double small = largest_product < 1 ? 0 : fmin(floor(sqrt(largest_product)), LARGEST_INTEGER);
     if (small < 1)
         return (struct ranges){0};
     const double wide =
@@ -133,9 +138,9 @@ static void fill_pattern(int64_t extent, tconv_dtype dtype, void *data, harness_
 /* Makes buffers of bytes 0xFF for the tensors that are read or added to. */
 static bool create_buffers(harness_case *test, harness_random *random)
 {
-    const size_t size = harness_element_size(test->layer.desc.dtype);
     bool first = true;
     for (int role = 0; role < HARNESS_ROLES; ++role) {
+        const size_t size = harness_element_size(harness_role_dtype(&test->layer.desc, (harness_role)role));
         if (harness_case_adds_to(test, (harness_role)role)) {
             test->tensors[role] = harness_buffer_create(test->views[role].extent, size, 0);
             if (test->tensors[role].memory == NULL)
@@ -155,12 +160,18 @@ static bool create_buffers(harness_case *test, harness_random *random)
 
 static void fill_buffer(harness_case *test, harness_role role, bool pattern, harness_random *random, int64_t range)
 {
-    const tconv_dtype dtype = test->layer.desc.dtype;
+    const tconv_dtype dtype = harness_role_dtype(&test->layer.desc, role);
     const harness_view *view = &test->views[role];
     if (pattern || role == HARNESS_BIAS)
         fill_pattern(view->extent, dtype, test->tensors[role].data, random, range);
     else
         fill_view(view, dtype, test->tensors[role].data, random, range);
+}
+
+/* Whether the tensor is the operand of a post-op that multiplies. */
+static bool is_factor(const harness_case *test, harness_role role)
+{
+    return role >= HARNESS_POST && test->layer.desc.post[role - HARNESS_POST].kind == TCONV_POST_MUL_CHANNEL;
 }
 
 /* What is read is the same whether the layer accumulates or not, where its range is. */
@@ -170,7 +181,11 @@ static void fill_buffers(harness_case *test, const struct ranges *ranges, bool p
     for (int role = 0; role < HARNESS_ROLES; ++role) {
         if (!harness_case_reads(test, (harness_role)role))
             continue;
-        const int64_t range = role == HARNESS_BIAS ? ranges->added : factors++ == 0 ? ranges->first : ranges->second;
+        int64_t range = ranges->added;
+        if (role < HARNESS_POST && role != HARNESS_BIAS)
+            range = factors++ == 0 ? ranges->first : ranges->second;
+        else if (range > 0 && is_factor(test, (harness_role)role))
+            range = HARNESS_LARGEST_FACTOR;
         fill_buffer(test, (harness_role)role, pattern, random, range);
     }
     for (int role = 0; role < HARNESS_ROLES; ++role)

@@ -3,7 +3,8 @@
  * header also has the functions that run a case and judge its output.
  *
  * The answer is computed by the implementation "cpu_reference" on a dense float64 copy of the case, and the error
- * bound, the sum of the absolute values of an element's terms, by running it again on absolute values. Gaps of slices,
+ * bound, the sum of the absolute values of an element's terms, by running it again on absolute values. Both are of the
+ * sum: the judge takes the sum through the layer's post-ops (post.h). Gaps of slices,
  * the room around every tensor and the outputs hold bytes 0xFF before the run: a NaN in every dtype, so that an element
  * that is read by mistake, or left unwritten, shows. Outputs that a layer adds to hold random numbers.
  */
@@ -36,8 +37,9 @@ typedef enum harness_fill {
 
 /* The right answer for one tensor. */
 typedef struct harness_answer {
-    double *expected;        /* dense, in the order of the view's shape, not rounded to the dtype; NULL with no image */
-    double *bound;           /* likewise, for reals; NULL for integers */
+    double *expected; /* dense, in the order of the view's shape, before post-ops and not rounded to the dtype; NULL
+                                with no image */
+    double *bound;    /* likewise, for reals; NULL for integers */
     harness_sample *samples; /* for a case that is judged at samples alone; NULL where expected is there */
     int64_t sample_count;
 } harness_answer;
@@ -47,7 +49,7 @@ typedef struct harness_case {
     harness_fill fill;
     union {
         struct {
-            harness_view src_view, weights_view, bias_view, dst_view;
+            harness_view src_view, weights_view, bias_view, dst_view; /* views of operands of post-ops follow */
         };
         harness_view views[HARNESS_ROLES];
     };
@@ -143,7 +145,8 @@ typedef struct harness_failure {
  *     TF32       as f32, plus (2^-10 + 2^-22) * bound each for the rounded factors; relative L2 error <= 5e-4
  *     f64        |error| <= 16 * 2^-53 * bound each
  *     f16, bf16  as f32 each, plus half an ulp of the result
- * The relative error is judged where at least 32 outputs are sums: a few may all but cancel, whatever the arithmetic. A
+ * Where the layer has post-ops, the error of the sum goes through them, with what each step may add (harness_apply_posts).
+ * The relative error is judged where there are none and at least 32 outputs are sums: a few may all but cancel, whatever the arithmetic. A
  * case with samples is judged at its samples. In addition, every byte outside the written tensors' elements must be as
  * it was.
  */
@@ -168,7 +171,8 @@ void harness_pick_sample(const harness_case *test, harness_role role, int64_t in
 /* Returns how many elements have a fixed place; those with higher indices are drawn at random. */
 int64_t harness_placed_samples(const harness_case *test, harness_role role);
 
-/* Computes one element of a tensor that is written, in float64 straight from the formula in tconv.h, and its bound. */
+/* Computes one element of a tensor that is written, in float64 straight from the formula in tconv.h, and its bound; both
+ * before post-ops. */
 void harness_element_answer(const harness_case *test, harness_role role, const int64_t at[4], double *value,
                             double *bound);
 

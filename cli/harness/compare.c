@@ -56,14 +56,14 @@ static bool is_tf32(const tconv_desc *desc)
     return desc->dtype == TCONV_F32 && desc->math == TCONV_MATH_TF32;
 }
 
-/* Returns the largest error that one real output may have. */
-static double allowed_error(const tconv_desc *desc, double expected, double bound)
+/* Takes the exact sum of a real output to the exact output, and returns the largest error that the output may have. */
+static double allowed_error(const harness_case *test, const int64_t at[4], double *value, double bound)
 {
+    const tconv_desc *desc = &test->layer.desc;
     const tolerance *promise = &tolerances[desc->dtype];
-    double error = SUM_UNITS * promise->unit * bound;
-    if (is_tf32(desc))
-        return error + TF32_PRODUCT_ERROR * bound;
-    return promise->rounds_result ? error + harness_element_half_ulp(desc->dtype, fabs(expected) + error) : error;
+    double error = (SUM_UNITS * promise->unit + (is_tf32(desc) ? TF32_PRODUCT_ERROR : 0)) * bound;
+    harness_apply_posts(test, at, value, &error);
+    return promise->rounds_result ? error + harness_element_half_ulp(desc->dtype, fabs(*value) + error) : error;
 }
 
 /* Returns the magnitude of what an element has beside a sum: bias, where it is of dst, and what it held before. index is
@@ -100,10 +100,12 @@ static bool judge_element(judgement *judge, const int64_t at[4], double expected
     const tconv_desc *desc = &test->layer.desc;
     int64_t index = harness_view_index(&test->views[judge->role], at[0], at[1], at[2], at[3]);
     double got = harness_element_get(desc->dtype, judge->output->tensors[judge->role].data, index), allowed = 0;
-    if (test->fill == HARNESS_INTEGERS)
+    if (test->fill == HARNESS_INTEGERS) {
+        harness_apply_posts(test, at, &expected, NULL);
         expected = harness_element_round(desc->dtype, expected);
-    else
-        allowed = allowed_error(desc, expected, bound);
+    } else {
+        allowed = allowed_error(test, at, &expected, bound);
+    }
 
     double error = fabs(got - expected);
     judge->error_squares += error * error;
@@ -123,7 +125,7 @@ static bool judge_element(judgement *judge, const int64_t at[4], double expected
 static bool judge_relative_error(const judgement *judge, harness_failure *failure)
 {
     const tconv_desc *desc = &judge->test->layer.desc;
-    if (judge->test->fill == HARNESS_INTEGERS || judge->sums < RELATIVE_ERROR_SUMS)
+    if (judge->test->fill == HARNESS_INTEGERS || desc->post_count > 0 || judge->sums < RELATIVE_ERROR_SUMS)
         return true;
     double allowed = is_tf32(desc) ? TF32_RELATIVE_ERROR : tolerances[desc->dtype].relative_error;
     double error = sqrt(judge->error_squares / judge->expected_squares);

@@ -81,16 +81,32 @@ harness_view harness_weights_view(const tconv_desc *desc)
     return view;
 }
 
+/* Returns the view of numbers of channels, which lie one after the other. */
+static harness_view channels_view(int64_t count)
+{
+    return (harness_view){{count, 1, 1, 1}, {1, 1, 1, 1}, count};
+}
+
 harness_view harness_view_of(const tconv_desc *desc, harness_role role)
 {
     switch (role) {
     case HARNESS_SRC: return harness_src_view(desc);
     case HARNESS_WEIGHTS: return harness_weights_view(desc);
     case HARNESS_DST: return harness_dst_view(desc);
-    case HARNESS_BIAS:
-    case HARNESS_ROLES: break;
+    case HARNESS_BIAS: return channels_view(desc->out_channels);
+    default: break;
     }
-    return (harness_view){{desc->out_channels, 1, 1, 1}, {1, 1, 1, 1}, desc->out_channels};
+    const tconv_post_kind kind = desc->post[role - HARNESS_POST].kind;
+    if (kind == TCONV_POST_ADD_TENSOR)
+        return make_view(desc->batch, desc->out_channels, output_height(desc), output_width(desc), desc->addend_strides,
+                         desc->layout);
+    return channels_view(desc->out_channels * harness_post_vectors(kind));
+}
+
+tconv_dtype harness_role_dtype(const tconv_desc *desc, harness_role role)
+{
+    const bool of_channels = role >= HARNESS_POST && desc->post[role - HARNESS_POST].kind != TCONV_POST_ADD_TENSOR;
+    return of_channels && desc->dtype != TCONV_F64 ? TCONV_F32 : desc->dtype;
 }
 
 int64_t harness_view_elements(const harness_view *view)
@@ -187,6 +203,12 @@ void harness_draw_slices(harness_random *random, tconv_desc *desc)
         draw_slice(random, desc, &src, desc->src_strides);
     if (harness_random_chance(random, 25))
         draw_slice(random, desc, &dst, desc->dst_strides);
+}
+
+void harness_draw_slice_of_dst(harness_random *random, const tconv_desc *desc, int64_t given[4])
+{
+    const harness_view dst = harness_dst_view(desc);
+    draw_slice(random, desc, &dst, given);
 }
 
 static bool fits(const tconv_desc *desc)

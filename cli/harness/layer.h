@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include "operation.h"
+#include "post.h"
 #include "random.h"
 #include "tconv/tconv.h"
 
@@ -18,8 +19,9 @@ typedef struct harness_layer {
 
 /* A tensor's logical shape and where its elements lie: element (a, b, c, d) is data[a * stride[0] + ... ]. */
 typedef struct harness_view {
-    int64_t shape[4];  /* src, dst: n, c, h, w; weights: in_channels, out_channels / groups, kernel_h, kernel_w; bias:
-                          out_channels, 1, 1, 1 */
+    int64_t
+        shape[4]; /* src, dst, an addend: n, c, h, w; weights: in_channels, out_channels / groups, kernel_h, kernel_w;
+                          bias, operands of channels: their number, 1, 1, 1 */
     int64_t stride[4]; /* in elements */
     int64_t extent;    /* elements from the first to one past the last, gaps included; 0 for no image */
 } harness_view;
@@ -30,6 +32,9 @@ harness_view harness_src_view(const tconv_desc *desc);
 harness_view harness_dst_view(const tconv_desc *desc);
 harness_view harness_weights_view(const tconv_desc *desc);
 harness_view harness_view_of(const tconv_desc *desc, harness_role role);
+
+/* Returns the type of a tensor's elements: the layer's; f32 for operands of channels where that is narrower. */
+tconv_dtype harness_role_dtype(const tconv_desc *desc, harness_role role);
 
 /* Returns the index of element (a, b, c, d) in data. */
 static inline int64_t harness_view_index(const harness_view *view, int64_t a, int64_t b, int64_t c, int64_t d)
@@ -57,6 +62,9 @@ void harness_class_layer(harness_random *random, harness_layer *layer);
  * (NHWC) and between images. */
 void harness_draw_slices(harness_random *random, tconv_desc *desc);
 
+/* Draws the strides of a slice for a tensor of dst's shape. */
+void harness_draw_slice_of_dst(harness_random *random, const tconv_desc *desc, int64_t given[4]);
+
 /* The corners, each in every dtype and both layouts. harness_corner fills layer with the index-th and returns its name,
  * which is valid for ever; index < harness_corner_count(). */
 enum { HARNESS_CORNER_FORMS = 8 }; /* forms of a corner, one after the other: four dtypes by two layouts */
@@ -70,16 +78,17 @@ const char *harness_corner(size_t index, harness_layer *layer);
 bool harness_corner_is_sampled(size_t index, const harness_layer *layer);
 
 /* Bytes that are enough for the text of any layer. */
-#define HARNESS_LAYER_TEXT 704
+#define HARNESS_LAYER_TEXT 1408
 
 /* Writes the layer as arguments of `tconv bench`:
  *     --problem "n=16 ci=32 h=128 w=256 co=64 k=3x5 s=2x3 p=1x2x1x2 op=0x0 d=2x1 g=4 b=1" --dtype f32 --layout nchw
  *     --weight-layout iohw --math strict --op forward
- * Strides that are not 0 add ss=NxCxHxW and ds=NxCxHxW, accumulate acc=1. text is cut at capacity. Returns the length as snprintf. */
+ * Strides that are not 0 add ss=NxCxHxW and ds=NxCxHxW, accumulate acc=1, post-ops post=mul_channel,clamp:0:6, an addend's
+ * strides as=NxCxHxW. text is cut at capacity. Returns the length as snprintf. */
 int harness_layer_format(const harness_layer *layer, char *text, size_t capacity);
 
 /* Reads the text between the quotes of --problem into *layer, whose desc is initialised here; dtype, layouts, math and
- * op keep their defaults. n, s, p, op, d, g, b and acc may be left out (1, 1, 0, 0, 1, 1, 0, 0); sizes are pairs HxW or one
+ * op keep their defaults. n, s, p, op, d, g, b and acc may be left out (1, 1, 0, 0, 1, 1, 0, 0), post too; sizes are pairs HxW or one
  * number for both; p takes one, two (HxW) or four (top x left x bottom x right) numbers. On false, message says which
  * part is wrong and why. The layer is not validated. */
 bool harness_problem_parse(const char *text, harness_layer *layer, char *message, size_t capacity);

@@ -80,8 +80,13 @@ typedef struct key {
     {                                                                                                                  \
         FIELD(dst_strides[0]), FIELD(dst_strides[1]), FIELD(dst_strides[2]), FIELD(dst_strides[3])                     \
     }
+#define ADDEND_STRIDES                                                                                                 \
+    {                                                                                                                  \
+        FIELD(addend_strides[0]), FIELD(addend_strides[1]), FIELD(addend_strides[2]), FIELD(addend_strides[3])         \
+    }
 #define BIAS_FIELD       SIZE_MAX /* the bias is no field of the desc */
 #define ACCUMULATE_FIELD FIELD(accumulate)
+#define POST_FIELD       FIELD(post) /* a list, not numbers */
 
 static const key keys[] = {
     {"n", false, 1, {FIELD(batch)}, "images"},
@@ -99,6 +104,8 @@ static const key keys[] = {
     {"acc", false, 1, {ACCUMULATE_FIELD}, "accumulate"},
     {"ss", false, 4, SRC_STRIDES, "strides of src"},
     {"ds", false, 4, DST_STRIDES, "strides of dst"},
+    {"post", false, 0, {POST_FIELD}, "post-ops"},
+    {"as", false, 4, ADDEND_STRIDES, "strides of the addend"},
 };
 #define KEY_COUNT (sizeof keys / sizeof keys[0])
 
@@ -111,6 +118,11 @@ static int64_t *field_of(tconv_desc *desc, size_t offset)
 static bool is_flag(const key *which)
 {
     return which->fields[0] == BIAS_FIELD || which->fields[0] == ACCUMULATE_FIELD;
+}
+
+static bool is_post(const key *which)
+{
+    return which->fields[0] == POST_FIELD;
 }
 
 static bool is_strides(const key *which)
@@ -149,6 +161,12 @@ static void append_key(writer *to, const harness_layer *layer, const key *which)
     if (is_flag(which)) {
         if (which->fields[0] == BIAS_FIELD ? layer->has_bias : desc.accumulate != 0)
             append(to, " %s=1", which->name);
+        return;
+    }
+    if (is_post(which)) {
+        char posts[HARNESS_POSTS_TEXT];
+        if (harness_posts_format(&desc, posts, sizeof posts) > 0)
+            append(to, " %s=%s", which->name, posts);
         return;
     }
     for (int i = 0; i < which->count; ++i)
@@ -240,6 +258,18 @@ static const key *find_key(const char *text, size_t length)
     return NULL;
 }
 
+/* Reads the item "key=value" from item to end into the layer. */
+static bool parse_value(harness_layer *layer, const key *which, const char *item, const char *end, char *message,
+                        size_t capacity)
+{
+    int64_t numbers[4];
+    const char *value = strchr(item, '=') + 1;
+    if (is_post(which))
+        return harness_posts_parse(value, (size_t)(end - value), &layer->desc, message, capacity);
+    const int count = parse_numbers(item, end, which->count, numbers, message, capacity);
+    return count > 0 && store_numbers(layer, which, numbers, count, message, capacity);
+}
+
 bool harness_problem_parse(const char *text, harness_layer *layer, char *message, size_t capacity)
 {
     bool seen[KEY_COUNT] = {false};
@@ -251,8 +281,8 @@ bool harness_problem_parse(const char *text, harness_layer *layer, char *message
         const key *which = text[length] == '=' ? find_key(text, length) : NULL;
         if (which == NULL) {
             snprintf(message, capacity,
-                     "\"%.*s\" is none of n= ci= h= w= co= k= s= p= op= d= g= b= acc= ss= ds=", (int)(end - text),
-                     text);
+                     "\"%.*s\" is none of n= ci= h= w= co= k= s= p= op= d= g= b= acc= ss= ds= post= as=",
+                     (int)(end - text), text);
             return false;
         }
         if (seen[which - keys]) {
@@ -260,9 +290,7 @@ bool harness_problem_parse(const char *text, harness_layer *layer, char *message
             return false;
         }
         seen[which - keys] = true;
-        int64_t numbers[4];
-        int count = parse_numbers(text, end, which->count, numbers, message, capacity);
-        if (count == 0 || !store_numbers(layer, which, numbers, count, message, capacity))
+        if (!parse_value(layer, which, text, end, message, capacity))
             return false;
         text = end;
     }

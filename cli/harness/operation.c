@@ -159,7 +159,8 @@ static const harness_operation operations[] = {
                                 .formula = backward_weights},
 };
 
-static const char *const names[HARNESS_ROLES] = {"src", "weights", "bias", "dst"};
+static const char *const names[HARNESS_ROLES] = {"src",     "weights", "bias",    "dst",     "post[0]", "post[1]",
+                                                 "post[2]", "post[3]", "post[4]", "post[5]", "post[6]", "post[7]"};
 
 const harness_operation *harness_operation_of(tconv_op op)
 {

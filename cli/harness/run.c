@@ -39,7 +39,6 @@ static tconv_status fail(const run *state, tconv_status status, const char *fiel
 static tconv_status place(run *state, placed *where, const harness_buffer *host, const char *name)
 {
     where->host = host;
-    where->tensor.dtype = state->test->layer.desc.dtype;
     where->tensor.location = state->on_device ? TCONV_LOCATION_CUDA : TCONV_LOCATION_HOST;
     where->tensor.data = host->data;
     if (host->memory == NULL || !state->on_device)
@@ -79,7 +78,8 @@ static unsigned output_skew(const harness_case *test)
 static tconv_status place_all(run *state, harness_output *output)
 {
     const harness_case *test = state->test;
-    const size_t size = harness_element_size(test->layer.desc.dtype);
+    const tconv_desc *desc = &test->layer.desc;
+    const size_t size = harness_element_size(desc->dtype);
     tconv_status status;
     if (state->on_device && (state->stream = harness_stream_create()) == NULL)
         return fail(state, TCONV_ERROR_CUDA, "stream", harness_device_error());
@@ -94,6 +94,7 @@ static tconv_status place_all(run *state, harness_output *output)
             if (harness_case_adds_to(test, (harness_role)role))
                 memcpy(host->data, test->tensors[role].data, (size_t)test->views[role].extent * size);
         }
+        state->tensors[role].tensor.dtype = harness_role_dtype(desc, (harness_role)role);
         if ((status = place(state, &state->tensors[role], host, name)))
             return status;
     }
@@ -148,6 +149,23 @@ static tconv_status fetch_results(const run *state, const harness_output *output
     return TCONV_SUCCESS;
 }
 
+/* Executes the plan, by the call that takes operands where the layer has post-ops. */
+static tconv_status call(const run *state, const tconv_plan *plan, size_t workspace_bytes)
+{
+    tconv_operands all = {.struct_size = sizeof all,
+                          .src = given(state, HARNESS_SRC),
+                          .weights = state->packed != NULL ? NULL : given(state, HARNESS_WEIGHTS),
+                          .bias = given(state, HARNESS_BIAS),
+                          .dst = given(state, HARNESS_DST)};
+    void *const workspace = workspace_bytes > 0 ? state->workspace.tensor.data : NULL;
+    if (state->test->layer.desc.post_count == 0)
+        return tconv_plan_execute(plan, all.src, all.weights, all.bias, all.dst, workspace, workspace_bytes,
+                                  state->stream);
+    for (int i = 0; i < TCONV_MAX_POST_OPS; ++i)
+        all.post[i] = given(state, (harness_role)(HARNESS_POST + i));
+    return tconv_plan_execute_with(plan, &all, workspace, workspace_bytes, state->stream);
+}
+
 static tconv_status execute(run *state, harness_output *output)
 {
     const tconv_plan *plan = state->packed != NULL ? state->packed : state->plan;
@@ -155,10 +173,7 @@ static tconv_status execute(run *state, harness_output *output)
     if (status != TCONV_SUCCESS)
         return status;
     double start = harness_seconds();
-    status = tconv_plan_execute(
-        plan, given(state, HARNESS_SRC), state->packed != NULL ? NULL : given(state, HARNESS_WEIGHTS),
-        given(state, HARNESS_BIAS), given(state, HARNESS_DST),
-        output->workspace_bytes > 0 ? state->workspace.tensor.data : NULL, output->workspace_bytes, state->stream);
+    status = call(state, plan, output->workspace_bytes);
     if (status != TCONV_SUCCESS) {
         if (state->issue != NULL)
             tconv_last_issue(state->issue);

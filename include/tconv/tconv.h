@@ -30,7 +30,8 @@
  *
  * (out_w alike). The kernel is not flipped. output_padding only widens the output. This is the definition of PyTorch 2
  * (torch.nn.ConvTranspose2d) with padding free to differ on each side, as in ONNX ConvTranspose.
- *     desc.op asks for a gradient of this in place of dst, what training needs: that of src, or those of weights and bias
+ *     desc.post lists what every output goes through before it is stored: scale and shift, an addend, activations
+ * (tconv_post_op). desc.op asks for a gradient of this in place of dst, what training needs: that of src, or those of weights and bias
  * (tconv_op). desc.accumulate adds what is computed to what is there. Plans, layouts, dtypes and backends are the same.
  *
  * ERRORS. Every call that can fail returns a tconv_status, and describes a failure in the tconv_issue that it is given
@@ -193,6 +194,54 @@ typedef enum tconv_math {
     TCONV_MATH_TF32 = 2     /* CUDA may round src and weights to nearest, to 11 bits: relative L2 error <= 5e-4 */
 } tconv_math;
 
+/* The most post-ops of a layer. */
+#define TCONV_MAX_POST_OPS 8
+
+/*
+ * A step that an output goes through before it is stored (tconv_post_op). y is the value so far, c its output channel,
+ * a and b the step's alpha and beta, v the operand that tconv_operands hold at the step's place: v[c] has out_channels
+ * elements, of f32, and of f64 where the dtype is f64; t has the shape and the dtype of dst and desc.addend_strides.
+ * The values never change. a and b must be 0 where the formula does not have them.
+ */
+typedef enum tconv_post_kind {
+    TCONV_POST_ADD_CHANNEL = 1, /* y + v[c] */
+    TCONV_POST_MUL_CHANNEL = 2, /* y * v[c] */
+    TCONV_POST_ADD_TENSOR = 3,  /* y + a * t[n, c, h, w]; at most one of a layer */
+    TCONV_POST_LINEAR = 4,      /* a * y + b, rounded once */
+    TCONV_POST_CLAMP = 5,       /* min(max(y, a), b), a <= b, either may be infinite: ReLU6, Hardtanh, min, max */
+    TCONV_POST_LEAKY_RELU = 6,  /* y > 0 ? y : a * y; with a = 0 that is 0 also for -Inf: ReLU */
+    TCONV_POST_SIGMOID = 7,     /* 1 / (1 + exp(-y)) */
+    TCONV_POST_TANH = 8,        /* tanh(y) */
+    TCONV_POST_SILU = 9,        /* y / (1 + exp(-y)), also called swish */
+    TCONV_POST_GELU = 10,       /* y * (1 + erf(y / sqrt(2))) / 2 */
+    TCONV_POST_GELU_TANH = 11,  /* y * (1 + tanh(sqrt(2 / pi) * (y + .044715 * y^3))) / 2 */
+    TCONV_POST_MISH = 12,       /* y * tanh(log(1 + exp(y))) */
+    TCONV_POST_ELU = 13,        /* y > 0 ? y : a * (exp(y) - 1) */
+    TCONV_POST_SOFTPLUS = 14,   /* log(1 + exp(y)) */
+    TCONV_POST_HARDSWISH = 15,  /* y * min(max(y + 3, 0), 6) / 6 */
+    TCONV_POST_SNAKE = 16       /* y + v[out_channels + c] * sin(v[c] * y)^2: v has 2 * out_channels elements */
+} tconv_post_kind;
+
+/*
+ * A post-op: what follows the layer in a network, computed where the output is made, so that the output is neither
+ * written nor read once more. A layer's list is run in order, on what the layer without it would store but for the
+ * rounding: held + bias + sum (held with accumulate). Each step is computed in f32 (f64 where the dtype is f64) and
+ * rounded to it; the rounding to the dtype comes once, after the last step. An output without a tap is no exception.
+ *     Accuracy: of each kind against the exact function of its argument. ADD, MUL, LINEAR, CLAMP and LEAKY_RELU: each
+ * operation is rounded correctly, and MUL_CHANNEL and the ADD_CHANNEL that follows it at once (a folded BatchNorm) are one
+ * operation; HARDSWISH and ADD_TENSOR: two. SIGMOID to SOFTPLUS: 4 units in the last place or 2^-126; SNAKE: 4 units in the last place of
+ * |y| + |v[out_channels + c]| where |v[c] * y| <= 1e5. In f64 the same, where the C library's functions are as exact, but for GELU_TANH
+ * of negative y, which errs by |y|^3 units where that is more.
+ *     NaN stays NaN in every kind. Inf goes where the function has its limit: SILU, both GELU, MISH and HARDSWISH of -Inf are -0,
+ * SNAKE of it is -Inf.
+ * Integers that all steps of ADD, MUL, LINEAR, CLAMP and LEAKY_RELU keep below 2^24 have the same bits on every backend.
+ */
+typedef struct tconv_post_op {
+    tconv_post_kind kind;
+    int32_t reserved; /* 0 */
+    double alpha, beta;
+} tconv_post_op;
+
 /*
  * A layer. Fill with tconv_desc_init, then set the extents and whatever differs from the defaults. The library only
  * reads it and keeps no pointer to it. struct_size lets a caller be older or newer than the library; one above 4096, as
@@ -222,6 +271,9 @@ typedef struct tconv_desc {
     int64_t src_strides[4], dst_strides[4];           /* n, c, h, w in elements, default 0: dense */
     tconv_op op;                                      /* default TCONV_FORWARD */
     int32_t accumulate;                               /* 0 or 1, default 0: 1 adds to what the outputs hold */
+    int32_t post_count;                               /* post-ops, 0 to 8, default 0; of TCONV_FORWARD alone */
+    tconv_post_op post[TCONV_MAX_POST_OPS];           /* in their order; those past post_count are 0 */
+    int64_t addend_strides[4];                        /* of TCONV_POST_ADD_TENSOR's operand, as dst_strides */
 } tconv_desc;
 
 /* Fills desc with the defaults for a caller whose tconv_desc has struct_size bytes; use tconv_desc_init. */
@@ -383,6 +435,31 @@ TCONV_API tconv_status tconv_plan_execute(const tconv_plan *plan, const tconv_te
                                           const tconv_tensor *bias, const tconv_tensor *dst, void *workspace,
                                           size_t workspace_size, void *stream);
 
+/* The tensors of a call, for layers whose post-ops have operands. Fill with 0, then struct_size and what there is. */
+typedef struct tconv_operands {
+    size_t struct_size;      /* sizeof(tconv_operands) as the caller knows it */
+    const tconv_tensor *src; /* this and the next three as tconv_plan_execute takes them */
+    const tconv_tensor *weights;
+    const tconv_tensor *bias;
+    const tconv_tensor *dst;
+    const tconv_tensor *post[TCONV_MAX_POST_OPS]; /* the operand of desc.post[i], NULL where that kind has none */
+} tconv_operands;
+
+/*
+ * Runs the layer as tconv_plan_execute does, with the operands of its post-ops, which lie where the plan runs, are only
+ * read and share no element with dst (adding to dst is desc.accumulate). tconv_plan_execute refuses a plan whose list
+ * has operands. An example, a folded BatchNorm and ReLU:
+ *
+ *     desc.post_count = 3;
+ *     desc.post[0].kind = TCONV_POST_MUL_CHANNEL, desc.post[1].kind = TCONV_POST_ADD_CHANNEL;
+ *     desc.post[2].kind = TCONV_POST_LEAKY_RELU;
+ *     ...
+ *     tconv_operands operands = {sizeof operands, &src, &weights, NULL, &dst, {&scale, &shift}};
+ *     tconv_plan_execute_with(plan, &operands, workspace, size, NULL);
+ */
+TCONV_API tconv_status tconv_plan_execute_with(const tconv_plan *plan, const tconv_operands *operands, void *workspace,
+                                               size_t workspace_size, void *stream);
+
 /* The name of the implementation that the plan runs; "" for NULL. Valid as long as the library is loaded. */
 TCONV_API const char *tconv_plan_implementation(const tconv_plan *plan);
 
@@ -409,6 +486,10 @@ TCONV_API void tconv_plan_destroy(tconv_plan *plan);
 TCONV_API tconv_status tconv_conv_transpose2d(const tconv_desc *desc, const tconv_options *options,
                                               const tconv_tensor *src, const tconv_tensor *weights,
                                               const tconv_tensor *bias, const tconv_tensor *dst, tconv_issue *issue);
+
+/* The same with the operands of post-ops (tconv_plan_execute_with). */
+TCONV_API tconv_status tconv_conv_transpose2d_with(const tconv_desc *desc, const tconv_options *options,
+                                                   const tconv_operands *operands, tconv_issue *issue);
 
 /* ------------------------------------------------------------------------------------------------------- the system */
 

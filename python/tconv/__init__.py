@@ -1,8 +1,9 @@
 """tconv: transposed convolution (ConvTranspose2d, ConvTranspose1d) on the CPU and on CUDA.
 
 conv_transpose2d, conv_transpose1d and Plan take NumPy arrays and everything that speaks DLPack, and so do the
-gradients, on the host. tconv.torch, which needs PyTorch and has to be imported by name, has the drop-ins for
-torch.nn.ConvTranspose2d and ConvTranspose1d. What the library refuses is a TconvError.
+gradients, on the host. tconv.post has what outputs may go through before they are stored. tconv.torch, which needs
+PyTorch and has to be imported by name, has the drop-ins for torch.nn.ConvTranspose2d and ConvTranspose1d. What the
+library refuses is a TconvError.
 
 Examples::
 
@@ -19,7 +20,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from . import _library, _plan
+from . import _library, _plan, post
 from ._errors import (
     CudaError,
     DtypeError,
@@ -60,6 +61,7 @@ __all__ = [
     "conv_transpose2d_backward_data",
     "conv_transpose2d_backward_weights",
     "info",
+    "post",
     "reload_environment",
 ]
 

@@ -11,7 +11,7 @@ from . import _library as lib
 
 DTYPES = {"float32": lib.F32, "float64": lib.F64, "float16": lib.F16, "bfloat16": lib.BF16}
 DTYPE_NAMES = {code: name for name, code in DTYPES.items()}
-_OPTIONAL = ("bias", "out")
+_OPTIONAL = ("bias", "out", "addend")
 _AXES = {1: "(N, C, L), or (C, L) for one image", 2: "(N, C, H, W), or (C, H, W) for one image"}
 _WEIGHT_AXES = {
     1: "(channels of x, output channels / groups, width)",

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import _arrays, _dlpack, _errors, _host, _layer
+from . import _arrays, _dlpack, _errors, _host, _layer, _posts
 from . import _library as lib
 from ._packed_layer import PackedLayer
 from ._plan import Plan
+from .post import PostOp
 
 Borrowed = dict[str, _dlpack.Borrowed]
 
@@ -21,6 +22,7 @@ def conv_transpose(
     backend: int,
     math: int,
     threads: int,
+    posts: Sequence[PostOp],
 ) -> Any:
     stream = _dlpack.current_stream(given["x"], device)
     arrays, dtype = _borrow(given, stream)
@@ -39,14 +41,58 @@ def conv_transpose(
     _refuse_repeated("x", shape, strides)
     desc.src_strides[:] = _layer.strides_that_count(shape, strides)
     desc.weight_layout = _weight_layout(weight, spatial)
+    _posts.fill(desc, posts)
     out_shape = lib.output_shape(desc)
+    steps = _Operands(posts, desc, out_shape, missing, stream)
     answer, written = _result(given, out, missing, out_shape, desc.layout, stream)
     desc.dst_strides[:] = _layer.strides_that_count(*_with_axes(written, missing))
     bias = _bias_address(arrays, out_shape[1])
     options = _host.new_options(backend, threads)
     options.device, options.stream = device, stream
-    _host.one_shot(desc, options, (x.address, weight.address, bias, written.address), lib.LOCATION_CUDA)
+    addresses = (x.address, weight.address, bias, written.address)
+    _host.one_shot(desc, options, addresses, lib.LOCATION_CUDA, steps.addresses)
     return answer
+
+
+class _Operands:
+    """Those of a call's post-ops, as they lie; the arrays are kept as long as this object. Gives the layer the strides
+    of the addend. addresses are what the library is given, by step."""
+
+    def __init__(
+        self, posts: Sequence[PostOp], desc: lib.Desc, shape: tuple[int, ...], missing: Sequence[int], stream: int
+    ) -> None:
+        self.addresses: list[int] = []
+        self._arrays: list[_dlpack.Borrowed] = []
+        for i, step in enumerate(posts):
+            named = _posts.named_operands_of(i, step)
+            arrays, dtype = _borrow(named, stream) if named else ({}, desc.dtype)
+            self._arrays += arrays.values()
+            self.addresses.append(next((array.address for array in arrays.values()), 0))
+            if step.kind == lib.POST_ADD_TENSOR:
+                ((name, addend),) = arrays.items()
+                _arrays.check_dtypes({"x": desc.dtype, name: dtype})
+                expected = _layer.without_axes(missing, shape)
+                _arrays.check_shape(name, addend.shape, expected, "that of the result, ")
+                whole, strides = _with_axes(addend, missing)
+                _refuse_repeated(name, whole, strides)
+                desc.addend_strides[:] = _layer.strides_that_count(whole, strides)
+            elif named:
+                _check_channels(arrays, shape[1], lib.F64 if desc.dtype == lib.F64 else lib.F32)
+
+
+def _check_channels(arrays: Borrowed, out_channels: int, of_sums: int) -> None:
+    """The numbers of a step for each channel: nothing can convert or join arrays of any library on a device."""
+    end = None
+    for name, array in arrays.items():
+        if array.dtype != of_sums:
+            given, wanted = _arrays.DTYPE_NAMES[array.dtype], _arrays.DTYPE_NAMES[of_sums]
+            raise _errors.wrong_dtype(name, f"{name} is {given}: must be {wanted}")
+        _arrays.check_shape(name, array.shape, (out_channels,), "the output channels, ")
+        if out_channels > 1 and array.strides != (1,):
+            raise _errors.invalid(name, f"{name}.strides = {array.strides}: must be dense")
+        if end is not None and array.address != end:
+            raise _errors.invalid(name, f"{name} lies elsewhere: must lie right behind a, as the half of one array")
+        end = array.address + out_channels * (8 if of_sums == lib.F64 else 4)
 
 
 class Packed:
@@ -73,6 +119,14 @@ class Packed:
         if "bias" in arrays:
             copy = _dlpack.copy_of(given["bias"])
             self._bias = _dlpack.Borrowed(copy, "bias", _dlpack.as_dlpack_stream(stream))
+        self._channels: list[_dlpack.Borrowed] = []  # read where they lie
+        self._of_channels: dict[int, int] = {}
+        for i, named in layer.named_operands().items():
+            if named:
+                vectors, _ = _borrow(named, stream)
+                _check_channels(vectors, self._shape[1], lib.F64 if self.dtype == lib.F64 else lib.F32)
+                self._channels += vectors.values()
+                self._of_channels[i] = next(iter(vectors.values())).address
         options.device, options.location = device, lib.LOCATION_CUDA
         plan = Plan(desc, options)
         if not plan.implementation.startswith("cuda_"):
@@ -93,19 +147,23 @@ class Packed:
         _check_dense("x", arrays["x"], missing, self._layout)
         answer, written = _result(given, arrays.get("out"), missing, self._shape, self._layout, stream)
         _check_dense("out", written, missing, self._layout)
+        addend = arrays.get("addend")
+        self.layer.check_addend(addend is not None)
+        if addend is not None:
+            _arrays.check_shape("addend", addend.shape, self.output_shape, "that of the result, ")
+            _check_dense("addend", addend, missing, self._layout)
         workspace = None
         if self.plan.workspace_size:
             size = {lib.F64: 8, lib.F32: 4}.get(self.dtype, 2)
             room = _dlpack.new_array(x, (1, 1, 1, -(-self.plan.workspace_size // size)), False)
             workspace = _dlpack.Borrowed(room, "workspace", _dlpack.as_dlpack_stream(stream))
-        status = self.plan.execute(
-            arrays["x"].address,
-            0,
-            0 if self._bias is None else self._bias.address,
-            written.address,
-            0 if workspace is None else workspace.address,
-            stream,
-        )
+        addresses = (arrays["x"].address, 0, 0 if self._bias is None else self._bias.address, written.address)
+        scratch = 0 if workspace is None else workspace.address
+        if self.layer.posts:
+            post = self.layer.addresses(self._of_channels, 0 if addend is None else addend.address)
+            status = self.plan.execute_with(*addresses, post, scratch, stream)
+        else:
+            status = self.plan.execute(*addresses, scratch, stream)
         if status:
             raise lib.last_error()
         return answer

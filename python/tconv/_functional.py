@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from . import _arguments, _arrays, _cuda, _host
+from . import _arguments, _arrays, _cuda, _host, _posts
 from ._types import Array, Padding, Sizes, SupportsDLPack
+from .post import PostOp
 
 
 def conv_transpose2d(
@@ -22,6 +24,7 @@ def conv_transpose2d(
     backend: str = "auto",
     math: str = "default",
     threads: int | None = None,
+    post: Sequence[PostOp] | None = None,
 ) -> Array:
     """2-D transposed convolution, as torch.nn.functional.conv_transpose2d defines it.
 
@@ -46,6 +49,8 @@ def conv_transpose2d(
         math: how float32 is multiplied: "strict", "tf32" (CUDA may round the factors to 11 bits), or "default" (what
             the environment variable TCONV_MATH says, "strict" if it is not set).
         threads: of the CPU, at most; None: what TCONV_NUM_THREADS says, else every core that this process may use.
+        post: what every output goes through before it is stored, a list of what tconv.post makes. Its arrays live
+            where x does.
 
     Shape:
         - x: (N, C, H, W) or (C, H, W)
@@ -78,7 +83,7 @@ def conv_transpose2d(
         tconv._errors.InvalidArgumentError: stride_h = 0: must be from 1 to 9223372036854775807
     """
     return _conv_transpose(
-        2, x, weight, bias, out, backend, math, threads, stride, padding, output_padding, groups, dilation
+        2, x, weight, bias, out, backend, math, threads, post, stride, padding, output_padding, groups, dilation
     )
 
 
@@ -96,6 +101,7 @@ def conv_transpose1d(
     backend: str = "auto",
     math: str = "default",
     threads: int | None = None,
+    post: Sequence[PostOp] | None = None,
 ) -> Array:
     """1-D transposed convolution, as torch.nn.functional.conv_transpose1d defines it.
 
@@ -116,6 +122,7 @@ def conv_transpose1d(
         backend: "auto", "cpu" or "cuda", as in conv_transpose2d.
         math: "default", "strict" or "tf32", as in conv_transpose2d.
         threads: of the CPU, at most.
+        post: what every output goes through before it is stored, as in conv_transpose2d.
 
     Shape:
         - x: (N, C, L) or (C, L)
@@ -139,7 +146,7 @@ def conv_transpose1d(
         (1, 2, 16)
     """
     return _conv_transpose(
-        1, x, weight, bias, out, backend, math, threads, stride, padding, output_padding, groups, dilation
+        1, x, weight, bias, out, backend, math, threads, post, stride, padding, output_padding, groups, dilation
     )
 
 
@@ -152,12 +159,14 @@ def _conv_transpose(
     backend: Any,
     math: Any,
     threads: Any,
+    post: Any,
     *sizes: Any,
 ) -> Any:
     arguments = _arguments.of_layer(spatial, *sizes)
     choices = _arguments.choices(backend, math, threads)
     given = {"x": x, "weight": weight, "bias": bias, "out": out}
-    device = _arrays.common_device(given)
+    posts = _posts.as_list(post) if post is not None else ()
+    device = _arrays.common_device({**given, **_posts.named_operands(posts)} if posts else given)
     if device is None:
-        return _host.conv_transpose(spatial, given, arguments, *choices)
-    return _cuda.conv_transpose(device, spatial, given, arguments, *choices)
+        return _host.conv_transpose(spatial, given, arguments, *choices, posts)
+    return _cuda.conv_transpose(device, spatial, given, arguments, *choices, posts)

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import _arrays, _dlpack, _errors, _layer
+from . import _arrays, _dlpack, _errors, _layer, _posts
 from . import _library as lib
 from ._packed_layer import PackedLayer
-from ._plan import Cache, Plan
+from ._plan import Cache, Plan, dtypes_of_operands
+from .post import PostOp
 
 
 class Prepared(NamedTuple):
@@ -24,13 +25,20 @@ class Prepared(NamedTuple):
     shape: tuple[int, ...]  # of the result, all four axes
     copy_x: bool
     copy_weight: bool
+    copy_addend: bool
 
 
 prepared_layers: Cache[Prepared] = Cache()
 
 
 def conv_transpose(
-    spatial: int, given: dict[str, Any], arguments: _layer.Arguments, backend: int, math: int, threads: int
+    spatial: int,
+    given: dict[str, Any],
+    arguments: _layer.Arguments,
+    backend: int,
+    math: int,
+    threads: int,
+    posts: Sequence[PostOp],
 ) -> Any:
     arrays, dtype = views(given)
     x, weight = arrays["x"], arrays["weight"]
@@ -40,14 +48,15 @@ def conv_transpose(
     out = arrays.get("out")
     # an out of another rank is refused when the shape of the result is known
     target = with_axes(out, missing) if out is not None and out.ndim == x.ndim else None
+    operands = Operands(posts, dtype, missing) if posts else NO_OPERANDS
 
     lying = (src.strides, src.flags.aligned, weights.strides, weights.flags.aligned)
     of_out = None if target is None else (target.shape, target.strides, target.flags.aligned)
-    key = (src.shape, weights.shape, lying, of_out, dtype, arguments, backend, math, threads)
+    key = (src.shape, weights.shape, lying, of_out, dtype, arguments, backend, math, threads, operands.key)
     prepared = prepared_layers.get(key)
     if prepared is None:
         prepared = prepared_layers.make(
-            key, lambda: _prepare(src, weights, target, dtype, arguments, new_options(backend, threads), math)
+            key, lambda: _prepare(src, weights, target, dtype, arguments, new_options(backend, threads), math, operands)
         )
     layout = prepared.desc.layout
     if out is not None:
@@ -61,7 +70,9 @@ def conv_transpose(
         _arrays.check_bias(bias.shape, prepared.shape[1])
         bias = dense_as_it_is(bias)
 
-    inputs = (src, weights) if bias is None else (src, weights, bias)
+    inputs: tuple[np.ndarray, ...] = (src, weights) if bias is None else (src, weights, bias)
+    if posts:
+        inputs += operands.make(prepared.shape[1], layout, prepared.copy_addend)
     result = Result(given, target, missing, prepared.shape, layout, inputs, lies)
     written = result.written
     if not _is_dense(written, layout):
@@ -69,9 +80,9 @@ def conv_transpose(
         prepared = prepared_layers.get(of_slice) or prepared_layers.make(of_slice, lambda: _for_slice(dense, written))
     addresses = (address(src), address(weights), address(bias), address(written))
     if prepared.plan is not None:
-        execute(prepared.plan, *addresses)
+        execute(prepared.plan, *addresses, operands.addresses)
     else:
-        one_shot(prepared.desc, prepared.options, addresses, lib.LOCATION_HOST)
+        one_shot(prepared.desc, prepared.options, addresses, lib.LOCATION_HOST, operands.addresses)
     return result.hand_over()
 
 
@@ -92,6 +103,9 @@ class Packed:
         if "bias" in arrays:
             _arrays.check_bias(arrays["bias"].shape, self._shape[1])
             self._bias = np.array(arrays["bias"], order="C")
+        named = ((i, of_step) for i, of_step in layer.named_operands().items() if of_step)
+        self._channels = {i: np.array(channel_numbers(each, self._shape[1], self.dtype)) for i, each in named}
+        self._of_channels = {i: address(array) for i, array in self._channels.items()}
         plan = Plan(desc, options)
         if not plan.implementation.startswith("cpu_"):
             rule = "weight must be an array on the CUDA device, to which a plan copies nothing"
@@ -111,9 +125,18 @@ class Packed:
         if "out" in arrays:
             check_out(arrays["out"], self.output_shape)
             target = with_axes(arrays["out"], missing)
-        # the bias is this object's own, and overlaps nothing
-        result = Result(given, target, missing, self._shape, self._layout, (src,), _is_dense)
-        execute(self.plan, address(src), 0, address(self._bias), address(result.written))
+        inputs: tuple[np.ndarray, ...] = (src,)
+        addend = None
+        self.layer.check_addend("addend" in arrays)
+        if "addend" in arrays:
+            _arrays.check_shape("addend", arrays["addend"].shape, self.output_shape, "that of the result, ")
+            addend = with_axes(arrays["addend"], missing)
+            addend = addend if _is_dense(addend, self._layout) else copy(addend, self._layout)
+            inputs = (src, addend)
+        # the bias and the numbers of channels are this object's own, and overlap nothing
+        result = Result(given, target, missing, self._shape, self._layout, inputs, _is_dense)
+        post = self.layer.addresses(self._of_channels, address(addend)) if self.layer.posts else ()
+        execute(self.plan, address(src), 0, address(self._bias), address(result.written), post)
         return result.hand_over()
 
 
@@ -224,6 +247,7 @@ def _prepare(
     arguments: _layer.Arguments,
     options: lib.Options,
     math: int,
+    operands: Operands,
 ) -> Prepared:
     desc = _layer.make_desc(src.shape, weights.shape, arguments, dtype, math)
     of_src = layouts(src)
@@ -231,10 +255,12 @@ def _prepare(
     if of_src:
         desc.src_strides[:] = counted_strides(src)
     desc.weight_layout, copy_weight = weight_layout(weights)
+    _posts.fill(desc, operands.posts)
     shape = lib.output_shape(desc)
+    copy_addend = operands.describe_addend(desc, shape)
     plan = Plan(desc, options)
     here = plan.implementation.startswith("cpu_")
-    return Prepared(desc, options, plan if here else None, shape, not of_src, copy_weight)
+    return Prepared(desc, options, plan if here else None, shape, not of_src, copy_weight, copy_addend)
 
 
 def _for_slice(prepared: Prepared, dst: np.ndarray) -> Prepared:
@@ -299,6 +325,73 @@ def dense_as_it_is(array: np.ndarray) -> np.ndarray:
     return np.require(array, requirements=["C", "A"])
 
 
+# ------------------------------------------------------------------------------------------------ operands of post-ops
+
+
+class Operands:
+    """Those of one call's post-ops, as the library takes them. addresses are what a plan is given, by step."""
+
+    def __init__(self, posts: Sequence[PostOp], dtype: int, missing: Sequence[int]) -> None:
+        self.posts, self._dtype, self._missing = posts, dtype, missing
+        self._addend, self._named_addend = None, None
+        of_addend = None
+        for i, step in enumerate(posts):
+            if step.kind == lib.POST_ADD_TENSOR and self._addend is None:
+                name = _posts.name_of(i, 0, step)
+                array, kind = _view(name, step.operands[0])
+                _arrays.check_dtypes({"x": dtype, name: kind})
+                self._addend, self._named_addend = array, name
+                of_addend = (array.shape, array.strides, array.flags.aligned)
+        self.key = (_posts.key(posts), of_addend) if posts else None
+        self.addresses: list[int] = []
+
+    def describe_addend(self, desc: lib.Desc, shape: tuple[int, ...]) -> bool:
+        """Tells the library how the addend lies; whether it has to be copied. shape is that of the result."""
+        if self._addend is None or self._named_addend is None:
+            return False
+        expected = _layer.without_axes(self._missing, shape)
+        _arrays.check_shape(self._named_addend, self._addend.shape, expected, "that of the result, ")
+        array = with_axes(self._addend, self._missing)
+        if not lies(array, desc.layout):
+            return True
+        desc.addend_strides[:] = counted_strides(array)
+        return False
+
+    def make(self, out_channels: int, layout: int, copy_addend: bool) -> tuple[np.ndarray, ...]:
+        """The arrays that the addresses are of."""
+        arrays: list[np.ndarray] = []
+        for i, step in enumerate(self.posts):
+            if step.kind == lib.POST_ADD_TENSOR and self._addend is not None:
+                array = with_axes(self._addend, self._missing)
+                arrays.append(copy(array, layout) if copy_addend else array)
+            elif step.operands:
+                arrays.append(channel_numbers(_posts.named_operands_of(i, step), out_channels, self._dtype))
+            else:
+                self.addresses.append(0)
+                continue
+            self.addresses.append(address(arrays[-1]))
+        return tuple(arrays)
+
+
+NO_OPERANDS = Operands((), lib.F32, ())
+
+
+def channel_numbers(named: dict[str, Any], out_channels: int, dtype: int) -> np.ndarray:
+    """The numbers of a step for each channel, one array after the other, of the type in which a layer of this dtype is
+    summed. Converting loses nothing."""
+    of_sums = lib.F64 if dtype == lib.F64 else lib.F32
+    parts = []
+    for name, value in named.items():
+        array, given = _view(name, value)
+        if given == lib.F64 != of_sums:
+            raise _errors.wrong_dtype(name, f"{name} is float64: must be float32, in which the layer is summed")
+        _arrays.check_shape(name, array.shape, (out_channels,), "the output channels, ")
+        if given == lib.BF16:
+            array = (array.astype(np.uint32) << 16).view(np.float32)
+        parts.append(array.astype(np.float64 if of_sums == lib.F64 else np.float32, copy=False))
+    return dense_as_it_is(parts[0] if len(parts) == 1 else np.concatenate(parts))
+
+
 # ----------------------------------------------------------------------------------------------------------------- runs
 
 
@@ -312,18 +405,45 @@ def address(array: np.ndarray | None) -> int:
     return 0 if array is None else int(array.__array_interface__["data"][0])
 
 
-def execute(plan: Plan, src: int, weights: int, bias: int, dst: int) -> None:
+def execute(plan: Plan, src: int, weights: int, bias: int, dst: int, post: Sequence[int] = ()) -> None:
     try:
         workspace = np.empty(plan.workspace_size, np.uint8) if plan.workspace_size else None
     except MemoryError as error:
         raise _errors.out_of_memory("workspace", f"workspace: no memory for {plan.workspace_size} bytes") from error
-    if plan.execute(src, weights, bias, dst, address(workspace), 0):
+    if post:
+        status = plan.execute_with(src, weights, bias, dst, post, address(workspace), 0)
+    else:
+        status = plan.execute(src, weights, bias, dst, address(workspace), 0)
+    if status:
         raise lib.last_error()
 
 
-def one_shot(desc: lib.Desc, options: lib.Options, addresses: tuple[int, int, int, int], location: int) -> None:
+def one_shot(
+    desc: lib.Desc,
+    options: lib.Options,
+    addresses: tuple[int, int, int, int],
+    location: int,
+    post: Sequence[int] = (),
+) -> None:
     tensors = [lib.Tensor(address, desc.dtype, location) for address in addresses]
     src, weights, bias, dst = (c.byref(tensor) if tensor.data else None for tensor in tensors)
     issue = lib.Issue()
-    if lib.library().tconv_conv_transpose2d(c.byref(desc), c.byref(options), src, weights, bias, dst, c.byref(issue)):
+    if post:
+        operands = lib.Operands(c.sizeof(lib.Operands))
+        operands.src, operands.weights, operands.bias, operands.dst = (
+            c.addressof(tensor) if tensor.data else None for tensor in tensors
+        )
+        of_steps = [
+            lib.Tensor(each, dtype, location) for each, dtype in zip(post, dtypes_of_operands(desc), strict=True)
+        ]
+        for i, tensor in enumerate(of_steps):
+            operands.post[i] = c.addressof(tensor) if tensor.data else None
+        status = lib.library().tconv_conv_transpose2d_with(
+            c.byref(desc), c.byref(options), c.byref(operands), c.byref(issue)
+        )
+    else:
+        status = lib.library().tconv_conv_transpose2d(
+            c.byref(desc), c.byref(options), src, weights, bias, dst, c.byref(issue)
+        )
+    if status:
         raise lib.error(issue)

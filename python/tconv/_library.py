@@ -27,9 +27,17 @@ LOCATION_AUTO, LOCATION_HOST, LOCATION_CUDA = range(3)
 CPU_ISA_DEFAULT, CPU_ISA_GENERIC, CPU_ISA_AVX2, CPU_ISA_AVX512, CPU_ISA_NEON = range(5)
 CPU_ISA_AVX512_BF16, CPU_ISA_AMX = range(5, 7)
 TEXT_PLAIN, TEXT_JSON = range(2)
+POST_ADD_CHANNEL, POST_MUL_CHANNEL, POST_ADD_TENSOR, POST_LINEAR, POST_CLAMP, POST_LEAKY_RELU = range(1, 7)
+POST_SIGMOID, POST_TANH, POST_SILU, POST_GELU, POST_GELU_TANH, POST_MISH = range(7, 13)
+POST_ELU, POST_SOFTPLUS, POST_HARDSWISH, POST_SNAKE = range(13, 17)
+MAX_POST_OPS = 8
 
 # Of tconv_status; _errors.py has the others as exceptions.
 INVALID_ARGUMENT = 1
+
+
+class PostOp(c.Structure):
+    _fields_ = (("kind", c.c_int), ("reserved", c.c_int32), ("alpha", c.c_double), ("beta", c.c_double))
 
 
 class Desc(c.Structure):
@@ -61,6 +69,9 @@ class Desc(c.Structure):
         ("dst_strides", c.c_int64 * 4),
         ("op", c.c_int),
         ("accumulate", c.c_int32),
+        ("post_count", c.c_int32),
+        ("post", PostOp * MAX_POST_OPS),
+        ("addend_strides", c.c_int64 * 4),
     )
 
 
@@ -86,6 +97,17 @@ class Tensor(c.Structure):
     _fields_ = (("data", c.c_void_p), ("dtype", c.c_int), ("location", c.c_int))
 
 
+class Operands(c.Structure):
+    _fields_ = (
+        ("struct_size", c.c_size_t),
+        ("src", c.c_void_p),
+        ("weights", c.c_void_p),
+        ("bias", c.c_void_p),
+        ("dst", c.c_void_p),
+        ("post", c.c_void_p * MAX_POST_OPS),
+    )
+
+
 class Issue(c.Structure):
     _fields_ = (("status", c.c_int), ("field", c.c_char * 44), ("message", c.c_char * 208))
 
@@ -103,7 +125,9 @@ _STATUS_FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "tconv_plan_describe": (_ADDRESS, _ADDRESS, c.c_size_t, _ADDRESS),
     "tconv_plan_pack_weights": (_ADDRESS,) * 5,
     "tconv_plan_execute": (_ADDRESS,) * 6 + (c.c_size_t, _ADDRESS),
+    "tconv_plan_execute_with": (_ADDRESS,) * 3 + (c.c_size_t, _ADDRESS),
     "tconv_conv_transpose2d": (_ADDRESS,) * 7,
+    "tconv_conv_transpose2d_with": (_ADDRESS,) * 4,
     "tconv_environment_reload": (_ADDRESS,),
     "tconv_system_info": (c.c_int, _ADDRESS, c.c_size_t, _ADDRESS),
 }

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from . import _arguments, _arrays, _cuda, _errors, _host
+from . import _arguments, _arrays, _cuda, _errors, _host, _posts
 from . import _library as lib
 from ._packed_layer import PackedLayer
 from ._types import Array, Padding, Sizes, SupportsDLPack
+from .post import PostOp
 
 
 class Plan:
@@ -34,6 +35,9 @@ class Plan:
         backend: "auto", "cpu" or "cuda"; a plan copies nothing between host and device.
         math: "default", "strict" or "tf32".
         threads: of the CPU, at most.
+        post: what every output goes through before it is stored, a list of what tconv.post makes. What they have for
+            channels is copied on the host, and read where it lies on CUDA; post.add() has no array here, which comes
+            with each call.
 
     Shape:
         - x_shape: (N, C, H, W) or (C, H, W); with a weight of three axes (N, C, L) or (C, L)
@@ -76,6 +80,7 @@ class Plan:
         backend: str = "auto",
         math: str = "default",
         threads: int | None = None,
+        post: Sequence[PostOp] | None = None,
     ) -> None:
         shape = _arguments.integers("x_shape", x_shape)
         sizes = (stride, padding, output_padding, groups, dilation)
@@ -83,6 +88,7 @@ class Plan:
         options = _host.new_options(
             _arguments.choice("backend", backend, _arguments.BACKENDS), _arguments.thread_count(threads)
         )
+        posts = _posts.as_list(post, of_plan=True)
         math_code = _arguments.choice("math", math, _arguments.MATHS)
 
         def layer_with(weight_shape: tuple[int, ...]) -> PackedLayer:
@@ -91,28 +97,29 @@ class Plan:
                 raise _errors.invalid("weight", f"weight.ndim = {spatial + 2}: must be 4, or 3 for one dimension")
             _arrays.check_x_rank("x_shape", spatial, len(shape))
             arguments = _arguments.of_layer(spatial, *sizes)
-            return PackedLayer(spatial, shape, weight_shape, arguments, layout, math_code)
+            return PackedLayer(spatial, shape, weight_shape, arguments, layout, math_code, posts)
 
         given = {"weight": weight, "bias": bias}
-        self._device = _arrays.common_device(given)
+        self._device = _arrays.common_device({**given, **_posts.named_operands(posts)})
         self._packed: _host.Packed | _cuda.Packed
         if self._device is None:
             self._packed = _host.Packed(given, layer_with, options)
         else:
             self._packed = _cuda.Packed(self._device, given, layer_with, options)
 
-    def __call__(self, x: Array, *, out: Array | None = None) -> Array:
+    def __call__(self, x: Array, *, out: Array | None = None, addend: SupportsDLPack | None = None) -> Array:
         """The result, in out if it is given, else a new array of x's library. On the host x and out may lie in any way:
         what does not lie as the plan has it is copied. CUDA arrays have to be dense, in the plan's order.
 
         Args:
             x: of the plan's input_shape and dtype, where the weight was.
             out: where to write, of the plan's output_shape.
+            addend: what the add of the plan's post adds, of output_shape.
 
         Raises:
             tconv.TconvError: names the array at fault and the rule.
         """
-        given = {"x": x, "out": out}
+        given = {"x": x, "out": out, "addend": addend}
         device = _arrays.common_device(given)
         if device != self._device:
             where = _arrays.device_name

@@ -7,7 +7,7 @@ import ctypes as c
 import struct
 import threading
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Generic, NoReturn, TypeVar
 
 from . import _library as lib
@@ -29,8 +29,10 @@ class Plan:
     __slots__ = (
         "_destroy",
         "_execute",
+        "_execute_with",
         "_handle",
         "_in_scratch",
+        "_post_dtypes",
         "_tensor_tags",
         "implementation",
         "op",
@@ -43,15 +45,16 @@ class Plan:
         handle, issue = c.c_void_p(), lib.Issue()
         if lib.library().tconv_plan_create(c.byref(desc), c.byref(options), c.byref(handle), c.byref(issue)):
             raise lib.error(issue)
-        self._own(handle.value, desc.dtype, desc.op)
+        self._own(handle.value, desc.dtype, desc.op, dtypes_of_operands(desc))
 
-    def _own(self, handle: int | None, dtype: int, op: int) -> None:
+    def _own(self, handle: int | None, dtype: int, op: int, post_dtypes: tuple[int, ...]) -> None:
         """Becomes the owner of a plan of the library."""
-        self._handle, self.op = handle, op
+        self._handle, self.op, self._post_dtypes = handle, op, post_dtypes
         self.owner: int | None = None
         library, size = lib.library(), c.c_size_t()
         self._destroy: Callable[[int], object] = library.tconv_plan_destroy
         self._execute = library.tconv_plan_execute
+        self._execute_with = library.tconv_plan_execute_with
         if library.tconv_plan_workspace_size(handle, c.byref(size)):
             raise lib.last_error()
         self.total_workspace_size: int = size.value
@@ -73,7 +76,7 @@ class Plan:
         ):
             raise lib.error(issue)
         plan = Plan.__new__(Plan)
-        plan._own(handle.value, self._tensor_tags[0], self.op)
+        plan._own(handle.value, self._tensor_tags[0], self.op, self._post_dtypes)
         return plan
 
     def __reduce__(self) -> NoReturn:
@@ -120,13 +123,36 @@ class Plan:
             stream,
         )
 
+    def execute_with(
+        self, src: int, weights: int, bias: int, dst: int, post: Sequence[int], workspace: int, stream: int
+    ) -> int:
+        """The same with the operands of the layer's post-ops: the address of each post-op's operand, 0 for one that
+        takes none."""
+        frame = _frames.frame
+        dtype, location = self._tensor_tags
+        return self._execute_with(
+            self._handle,
+            frame.operands(((src, weights, bias, dst), dtype), (post, self._post_dtypes), location),
+            frame.scratch if self._in_scratch else workspace,
+            self.total_workspace_size,
+            stream,
+        )
+
+
+def dtypes_of_operands(desc: lib.Desc) -> tuple[int, ...]:
+    """By post-op: an addend has the layer's dtype, numbers of channels that of sums."""
+    of_sums = lib.F64 if desc.dtype == lib.F64 else lib.F32
+    kinds = [post.kind for post in desc.post[: desc.post_count]]
+    return tuple(desc.dtype if kind == lib.POST_ADD_TENSOR else of_sums for kind in kinds)
+
 
 _TENSORS = struct.Struct("@" + "Nii" * 4)  # src, weights, bias and dst as tconv_tensors
 _pack_tensors = _TENSORS.pack_into
+_ONE_TENSOR = struct.Struct("@Nii")
 
 
 class _Frame:
-    """The four tconv_tensors that a call passes, filled anew for each, and scratch memory. One for each thread."""
+    """The tconv_tensors that a call passes, filled anew for each, and scratch memory. One for each thread."""
 
     def __init__(self) -> None:
         size = c.sizeof(lib.Tensor)
@@ -135,6 +161,29 @@ class _Frame:
         self._scratch = c.create_string_buffer(SCRATCH_BYTES)
         self.scratch = c.addressof(self._scratch)
         self.src, self.weights, self.bias, self.dst = (c.addressof(self.memory) + i * size for i in range(4))
+        self._operands = lib.Operands(c.sizeof(lib.Operands))
+        self._operands_address = c.addressof(self._operands)
+        self._post_tensors = c.create_string_buffer(lib.MAX_POST_OPS * size)
+
+    def operands(
+        self, tensors: tuple[Sequence[int], int], post: tuple[Sequence[int], Sequence[int]], location: int
+    ) -> int:
+        """The address of tconv_operands for these: addresses of src, weights, bias and dst with their dtype, and those
+        of the post-ops' operands with theirs."""
+        (src, weights, bias, dst), dtype = tensors
+        operands = self._operands
+        _pack_tensors(
+            self.memory, 0, src, dtype, location, weights, dtype, location, bias, dtype, location, dst, dtype, location
+        )
+        operands.src, operands.weights = src and self.src, weights and self.weights
+        operands.bias, operands.dst = bias and self.bias, dst and self.dst
+        size, start, pointers = _ONE_TENSOR.size, c.addressof(self._post_tensors), [0] * lib.MAX_POST_OPS
+        for i, (address, of_operand) in enumerate(zip(*post, strict=True)):
+            if address:
+                _ONE_TENSOR.pack_into(self._post_tensors, i * size, address, of_operand, location)
+                pointers[i] = start + i * size
+        operands.post[:] = pointers
+        return self._operands_address
 
 
 class _Frames(threading.local):

@@ -11,15 +11,16 @@ import sys
 import pytest
 
 import tconv
+import tconv.post
 
 try:
     import torch
 
     import tconv.torch
 
-    MODULES = [tconv, tconv.torch]
+    MODULES = [tconv, tconv.post, tconv.torch]
 except ImportError:
-    torch, MODULES = None, [tconv]
+    torch, MODULES = None, [tconv, tconv.post]
 
 PUBLIC = [(module, name) for module in MODULES for name in module.__all__]
 FUNCTIONS = [(m, n) for m, n in PUBLIC if inspect.isfunction(getattr(m, n))]

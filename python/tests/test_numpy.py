@@ -179,9 +179,9 @@ def test_ambiguous_shapes_on_the_device(monkeypatch):
     """What CUDA arrays go through, on arrays of the host: the description of the layer is the same."""
     one_shot = _host.one_shot
 
-    def on_host(desc, options, addresses, location):
+    def on_host(desc, options, addresses, location, post):
         options.backend, options.device = _library.BACKEND_CPU, -1
-        one_shot(desc, options, addresses, _library.LOCATION_HOST)
+        one_shot(desc, options, addresses, _library.LOCATION_HOST, post)
 
     monkeypatch.setattr(_host, "one_shot", on_host)
     monkeypatch.setattr(_dlpack, "as_dlpack_stream", lambda stream: None)
@@ -190,7 +190,7 @@ def test_ambiguous_shapes_on_the_device(monkeypatch):
     for x, weight, out, shares_layout in lying_tensors():
         try:
             given = {"x": x, "weight": weight, "bias": None, "out": out}
-            assert _cuda.conv_transpose(0, 2, given, arguments, 0, 0, 0) is out
+            assert _cuda.conv_transpose(0, 2, given, arguments, 0, 0, 0, ()) is out
         except tconv.InvalidArgumentError as error:
             assert not shares_layout and "strides" in error.field, error
             refused += 1

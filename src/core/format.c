@@ -2,6 +2,7 @@
  * replayed. */
 #include <inttypes.h>
 
+#include "post.h"
 #include "problem.h"
 #include "status.h"
 #include "text.h"
@@ -37,6 +38,7 @@ int tconv_problem_format(const tconv_problem *problem, bool has_bias, char *text
         append_strides(&out, "ss", &problem->src);
     if (any_given(desc->dst_strides))
         append_strides(&out, "ds", &problem->dst);
+    tconv_posts_format(problem, &out);
     tconv_text_append(&out, "\" --dtype %s --layout %s --weight-layout %s --math %s --op %s",
                       tconv_dtype_name(desc->dtype), tconv_layout_name(desc->layout),
                       tconv_weight_layout_name(desc->weight_layout), tconv_math_name(desc->math),

@@ -74,6 +74,7 @@ typedef struct tconv_arguments {
     /* Where the operation writes them, the gradient of the weights. Where it reads them, NULL: packed holds them; but with
      * execute_packs the weights for execute to pack into packed, or to read. */
     void *weights;
+    const void *post[TCONV_MAX_POST_OPS]; /* operands of the layer's post-ops; NULL where a kind has none */
 } tconv_arguments;
 
 /* What one execute is predicted to take. The parts are seconds as if nothing else took time; they overlap, so that the
@@ -144,6 +145,8 @@ typedef struct tconv_implementation {
     /* Whether it can add to what the outputs hold (desc.accumulate). Where not, the functions above are never called with
      * a layer that does. */
     bool accumulates;
+    /* Whether it takes outputs through the layer's post-ops (desc.post). Where not, the same. */
+    bool applies_posts;
     /* Whether each image gets the bits that this implementation's plan of that image alone gives it. NULL: it may not. */
     bool (*batch_invariant)(const tconv_layer *layer, const void *made);
 } tconv_implementation;

@@ -13,7 +13,14 @@ extern "C" {
 #endif
 
 /* The role of a tensor in a layer. Its gradient has the same role, shape and strides. */
-typedef enum tconv_role { TCONV_ROLE_SRC, TCONV_ROLE_WEIGHTS, TCONV_ROLE_BIAS, TCONV_ROLE_DST, TCONV_ROLES } tconv_role;
+typedef enum tconv_role {
+    TCONV_ROLE_SRC,
+    TCONV_ROLE_WEIGHTS,
+    TCONV_ROLE_BIAS,
+    TCONV_ROLE_DST,
+    TCONV_ROLE_POST, /* the operand of the first post-op; those of the others follow */
+    TCONV_ROLES = TCONV_ROLE_POST + TCONV_MAX_POST_OPS
+} tconv_role;
 
 /* A set of roles has the bits of its members. */
 #define TCONV_ROLE_BIT(role) (1u << (role))
@@ -24,8 +31,8 @@ typedef struct tconv_operation {
     unsigned with_weights;  /* those that it may not leave out beside the weights */
 } tconv_operation;
 
-/* The operation of a valid desc. */
-const tconv_operation *tconv_operation_of(const tconv_problem *problem);
+/* The operation of a valid desc; operands of post-ops are read, and needed. */
+tconv_operation tconv_operation_of(const tconv_problem *problem);
 
 /* Whether the operation writes nothing: a layer without images has src and dst without elements. Its weights have
  * some all the same, and their gradient is 0, which is nothing to add to what they hold. */
@@ -36,11 +43,14 @@ static inline bool tconv_is_in(unsigned set, tconv_role role)
     return (set & TCONV_ROLE_BIT(role)) != 0;
 }
 
-/* The argument's name in issues: "src", "weights", "bias" or "dst", of a gradient "diff_src" and so on. */
+/* The argument's name in issues: "src", "weights", "bias", "dst" or "post[0]", of a gradient "diff_src" and so on. */
 const char *tconv_role_name(tconv_op op, tconv_role role);
 
 /* Returns the number of elements from the first of the tensor to one past its last, gaps included. */
 int64_t tconv_role_extent(const tconv_problem *problem, tconv_role role);
+
+/* The type of the tensor's elements: the layer's, but for operands of a channel each, which have that of sums. */
+tconv_dtype tconv_role_dtype(const tconv_problem *problem, tconv_role role);
 
 /* Whether the tensor is a slice: memory between its elements then belongs to somebody else. */
 bool tconv_role_has_gaps(const tconv_problem *problem, tconv_role role);

@@ -41,9 +41,10 @@ typedef struct tconv_problem {
     tconv_dtype dtype;
     size_t element_size;
     tconv_layout layout;
-    tconv_strides src, dst;
+    tconv_strides src, dst, addend; /* of an addend where there is one (post.h) */
     tconv_weight_strides weight;
     int64_t src_extent, weight_extent, dst_extent; /* elements from the first to one past the last; 0 with batch 0 */
+    int64_t addend_extent;                         /* the same, 0 where there is no addend */
 } tconv_problem;
 
 /* The one validator: every rule of tconv.h, in the order of the fields. Writes *problem only on success. */
@@ -58,12 +59,12 @@ tconv_status tconv_read_versioned(void *known, size_t known_size, const void *ca
 size_t tconv_dtype_size(tconv_dtype dtype);
 
 /* Bytes that are enough for the text of tconv_problem_format, with every number at its longest. */
-#define TCONV_PROBLEM_TEXT_SIZE 1024
+#define TCONV_PROBLEM_TEXT_SIZE 2048
 
 /* Writes the layer as arguments of `tconv bench`, without backend or threads, for instance
  *     --problem "n=16 ci=32 h=128 w=256 co=64 k=3x5 s=2x3 p=1x2x1x2 op=0x0 d=2x1 g=4" --dtype f32 --layout nchw
  *     --weight-layout iohw --math strict --op forward
- * Strides that are not dense add ss=NxCxHxW and ds=NxCxHxW; bias adds b=1, accumulate acc=1. Returns the length as snprintf. */
+ * Strides that are not dense add ss=NxCxHxW and ds=NxCxHxW; bias adds b=1, accumulate acc=1, post-ops post=... (post.h). Returns the length as snprintf. */
 int tconv_problem_format(const tconv_problem *problem, bool has_bias, char *text, size_t capacity);
 
 #ifdef __cplusplus

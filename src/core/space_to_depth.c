@@ -2,6 +2,7 @@
 #include "space_to_depth.h"
 
 #include "checked.h"
+#include "views.h"
 
 #define MOST_LAYERS 64 /* that are alike: each is launched by itself */
 
@@ -37,7 +38,7 @@ static bool join_channels(tconv_problem *of, const axis_view *along, int64_t res
 /* Makes outputs and taps of them of the other axis, as many as tables hold in each of several layers. */
 static bool join_other(tconv_depth_layer *of, const axis_view *along, int64_t residues, int64_t most_taps)
 {
-    if (along->other->in != 1 || along->other->out != 1 || along->other->kernel != 1 || along->other->pad != 0)
+    if (!tconv_is_one_pixel_axis(along->other))
         return false;
     int64_t taps = tconv_min(residues, most_taps);
     while (residues % taps != 0)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "checked.h"
+#include "post.h"
 #include "problem.h"
 #include "shape.h"
 #include "status.h"
@@ -94,7 +95,10 @@ static tconv_status check_fields(const tconv_desc *desc, tconv_issue *issue)
         (status =
              check_output_padding("output_padding_h", desc->output_padding_h, desc->stride_h, desc->dilation_h, issue)))
         return status;
-    return check_output_padding("output_padding_w", desc->output_padding_w, desc->stride_w, desc->dilation_w, issue);
+    if ((status =
+             check_output_padding("output_padding_w", desc->output_padding_w, desc->stride_w, desc->dilation_w, issue)))
+        return status;
+    return tconv_posts_check(desc, issue);
 }
 
 static tconv_status derive_sizes(tconv_problem *problem, tconv_issue *issue)
@@ -115,6 +119,11 @@ static tconv_status derive_sizes(tconv_problem *problem, tconv_issue *issue)
                                      problem->element_size, issue)) ||
         (status = tconv_strides_init(&problem->dst, &problem->dst_extent, desc->dst_strides, &dst, desc->layout,
                                      problem->element_size, issue)))
+        return status;
+    const tconv_shape addend = {desc->batch, desc->out_channels, problem->h.out, problem->w.out, "addend"};
+    if (tconv_post_addend(desc) >= 0 &&
+        (status = tconv_strides_init(&problem->addend, &problem->addend_extent, desc->addend_strides, &addend,
+                                     desc->layout, problem->element_size, issue)))
         return status;
     return tconv_weight_strides_init(&problem->weight, &problem->weight_extent, problem, desc->weight_layout, issue);
 }

@@ -11,10 +11,10 @@
 extern "C" {
 #endif
 
-/* Bytes of a plan that can be part of another implementation's (inner/inner.h): cuda_cells' takes 5,224. */
+/* Bytes of a plan that can be part of another implementation's (inner/inner.h): cuda_cells' takes 5,272. */
 #define TCONV_CUDA_MAX_INNER_PLAN 6144
 
-/* Bytes of a plan that has such a one in it, and can be part of cuda_accumulate's: an assertion in cuda_dgrad and in
+/* Bytes of a plan that has such a one in it, and can be part of cuda_finish's: an assertion in cuda_dgrad and in
  * cuda_gemm_col2im holds theirs to it. */
 #define TCONV_CUDA_MAX_OUTER_PLAN 10240
 
@@ -52,8 +52,9 @@ extern const tconv_implementation tconv_cuda_depthwise_data;
 /* "cuda_dgrad": the gradient of src, as a forward layer that one of these computes. */
 extern const tconv_implementation tconv_cuda_dgrad;
 
-/* "cuda_accumulate": forward and the gradient of src of layers that accumulate, by one of these and a pass that adds. */
-extern const tconv_implementation tconv_cuda_accumulate;
+/* "cuda_finish": forward and the gradient of src of layers that accumulate, and forward of layers with post-ops, by one of
+ * these and a pass that makes outputs of its sums. */
+extern const tconv_implementation tconv_cuda_finish;
 
 /* The gradients of weights and bias. "cuda_depthwise": groups of one input channel. */
 extern const tconv_implementation tconv_cuda_depthwise_weights;

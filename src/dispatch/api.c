@@ -1,4 +1,6 @@
 /* The public functions that concern plans: each clears an issue, calls the function that does the work, and reports. */
+#include <string.h>
+
 #include "../core/status.h"
 #include "../cuda/cuda_backend.h"
 #include "impl_list.h"
@@ -80,6 +82,33 @@ tconv_status tconv_plan_execute(const tconv_plan *plan, const tconv_tensor *src,
     return tconv_report(&found, NULL);
 }
 
+/* Reads the operands of a call, of which an older caller knows fewer. */
+static tconv_status read_operands(const tconv_operands *operands, tconv_tensors *tensors, tconv_issue *issue)
+{
+    tconv_operands known;
+    tconv_status status;
+    memset(&known, 0, sizeof known);
+    if (operands == NULL)
+        return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "operands",
+                          "operands = NULL: must point to a tconv_operands");
+    if ((status = tconv_read_versioned(&known, sizeof known, operands, sizeof known, "operands", issue)))
+        return status;
+    *tensors = tensors_of(known.src, known.weights, known.bias, known.dst);
+    for (int i = 0; i < TCONV_MAX_POST_OPS; i++)
+        tensors->of[TCONV_ROLE_POST + i] = known.post[i];
+    return TCONV_SUCCESS;
+}
+
+tconv_status tconv_plan_execute_with(const tconv_plan *plan, const tconv_operands *operands, void *workspace,
+                                     size_t workspace_size, void *stream)
+{
+    tconv_issue found = {TCONV_SUCCESS, "", ""};
+    tconv_tensors tensors;
+    if (read_operands(operands, &tensors, &found) == TCONV_SUCCESS)
+        tconv_plan_run(plan, &tensors, workspace, workspace_size, stream, &found);
+    return tconv_report(&found, NULL);
+}
+
 const char *tconv_plan_implementation(const tconv_plan *plan)
 {
     return tconv_plan_is_alive(plan) ? plan->implementation->name : "";
@@ -108,5 +137,15 @@ tconv_status tconv_conv_transpose2d(const tconv_desc *desc, const tconv_options 
     tconv_issue found = {TCONV_SUCCESS, "", ""};
     const tconv_tensors tensors = tensors_of(src, weights, bias, dst);
     tconv_stage_and_run(desc, options, &tensors, &found);
+    return tconv_report(&found, issue);
+}
+
+tconv_status tconv_conv_transpose2d_with(const tconv_desc *desc, const tconv_options *options,
+                                         const tconv_operands *operands, tconv_issue *issue)
+{
+    tconv_issue found = {TCONV_SUCCESS, "", ""};
+    tconv_tensors tensors;
+    if (read_operands(operands, &tensors, &found) == TCONV_SUCCESS)
+        tconv_stage_and_run(desc, options, &tensors, &found);
     return tconv_report(&found, issue);
 }

@@ -11,7 +11,7 @@
 #include "resolve.h"
 #include "writer.h"
 
-/* Bytes of a reason, and of a plan's words: the words of cuda_accumulate end with the words of two inner plans. */
+/* Bytes of a reason, and of a plan's words: the words of cuda_finish end with the words of two inner plans. */
 #define MOST_TEXT     768
 #define PARTS         8
 #define NANOSECONDS   1e9 /* of a second */

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "../core/post.h"
 #include "../core/status.h"
 #include "../cpu/cpu_backend.h"
 #include "../cuda/cuda_backend.h"
@@ -86,6 +87,8 @@ tconv_status tconv_implementation_plan(const tconv_implementation *implementatio
         return tconv_decline(issue, "does not take dtype %d (%s)", (int)dtype, tconv_dtype_name(dtype));
     if (layer->problem.desc.accumulate && !implementation->accumulates)
         return tconv_decline(issue, "does not accumulate");
+    if (tconv_has_posts(&layer->problem) && !implementation->applies_posts)
+        return tconv_decline(issue, "applies no post-ops");
     memset(made, 0, implementation->plan_bytes);
     const tconv_status status = implementation->plan(layer, made, planned, issue);
     return status != TCONV_SUCCESS ? status : check_sizes(&planned->sizes, issue);

@@ -10,6 +10,7 @@
 #include <inttypes.h>
 
 #include "../core/checked.h"
+#include "../core/post.h"
 #include "../core/status.h"
 
 /* A set of runs, in bytes. A stride is 0 where its count is 1, and nowhere else. */
@@ -143,10 +144,11 @@ static struct runs runs_of(const tconv_problem *problem, const struct places *pl
 {
     const int64_t size = (int64_t)problem->element_size, images = problem->batch;
     const bool of_src = which == TCONV_ROLE_SRC;
-    if (!of_src && which != TCONV_ROLE_DST)
+    const bool of_addend = which >= TCONV_ROLE_POST && which == TCONV_ROLE_POST + tconv_post_addend(&problem->desc);
+    if (!of_src && !of_addend && which != TCONV_ROLE_DST)
         return make_runs(1, 0, 1, 0, (int64_t)places->bytes[which]);
     const bool planes = problem->layout == TCONV_NCHW;
-    const tconv_strides *strides = of_src ? &problem->src : &problem->dst;
+    const tconv_strides *strides = of_src ? &problem->src : of_addend ? &problem->addend : &problem->dst;
     const int64_t channels = of_src ? problem->in_channels : problem->out_channels;
     const int64_t pixels = of_src ? problem->h.in * problem->w.in : problem->h.out * problem->w.out;
     const int64_t count = planes ? channels : pixels, run = planes ? pixels : channels;
@@ -186,14 +188,15 @@ static struct places places_of(const tconv_problem *problem, const tconv_memory_
         if (tensor == NULL)
             continue;
         places.address[role] = (uintptr_t)tensor->data;
-        places.bytes[role] = (uint64_t)tconv_role_extent(problem, (tconv_role)role) * problem->element_size;
+        places.bytes[role] = (uint64_t)tconv_role_extent(problem, (tconv_role)role) *
+                             tconv_dtype_size(tconv_role_dtype(problem, (tconv_role)role));
     }
     return places;
 }
 
 tconv_status tconv_overlap_check(const tconv_problem *problem, const tconv_memory_in_use *memory, tconv_issue *issue)
 {
-    const unsigned writes = tconv_operation_of(problem)->writes;
+    const unsigned writes = tconv_operation_of(problem).writes;
     const struct places places = places_of(problem, memory);
     tconv_status status;
     for (int role = 0; role < TCONV_ROLES; role++)

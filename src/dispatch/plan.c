@@ -124,7 +124,7 @@ tconv_status tconv_plan_check(const tconv_plan *plan, tconv_issue *issue)
 /* Whether the plan's operation reads the weights, and so packs them. */
 static bool reads_weights(const tconv_plan *plan)
 {
-    return tconv_is_in(tconv_operation_of(&plan->layer.problem)->reads, TCONV_ROLE_WEIGHTS);
+    return tconv_is_in(tconv_operation_of(&plan->layer.problem).reads, TCONV_ROLE_WEIGHTS);
 }
 
 /* Checks one tensor of a plan, including its location. */
@@ -292,6 +292,8 @@ tconv_status tconv_plan_run(const tconv_plan *plan, const tconv_tensors *given, 
         .stream = stream,
         .packs = reads_weights(plan) && plan->packed == NULL,
     };
+    for (int i = 0; i < TCONV_MAX_POST_OPS; i++)
+        arguments.post[i] = data_of(&tensors, (tconv_role)(TCONV_ROLE_POST + i));
     int64_t start = plan->verbose >= 1 ? tconv_verbose_clock() : 0;
     void *weights = data_of(&tensors, TCONV_ROLE_WEIGHTS);
     if (!reads_weights(plan) || plan->sizes.execute_packs)

@@ -19,7 +19,7 @@
 /* The state of one call. */
 struct stage {
     const tconv_problem *problem;
-    const tconv_operation *operation;
+    tconv_operation operation;
     tconv_plan *plan;
     tconv_allocator allocator;
     tconv_backend backend; /* where the plan runs */
@@ -62,7 +62,7 @@ static tconv_status stage_tensor(struct stage *stage, tconv_role role, tconv_loc
     stage->copied = true;
     stage->tensors[role].data = stage->copies[role];
     stage->tensors[role].location = wanted;
-    if (tconv_is_in(stage->operation->writes, role) && !stage->problem->desc.accumulate &&
+    if (tconv_is_in(stage->operation.writes, role) && !stage->problem->desc.accumulate &&
         !tconv_role_has_gaps(stage->problem, role))
         return TCONV_SUCCESS;
     return tconv_cuda_copy(stage->device, stage->copies[role], stage->given.of[role]->data, stage->bytes[role],
@@ -97,7 +97,7 @@ static tconv_status copy_out(const struct stage *stage, tconv_issue *issue)
 {
     for (int role = 0; role < TCONV_ROLES; role++) {
         tconv_status status;
-        if (tconv_is_in(stage->operation->writes, (tconv_role)role) && stage->copies[role] != NULL &&
+        if (tconv_is_in(stage->operation.writes, (tconv_role)role) && stage->copies[role] != NULL &&
             (status = tconv_cuda_copy(stage->device, stage->given.of[role]->data, stage->copies[role],
                                       stage->bytes[role], stage->stream, issue)))
             return status;
@@ -155,11 +155,12 @@ static tconv_status look_at_tensors(struct stage *stage, tconv_location *read_lo
             continue;
         if ((status = tconv_tensor_check(given, (tconv_role)role, problem, issue)))
             return status;
-        stage->bytes[role] = (size_t)tconv_role_extent(problem, (tconv_role)role) * problem->element_size;
+        stage->bytes[role] = (size_t)tconv_role_extent(problem, (tconv_role)role) *
+                             tconv_dtype_size(tconv_role_dtype(problem, (tconv_role)role));
         tconv_location location = tconv_tensor_locate(given, &device, &anywhere);
         if (location == TCONV_LOCATION_CUDA && device < 0) /* the caller gave the location, but not the device */
             tconv_cuda_locate(given->data, &device, &anywhere);
-        if (!found && tconv_is_in(stage->operation->reads, (tconv_role)role)) {
+        if (!found && tconv_is_in(stage->operation.reads, (tconv_role)role)) {
             found = true;
             *read_location = location;
         }

@@ -4,15 +4,18 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "../core/post.h"
 #include "../core/status.h"
 #include "../cuda/cuda_backend.h"
 
 /* The set of roles that have a part in the operation, or in some calls of it. */
 static unsigned roles_of(const tconv_problem *problem)
 {
-    const tconv_operation *operation = tconv_operation_of(problem);
-    const unsigned of_images = TCONV_ROLE_BIT(TCONV_ROLE_SRC) | TCONV_ROLE_BIT(TCONV_ROLE_DST);
-    return (operation->reads | operation->writes) & ~(problem->batch == 0 ? of_images : 0);
+    const tconv_operation operation = tconv_operation_of(problem);
+    const int addend = tconv_post_addend(&problem->desc);
+    const unsigned of_images = TCONV_ROLE_BIT(TCONV_ROLE_SRC) | TCONV_ROLE_BIT(TCONV_ROLE_DST) |
+                               (addend >= 0 ? TCONV_ROLE_BIT(TCONV_ROLE_POST + addend) : 0);
+    return (operation.reads | operation.writes) & ~(problem->batch == 0 ? of_images : 0);
 }
 
 tconv_tensors tconv_tensors_in_use(const tconv_problem *problem, const tconv_tensors *given)
@@ -27,15 +30,15 @@ tconv_tensors tconv_tensors_in_use(const tconv_problem *problem, const tconv_ten
 
 unsigned tconv_tensors_due(const tconv_problem *problem, const tconv_tensors *tensors)
 {
-    const tconv_operation *operation = tconv_operation_of(problem);
-    unsigned given = 0, due = operation->needs;
+    const tconv_operation operation = tconv_operation_of(problem);
+    unsigned given = 0, due = operation.needs;
     for (int role = 0; role < TCONV_ROLES; role++)
         if (tensors->of[role] != NULL)
             given |= TCONV_ROLE_BIT(role);
-    if ((given & operation->writes) == 0)
-        due |= operation->writes & ~TCONV_ROLE_BIT(TCONV_ROLE_BIAS);
+    if ((given & operation.writes) == 0)
+        due |= operation.writes & ~TCONV_ROLE_BIT(TCONV_ROLE_BIAS);
     if (tconv_is_in(given, TCONV_ROLE_WEIGHTS))
-        due |= operation->with_weights;
+        due |= operation.with_weights;
     return (due & roles_of(problem)) | given;
 }
 
@@ -43,23 +46,27 @@ tconv_status tconv_tensor_check(const tconv_tensor *tensor, tconv_role role, con
                                 tconv_issue *issue)
 {
     const char *name = tconv_role_name(problem->desc.op, role);
+    const tconv_dtype dtype = tconv_role_dtype(problem, role);
+    const size_t size = tconv_dtype_size(dtype);
     char field[32];
     if (tensor == NULL)
-        return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, name, "%s = NULL: must point to a tensor", name);
+        return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, name, "%s = NULL: must point to a tensor%s", name,
+                          role >= TCONV_ROLE_POST ? ", as calls whose names end in _with take it" : "");
     if (tensor->data == NULL) {
         snprintf(field, sizeof field, "%s.data", name);
         return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, field, "%s = NULL: must point to the elements", field);
     }
-    if (tensor->dtype != problem->dtype) {
+    if (tensor->dtype != dtype) {
         snprintf(field, sizeof field, "%s.dtype", name);
-        return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, field, "%s = %s (%d): must be %s, the desc's dtype",
-                          field, tconv_dtype_name(tensor->dtype), (int)tensor->dtype, tconv_dtype_name(problem->dtype));
+        return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, field, "%s = %s (%d): must be %s, %s", field,
+                          tconv_dtype_name(tensor->dtype), (int)tensor->dtype, tconv_dtype_name(dtype),
+                          dtype == problem->dtype ? "the desc's dtype" : "that of sums");
     }
-    if ((uintptr_t)tensor->data % problem->element_size != 0) {
+    if ((uintptr_t)tensor->data % size != 0) {
         snprintf(field, sizeof field, "%s.data", name);
         return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, field,
                           "%s = 0x%" PRIxPTR ": must be a multiple of %zu, the size of an element", field,
-                          (uintptr_t)tensor->data, problem->element_size);
+                          (uintptr_t)tensor->data, size);
     }
     if ((int)tensor->location < TCONV_LOCATION_AUTO || tensor->location > TCONV_LOCATION_CUDA) {
         snprintf(field, sizeof field, "%s.location", name);

@@ -20,8 +20,10 @@ void check_mainloop_igemm();
 void check_mainloop_cells();
 void check_rows();
 void check_epilogues();
+void check_posts();
 void check_filling();
 void check_whole();
+void check_activations();
 
 } // namespace tconv::check
 

@@ -17,12 +17,12 @@ using namespace tconv::check;
 
 static constexpr int SKIPPED = 77; /* what ctest takes for a test that was skipped (SKIP_RETURN_CODE) */
 
-static void (*const families[])() = {check_numeric,        check_ptx_memory,     check_ptx_tma,
-                                     check_ptx_mma,        check_ptx_wgmma,      check_pack_boxes,
-                                     check_pack_cells,     check_pack_fragments, check_transform_igemm,
-                                     check_transforms,     check_mainloop_wgmma, check_mainloop_igemm,
-                                     check_mainloop_cells, check_rows,           check_epilogues,
-                                     check_filling,        check_whole};
+static void (*const families[])() = {
+    check_numeric,         check_ptx_memory, check_ptx_tma,        check_ptx_mma,
+    check_ptx_wgmma,       check_pack_boxes, check_pack_cells,     check_pack_fragments,
+    check_transform_igemm, check_transforms, check_mainloop_wgmma, check_mainloop_igemm,
+    check_mainloop_cells,  check_rows,       check_epilogues,      check_posts,
+    check_filling,         check_whole,      check_activations};
 
 static const char usage[] =
     "Usage: check_cuda_kernels [OPTION]... [PATTERN]\n"

@@ -2,7 +2,9 @@
 #include "fuzz_plan_input.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 struct reader {
     const uint8_t *data;
@@ -84,6 +86,36 @@ static void read_strides(struct reader *reader, bool any, int64_t channels, int6
     }
 }
 
+/* Reads a number of a post-op: a small integer, or with `any` one that a rule may refuse. */
+static double read_post_number(struct reader *reader, bool any)
+{
+    static const double odd[] = {0.1, -1e300, 1e-310, INFINITY, -INFINITY, NAN};
+    const uint8_t byte = read_byte(reader);
+    return any && byte >= 250 ? odd[byte - 250] : byte % 5 - 2;
+}
+
+/* Reads post-ops: those with integer numbers and operands have integer results, and `any` has others too. */
+static void read_posts(struct reader *reader, bool any, tconv_desc *desc)
+{
+    const uint8_t count = read_byte(reader);
+    desc->post_count = any ? count % 12 - 1 : count % 3 == 0 ? count / 3 % (TCONV_MAX_POST_OPS + 1) : 0;
+    for (int i = 0, addends = 0; i < desc->post_count && i < TCONV_MAX_POST_OPS; i++) {
+        tconv_post_op *post = &desc->post[i];
+        const uint8_t kind = read_byte(reader);
+        post->kind = (tconv_post_kind)(any ? kind % 20 - 1 : kind % TCONV_POST_LEAKY_RELU + 1);
+        if (!any && post->kind == TCONV_POST_ADD_TENSOR && addends++ > 0)
+            post->kind = TCONV_POST_ADD_CHANNEL;
+        if (post->kind >= TCONV_POST_ADD_TENSOR && post->kind <= TCONV_POST_LEAKY_RELU)
+            post->alpha = read_post_number(reader, any);
+        if (post->kind == TCONV_POST_LINEAR || post->kind == TCONV_POST_CLAMP)
+            post->beta = read_post_number(reader, any);
+        if (!any && post->kind == TCONV_POST_CLAMP)
+            post->beta = post->alpha + fabs(post->beta);
+        if (any && read_byte(reader) == 255)
+            post->reserved = 1;
+    }
+}
+
 struct input input_read(const uint8_t *data, size_t size)
 {
     struct reader bytes = {data, size}, *const reader = &bytes;
@@ -114,6 +146,13 @@ struct input input_read(const uint8_t *data, size_t size)
     input.by_callback = how & 64;
     input.desc.accumulate = how & 128 ? 1 : 0;
     input.offset = read_byte(reader) % 64;
+    read_posts(reader, any, &input.desc); /* last: older inputs have none */
+    bool has_addend = any;
+    for (int i = 0; i < input.desc.post_count && i < TCONV_MAX_POST_OPS; i++)
+        has_addend |= input.desc.post[i].kind == TCONV_POST_ADD_TENSOR;
+    if (has_addend && tconv_output_shape(&input.desc, shape, NULL) == TCONV_SUCCESS)
+        read_strides(reader, any, input.desc.out_channels, shape[2], shape[3], input.desc.layout == TCONV_NHWC,
+                     input.desc.addend_strides);
     return input;
 }
 
@@ -133,4 +172,12 @@ void input_write(const struct input *input, char *text, size_t capacity)
              input->options.implementation != NULL ? input->options.implementation : "any", (int)input->options.cpu_isa,
              (int)input->options.threads, input->has_bias ? " bias" : "", input->packs ? " packed" : "",
              d->accumulate ? " accumulate" : "");
+    for (int i = 0; i < d->post_count && i < TCONV_MAX_POST_OPS; i++) {
+        const size_t used = strlen(text);
+        snprintf(text + used, capacity - used, " post %d:%d:%g:%g", (int)d->post[i].kind, (int)d->post[i].reserved,
+                 d->post[i].alpha, d->post[i].beta);
+    }
+    const size_t used = strlen(text);
+    snprintf(text + used, capacity - used, " posts %d as=%" PAIR "x%" PAIR, (int)d->post_count, d->addend_strides[0],
+             d->addend_strides[1], d->addend_strides[2], d->addend_strides[3]);
 }

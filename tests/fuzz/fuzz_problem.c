@@ -40,6 +40,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (tconv_validate(&layer.desc, &issue) == TCONV_SUCCESS) {
         const harness_view src = harness_src_view(&layer.desc), dst = harness_dst_view(&layer.desc),
                            weights = harness_weights_view(&layer.desc);
+        for (int i = 0; i < layer.desc.post_count; i++)
+            fuzz_require(harness_view_of(&layer.desc, (harness_role)(HARNESS_POST + i)).extent >= 0,
+                         "an operand of a valid layer has no extent");
         fuzz_require(src.extent >= 0 && dst.extent >= 0 && weights.extent >= 0, "a valid layer has no extents");
     }
     return 0;

@@ -1,5 +1,6 @@
 #include "fuzz_rules.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -84,6 +85,39 @@ static enum verdict check_tensor(const tconv_desc *desc, int64_t channels, wide 
     return fits(image) ? TAKEN : EITHER;
 }
 
+/* Checks one post-op. */
+static bool check_post(const tconv_post_op *post)
+{
+    const int kind = (int)post->kind;
+    const bool has_alpha = (kind >= TCONV_POST_ADD_TENSOR && kind <= TCONV_POST_LEAKY_RELU) || kind == TCONV_POST_ELU;
+    const bool has_beta = kind == TCONV_POST_LINEAR || kind == TCONV_POST_CLAMP;
+    if (kind < 1 || kind > 16 || post->reserved != 0)
+        return false;
+    if (kind == TCONV_POST_CLAMP)
+        return post->alpha <= post->beta; /* not NaN */
+    return (has_alpha ? isfinite(post->alpha) : post->alpha == 0) &&
+           (has_beta ? isfinite(post->beta) : post->beta == 0);
+}
+
+/* Checks the list, and writes how many addends it has. */
+static bool check_posts(const tconv_desc *desc, int *addends)
+{
+    *addends = 0;
+    if (desc->post_count < 0 || desc->post_count > TCONV_MAX_POST_OPS)
+        return false;
+    for (int i = 0; i < TCONV_MAX_POST_OPS; i++) {
+        const tconv_post_op *post = &desc->post[i];
+        const bool is_empty = (int)post->kind == 0 && post->reserved == 0 && post->alpha == 0 && post->beta == 0;
+        if (i < desc->post_count ? !check_post(post) : !is_empty)
+            return false;
+        *addends += post->kind == TCONV_POST_ADD_TENSOR;
+    }
+    for (int i = 0; i < 4; i++)
+        if (*addends == 0 && desc->addend_strides[i] != 0)
+            return false;
+    return *addends < 2;
+}
+
 enum verdict rules_check(const tconv_desc *desc, struct shape *shape)
 {
     const int64_t least_one[] = {desc->in_channels, desc->in_h,       desc->in_w,     desc->out_channels,
@@ -100,6 +134,9 @@ enum verdict rules_check(const tconv_desc *desc, struct shape *shape)
     if ((int)desc->dtype < 0 || (int)desc->dtype > TCONV_BF16 || desc->in_channels % desc->groups != 0 ||
         desc->out_channels % desc->groups != 0)
         return REFUSED;
+    int addends;
+    if (!check_posts(desc, &addends))
+        return REFUSED;
     shape->h = (struct axis){desc->in_h,    desc->kernel_h,   desc->stride_h,         desc->dilation_h,
                              desc->pad_top, desc->pad_bottom, desc->output_padding_h, 0};
     shape->w = (struct axis){desc->in_w,     desc->kernel_w,  desc->stride_w,         desc->dilation_w,
@@ -115,7 +152,12 @@ enum verdict rules_check(const tconv_desc *desc, struct shape *shape)
                                     &shape->src_extent);
     enum verdict dst = check_tensor(desc, desc->out_channels, shape->h.out, shape->w.out, desc->dst_strides, shape->dst,
                                     &shape->dst_extent);
-    if (src == REFUSED || dst == REFUSED)
+    enum verdict addend = TAKEN;
+    shape->addend_extent = 0;
+    if (addends > 0)
+        addend = check_tensor(desc, desc->out_channels, shape->h.out, shape->w.out, desc->addend_strides, shape->addend,
+                              &shape->addend_extent);
+    if (src == REFUSED || dst == REFUSED || addend == REFUSED)
         return REFUSED;
-    return src == TAKEN && dst == TAKEN ? TAKEN : EITHER;
+    return src == TAKEN && dst == TAKEN && addend == TAKEN ? TAKEN : EITHER;
 }

@@ -17,7 +17,7 @@ struct axis {
 /* Strides in elements, n, c, h, w; extents in elements from the first to one past the last. */
 struct shape {
     struct axis h, w;
-    wide src[4], dst[4], src_extent, dst_extent, weights;
+    wide src[4], dst[4], addend[4], src_extent, dst_extent, addend_extent, weights; /* addend: 0 where there is none */
 };
 
 /* EITHER: every element can be addressed, but the dense image that strides are compared with is too large. */

@@ -29,6 +29,7 @@ static struct {
     check_options options;
     int listed, checked, failed;
     char name[128], text[256]; /* of the kernel, and of its case */
+    char remark[128];          /* on the kernel */
     harness_random random;
     check_buffer buffers[MOST_BUFFERS];
     int buffer_count;
@@ -196,6 +197,14 @@ void check_case(const char *format, ...)
     va_end(arguments);
 }
 
+void check_remark(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(state.remark, sizeof state.remark, format, arguments);
+    va_end(arguments);
+}
+
 _Noreturn void check_fail(const char *format, ...)
 {
     va_list arguments;
@@ -284,11 +293,12 @@ void check_kernel(const check_entry *entry, const void *kernel, const char *form
         return;
     }
     seed_by_name();
+    state.remark[0] = '\0';
     state.checked++;
     if (!run(entry->check, kernel) || (state.options.bench && !run(entry->bench, kernel)))
         state.failed++;
     else if (state.options.verbose && !state.options.bench)
-        printf("ok     %s\n", state.name);
+        printf("ok     %s%s%s\n", state.name, state.remark[0] != '\0' ? ": " : "", state.remark);
     fflush(stdout);
 }
 

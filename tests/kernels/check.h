@@ -46,6 +46,9 @@ void check_kernel(const check_entry *entry, const void *kernel, const char *form
 /* Begins a case; the text says which, where it fails. */
 void check_case(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Adds to what is printed of a kernel that is right, with --verbose. */
+void check_remark(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /* Ends this kernel's check. */
 _Noreturn void check_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

@@ -9,5 +9,6 @@ check_family check_cpu_load;
 check_family check_cpu_store;
 check_family check_cpu_pixel_microtile;
 check_family check_cpu_pixel_rows;
+check_family check_cpu_activate;
 
 #endif

@@ -3,12 +3,15 @@
 
 #include <string.h>
 
+#include "../../src/core/post.h"
+
 /* Terabytes apart: no tensor of a layer that fits a GPU meets another. */
 #define SRC_ADDRESS       ((uintptr_t)0x300000000000 + DRIVE_LOWER_HALF)
 #define WEIGHTS_ADDRESS   ((uintptr_t)0x310000000000 + DRIVE_LOWER_HALF)
 #define BIAS_ADDRESS      ((uintptr_t)0x320000000000 + DRIVE_LOWER_HALF)
 #define DST_ADDRESS       ((uintptr_t)0x330000000000 + DRIVE_LOWER_HALF)
 #define WORKSPACE_ADDRESS ((uintptr_t)0x340000000000 + DRIVE_LOWER_HALF)
+#define POST_ADDRESS(i)   ((uintptr_t)0x350000000000 + ((uintptr_t)(i) << 40) + DRIVE_LOWER_HALF)
 
 static tconv_tensor place(uintptr_t address, tconv_dtype dtype, int skew)
 {
@@ -19,12 +22,19 @@ static tconv_tensor place(uintptr_t address, tconv_dtype dtype, int skew)
 drive_tensors drive_place(const harness_layer *layer, int skew)
 {
     const tconv_dtype dtype = layer->desc.dtype;
-    return (drive_tensors){place(SRC_ADDRESS, dtype, skew),
-                           place(WEIGHTS_ADDRESS, dtype, skew),
-                           place(BIAS_ADDRESS, dtype, skew),
-                           place(DST_ADDRESS, dtype, skew),
-                           layer->has_bias,
-                           (void *)WORKSPACE_ADDRESS};
+    drive_tensors tensors = {.src = place(SRC_ADDRESS, dtype, skew),
+                             .weights = place(WEIGHTS_ADDRESS, dtype, skew),
+                             .bias = place(BIAS_ADDRESS, dtype, skew),
+                             .dst = place(DST_ADDRESS, dtype, skew),
+                             .has_bias = layer->has_bias,
+                             .workspace = (void *)WORKSPACE_ADDRESS};
+    for (int i = 0; i < layer->desc.post_count; i++) {
+        const tconv_post_kind kind = layer->desc.post[i].kind;
+        const bool of_channels = tconv_post_channel_vectors(kind) > 0 && dtype != TCONV_F64;
+        tensors.has_operand[i] = tconv_post_has_operand(kind);
+        tensors.post[i] = place(POST_ADDRESS(i), of_channels ? TCONV_F32 : dtype, skew);
+    }
+    return tensors;
 }
 
 tconv_status drive_execute(const tconv_plan *plan, const drive_tensors *tensors)
@@ -33,8 +43,14 @@ tconv_status drive_execute(const tconv_plan *plan, const drive_tensors *tensors)
     tconv_status status = tconv_plan_workspace_size(plan, &size);
     if (status != TCONV_SUCCESS)
         return status;
-    return tconv_plan_execute(plan, &tensors->src, &tensors->weights, tensors->has_bias ? &tensors->bias : NULL,
-                              &tensors->dst, tensors->workspace, size, DRIVE_STREAM);
+    tconv_operands operands = {.struct_size = sizeof operands,
+                               .src = &tensors->src,
+                               .weights = &tensors->weights,
+                               .bias = tensors->has_bias ? &tensors->bias : NULL,
+                               .dst = &tensors->dst};
+    for (int i = 0; i < TCONV_MAX_POST_OPS; i++)
+        operands.post[i] = tensors->has_operand[i] ? &tensors->post[i] : NULL;
+    return tconv_plan_execute_with(plan, &operands, tensors->workspace, size, DRIVE_STREAM);
 }
 
 tconv_options drive_options(const char *implementation, int device)

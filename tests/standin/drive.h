@@ -12,6 +12,8 @@
 
 typedef struct drive_tensors {
     tconv_tensor src, weights, bias, dst;
+    tconv_tensor post[TCONV_MAX_POST_OPS]; /* operands of post-ops */
+    bool has_operand[TCONV_MAX_POST_OPS];
     bool has_bias;
     void *workspace;
 } drive_tensors;

@@ -65,6 +65,24 @@ static void append_again(struct list *list, size_t count, tconv_op op, int accum
     }
 }
 
+/* Appends layers of the forward operation again with post-ops, with an addend and with as many as there may be in turn. */
+static void append_with_posts(struct list *list, size_t count, size_t step)
+{
+    static const tconv_post_op posts[] = {
+        {TCONV_POST_MUL_CHANNEL, 0, 0, 0}, {TCONV_POST_ADD_CHANNEL, 0, 0, 0}, {TCONV_POST_ADD_TENSOR, 0, 1, 0},
+        {TCONV_POST_SNAKE, 0, 0, 0},       {TCONV_POST_LINEAR, 0, 2, 1},      {TCONV_POST_CLAMP, 0, -1, 1},
+        {TCONV_POST_LEAKY_RELU, 0, 0, 0},  {TCONV_POST_GELU, 0, 0, 0},
+    };
+    for (size_t i = 0; i < count && !list->failed; i += step) {
+        standin_layer again = list->items[i];
+        tconv_desc *desc = &again.layer.desc;
+        desc->post_count = 1 + (int32_t)(i / step) % TCONV_MAX_POST_OPS;
+        memcpy(desc->post, posts, (size_t)desc->post_count * sizeof posts[0]);
+        desc->accumulate = i / step % 3 == 2;
+        append(list, again.name, &again.layer);
+    }
+}
+
 size_t standin_list_layers(const char *const *files, size_t file_count, standin_layer **layers)
 {
     struct list list = {0};
@@ -101,6 +119,7 @@ size_t standin_list_layers(const char *const *files, size_t file_count, standin_
     append_again(&list, count, TCONV_BACKWARD_WEIGHTS, 0, 2);
     for (int op = TCONV_FORWARD; op <= TCONV_BACKWARD_WEIGHTS; op++)
         append_again(&list, count, (tconv_op)op, 1, 7);
+    append_with_posts(&list, count, 7);
     if (list.failed) {
         free(list.items);
         list.items = NULL;

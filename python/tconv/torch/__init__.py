@@ -1,9 +1,9 @@
 """tconv for PyTorch: a drop-in for torch.nn.ConvTranspose2d and torch.nn.ConvTranspose1d.
 
 The functions and modules take what PyTorch's take and answer as they do; replace(model) changes the layers of a model
-in place. The forward pass on the CPU and on CUDA is tconv's. What tconv does not take (other devices and dtypes, every
-mistake) goes to PyTorch's own operator, so that its error or its answer is what the caller sees; counters() counts
-these, explain() says why.
+in place, and fuse(model) has them compute what follows them. The forward pass on the CPU and on CUDA is tconv's. What
+tconv does not take (other devices and dtypes, every mistake) goes to PyTorch's own operator, so that its error or its
+answer is what the caller sees; counters() counts these, explain() says why.
 
 Examples::
 
@@ -23,6 +23,7 @@ from ._explain import Explanation, explain
 from ._export import decompositions
 from ._freeze import Frozen, freeze, thaw
 from ._functional import conv_transpose1d, conv_transpose2d
+from ._fuse import Fused, fuse, unfuse
 from ._modules import ConvTranspose1d, ConvTranspose2d, LazyConvTranspose1d, LazyConvTranspose2d
 from ._portable import portable
 from ._reasons import Counters, counters
@@ -34,6 +35,7 @@ __all__ = [
     "Counters",
     "Explanation",
     "Frozen",
+    "Fused",
     "LazyConvTranspose1d",
     "LazyConvTranspose2d",
     "Replaced",
@@ -44,10 +46,12 @@ __all__ = [
     "decompositions",
     "explain",
     "freeze",
+    "fuse",
     "portable",
     "replace",
     "restore",
     "thaw",
+    "unfuse",
 ]
 
 

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .. import _layer
+from .. import _arrays, _layer, _posts
 from .. import _library as lib
 from .._errors import TconvError
 from .._plan import Cache, Plan
+from ..post import PostOp
 from . import _reasons as reasons
 from ._reasons import Reason
 from ._settings import TF32, Settings, settings
@@ -37,6 +38,7 @@ class Layer(NamedTuple):
     copy_bias: bool
     device: int | None  # of CUDA
     settings: Settings  # that it was planned under
+    copy_addend: bool = False  # of post-ops
 
 
 # Where PyTorch's operator is to be called, the reason is in the cache in place of a layer.
@@ -47,10 +49,12 @@ class _Counts:
     """Calls since the module was imported."""
 
     taken = 0
+    fused = 0  # of these, with post-ops
 
 
 counts = _Counts()
 reasons.taken_by.append(lambda: counts.taken)
+reasons.fused_by.append(lambda: counts.fused)
 
 # stride, padding, output padding, dilation and groups as the bytes of a key; refuses what is no integer, which as a
 # part of a tuple would pass for the integer that it equals.
@@ -79,9 +83,10 @@ def find_layer(
     output_padding: Any,
     groups: Any,
     dilation: Any,
+    posts: Sequence[PostOp] = (),
 ) -> Layer | None:
     """The layer of these arguments; None where PyTorch's operator is to be called, which is counted."""
-    found = find(input, weight, bias, stride, padding, output_padding, groups, dilation)
+    found = find(input, weight, bias, stride, padding, output_padding, groups, dilation, posts)
     if isinstance(found, Reason):
         reasons.passed_on(found)
         return None
@@ -97,9 +102,10 @@ def find(
     output_padding: Any,
     groups: Any,
     dilation: Any,
+    posts: Sequence[PostOp] = (),
 ) -> Layer | Reason:
     """The layer of these arguments from the cache, or why PyTorch's operator is to be called. It is 1-D where weight
-    has three axes."""
+    has three axes. Raises what is wrong with post-ops."""
     try:
         spatial = weight.dim() - 2
         sh, sw = _pair(stride, 1, spatial)
@@ -124,18 +130,30 @@ def find(
             weight.layout,
             None if bias is None else (bias.shape, bias.stride(), bias.dtype, bias.device, bias.layout),
             now,
+            _of_posts(posts) if posts else None,
         )
         layer = layers.get(key)
     except (TypeError, ValueError, RuntimeError, NotImplementedError, struct.error):
         return reasons.of_failed_lookup(input, weight, bias, stride, padding, output_padding, groups, dilation)
     if layer is None:
         pairs = ((sh, sw), ((ph, ph), (pw, pw)), (oh, ow), groups, (dh, dw))
-        layer = layers.make(key, lambda: _make_layer(input, weight, bias, pairs, now))
+        layer = layers.make(key, lambda: _make_layer(input, weight, bias, pairs, now, posts))
     return layer
 
 
+def _of_posts(posts: Sequence[PostOp]) -> tuple[Any, ...]:
+    """What a plan depends on."""
+    addend = _posts.addend(posts)
+    return _posts.key(posts), None if addend is None else (addend.shape, addend.stride(), addend.dtype)
+
+
 def _make_layer(
-    input: Tensor, weight: Tensor, bias: Tensor | None, arguments: _layer.Arguments, now: Settings
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    arguments: _layer.Arguments,
+    now: Settings,
+    posts: Sequence[PostOp],
 ) -> Layer | Reason:
     reason = reasons.of_tensors(input, weight, bias, arguments[3])
     if reason is not None:
@@ -157,8 +175,12 @@ def _make_layer(
             desc.src_strides[:] = _layer.strides_that_count(input.shape, input.stride())
         weight_layout = _layer.weight_layout(weight.shape, weight.stride())
         desc.weight_layout = lib.WEIGHT_IOHW if weight_layout is None else weight_layout
+        _posts.fill(desc, posts)
+        copy_addend = _describe_addend(desc, shape, posts, missing_axes)
         plan = make_plan(desc, input.device, now)
     except (TconvError, TypeError) as error:
+        if isinstance(error, TconvError) and error.field.startswith("post"):
+            raise
         return reasons.of_error(error)
     result = torch.empty(shape, device="meta", memory_format=memory_format)
     for axis in reversed(missing_axes):
@@ -175,7 +197,24 @@ def _make_layer(
         bias is not None and not bias.is_contiguous(),
         input.device.index if input.is_cuda else None,
         now,
+        copy_addend,
     )
+
+
+def _describe_addend(desc: lib.Desc, shape: Sequence[int], posts: Sequence[PostOp], missing: Sequence[int]) -> bool:
+    """Tells the library how the addend lies; whether it has to be copied."""
+    addend = _posts.addend(posts)
+    if addend is None:
+        return False
+    name = next(_posts.name_of(i, 0, step) for i, step in enumerate(posts) if step.kind == lib.POST_ADD_TENSOR)
+    expected = _layer.without_axes(missing, shape)
+    _arrays.check_shape(name, tuple(addend.shape), expected, "that of the result, ")
+    for axis in missing:
+        addend = addend.unsqueeze(axis)
+    if not _layer.lies_in(desc.layout, addend.shape, addend.stride()):
+        return True
+    desc.addend_strides[:] = _layer.strides_that_count(addend.shape, addend.stride())
+    return False
 
 
 def make_desc(
@@ -218,10 +257,12 @@ def choose_format(
     return torch._C._conv_determine_backend_memory_format(input, weight, backend)
 
 
-def compute(layer: Layer, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
+def compute(
+    layer: Layer, input: Tensor, weight: Tensor, bias: Tensor | None, post: Sequence[Tensor | None] = ()
+) -> Tensor | None:
     """tconv's answer; None where PyTorch's operator is to be called, because of an address that is no multiple of an
-    element. Everything that it works on is alive until it returns; on CUDA it is ordered on the current stream, to
-    which PyTorch's allocator gives memory back."""
+    element. post are the operands of the layer's post-ops, by step. Everything that it works on is alive until it
+    returns; on CUDA it is ordered on the current stream, to which PyTorch's allocator gives memory back."""
     plan = layer.plan
     src = input
     if layer.copy_input:
@@ -232,16 +273,22 @@ def compute(layer: Layer, input: Tensor, weight: Tensor, bias: Tensor | None) ->
     biases = bias.contiguous() if bias is not None and layer.copy_bias else bias
     dst = src.new_empty_strided(layer.shape, layer.strides)
     workspace = src.new_empty(layer.workspace_elements) if layer.workspace_elements else None
-    status = plan.execute(
+    addresses = (
         src.data_ptr(),
         weights.data_ptr(),
         0 if biases is None else biases.data_ptr(),
         dst.data_ptr(),
-        0 if workspace is None else workspace.data_ptr(),
-        0 if layer.device is None else torch._C._cuda_getCurrentRawStream(layer.device),
     )
+    scratch = 0 if workspace is None else workspace.data_ptr()
+    stream = 0 if layer.device is None else torch._C._cuda_getCurrentRawStream(layer.device)
+    if post:
+        operands = [0 if tensor is None else tensor.data_ptr() for tensor in post]
+        status = plan.execute_with(*addresses, operands, scratch, stream)
+    else:
+        status = plan.execute(*addresses, scratch, stream)
     if status == 0:
         counts.taken += 1
+        counts.fused += bool(post)
         return dst
     if status == lib.INVALID_ARGUMENT:
         reasons.passed_on(reasons.MISALIGNED)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
+from .. import _posts
+from ..post import PostOp
 from ._compute import Layer, find
 from ._functional import conv_transpose1d, conv_transpose2d
 from ._gradients import find as find_gradients
@@ -91,7 +93,8 @@ def explain(layer_or_function: torch.nn.Module | Callable[..., Any], *arguments:
         )
     bound = inspect.signature(call).bind(*arguments, **more)
     bound.apply_defaults()
-    return _of_arguments(_OURS[call], *bound.arguments.values())
+    posts = _posts.as_list(bound.arguments.pop("post"))
+    return _of_arguments(_OURS[call], *bound.arguments.values(), posts=posts)
 
 
 def _has_memory(tensor: torch.Tensor) -> bool:
@@ -100,7 +103,13 @@ def _has_memory(tensor: torch.Tensor) -> bool:
 
 
 def _of_arguments(
-    spatial: int, input: Any, weight: Any, bias: Any, *rest: Any, packed: PackedWeights | None = None
+    spatial: int,
+    input: Any,
+    weight: Any,
+    bias: Any,
+    *rest: Any,
+    packed: PackedWeights | None = None,
+    posts: Sequence[PostOp] = (),
 ) -> Explanation:
     found = unusual(spatial, input, weight, bias)
     if found is not None:
@@ -109,7 +118,11 @@ def _of_arguments(
     autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
     if autocast:
         input, weight, bias = _autocast(device, input, weight, bias)
-    layer = find(input, weight, bias, *rest)
+    operands = _posts.named_operands(posts).values()
+    apart = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (input, weight, bias, *operands))
+    stride, padding, output_padding, groups, dilation = rest
+    of_layer = () if apart else posts
+    layer = find(input, weight, bias, stride, padding, output_padding, groups, dilation, of_layer)
     if isinstance(layer, Reason):
         return Explanation(False, "", layer.text)
     tensors = [tensor for tensor in (input, weight, bias) if tensor is not None]
@@ -119,6 +132,8 @@ def _of_arguments(
     wants = [
         torch.is_grad_enabled() and tensor is not None and tensor.requires_grad for tensor in (input, weight, bias)
     ]
+    if posts and apart:
+        why = "what follows it is computed by PyTorch, for gradients are wanted"
     if packed is not None:
         unused = "autocast is on" if autocast else "gradients are wanted" if any(wants) else ""
         why = f"weights are packed in this call, for {unused}" if unused else "weights are packed once"

@@ -17,12 +17,15 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 
+from .. import _posts
+from ..post import PostOp
 from . import _backward, _shim_operators  # noqa: F401, whose kernels are registered
 from ._compute import PYTORCHS, compute, find_layer
 from ._eager import inside
 from ._operator import OPERATORS, as_list
 from ._packed import PackedWeights
 from ._portable import is_portable
+from ._post import followed_by, fused
 from ._reasons import DEVICES, DTYPES, NEGATIVE_BIT, PLAIN, of_failed_lookup, passed_on, unusual
 
 _is_compiling = torch.compiler.is_compiling
@@ -46,6 +49,8 @@ def conv_transpose2d(
     output_padding: int | Sequence[int] = 0,
     groups: int = 1,
     dilation: int | Sequence[int] = 1,
+    *,
+    post: Sequence[PostOp] | None = None,
 ) -> Tensor:
     """torch.nn.functional.conv_transpose2d, computed by tconv. What tconv does not take PyTorch computes, or refuses.
 
@@ -59,6 +64,8 @@ def conv_transpose2d(
         output_padding (int or sequence): rows and columns more at the result's lower and right end.
         groups (int): parts of the channels that are computed each by itself.
         dilation (int or sequence): distance of the kernel's taps.
+        post (sequence, optional): what every output goes through before it is stored, as tconv.post makes it, with
+            tensors. Where no gradients are wanted it is computed with the layer, else by PyTorch's functions after it.
 
     Shape:
         - input: (N, C, H, W) or (C, H, W)
@@ -73,6 +80,7 @@ def conv_transpose2d(
     Raises:
         RuntimeError, TypeError and others: PyTorch's own, as its function raises them.
         tconv.EnvironmentVariableError: a TCONV_* variable has a value that it does not accept.
+        tconv.InvalidArgumentError: post is no such list, or one of its tensors has another shape.
 
     Examples::
 
@@ -85,7 +93,8 @@ def conv_transpose2d(
         >>> weight.grad.shape
         torch.Size([3, 2, 4, 4])
     """
-    return _call(2, (input, weight, bias, stride, padding, output_padding, groups, dilation))
+    arguments = (input, weight, bias, stride, padding, output_padding, groups, dilation)
+    return _call(2, arguments) if post is None else call_with_post(2, arguments, post)
 
 
 def conv_transpose1d(
@@ -97,6 +106,8 @@ def conv_transpose1d(
     output_padding: int | Sequence[int] = 0,
     groups: int = 1,
     dilation: int | Sequence[int] = 1,
+    *,
+    post: Sequence[PostOp] | None = None,
 ) -> Tensor:
     """torch.nn.functional.conv_transpose1d, computed by tconv. What tconv does not take PyTorch computes, or refuses.
 
@@ -109,6 +120,8 @@ def conv_transpose1d(
         output_padding (int or sequence): elements more at the result's right end.
         groups (int): parts of the channels that are computed each by itself.
         dilation (int or sequence): distance of the kernel's taps.
+        post (sequence, optional): what every output goes through before it is stored, as tconv.post makes it, with
+            tensors. Where no gradients are wanted it is computed with the layer, else by PyTorch's functions after it.
 
     Shape:
         - input: (N, C, L) or (C, L)
@@ -123,6 +136,7 @@ def conv_transpose1d(
     Raises:
         RuntimeError, TypeError and others: PyTorch's own, as its function raises them.
         tconv.EnvironmentVariableError: a TCONV_* variable has a value that it does not accept.
+        tconv.InvalidArgumentError: post is no such list, or one of its tensors has another shape.
 
     Examples::
 
@@ -135,7 +149,8 @@ def conv_transpose1d(
         >>> weight.grad.shape
         torch.Size([3, 2, 4])
     """
-    return _call(1, (input, weight, bias, stride, padding, output_padding, groups, dilation))
+    arguments = (input, weight, bias, stride, padding, output_padding, groups, dilation)
+    return _call(1, arguments) if post is None else call_with_post(1, arguments, post)
 
 
 def _call(spatial: int, arguments: tuple[Any, ...], packed: PackedWeights | None = None) -> Tensor:
@@ -184,6 +199,39 @@ def _computed_with(packed: PackedWeights, spatial: int, arguments: tuple[Any, ..
 def call_frozen(spatial: int, arguments: tuple[Any, ...], packed: PackedWeights) -> Tensor:
     """The function of a module whose weights are packed, where this call may use them."""
     return _call(spatial, arguments, packed)
+
+
+def call_with_post(
+    spatial: int, arguments: tuple[Any, ...], post: Sequence[PostOp], packed: PackedWeights | None = None
+) -> Tensor:
+    """The layer and its post-ops: one call of the library where no gradients are wanted and nothing looks on."""
+    posts = _posts.as_list(post)
+    if posts and not _is_compiling():
+        _posts.check(posts)
+        answer = try_fused(spatial, arguments, posts, packed)
+        if answer is not None:
+            return answer
+    return followed_by(_call(spatial, arguments, packed), posts, spatial)
+
+
+def try_fused(
+    spatial: int, arguments: tuple[Any, ...], posts: Sequence[PostOp], packed: PackedWeights | None
+) -> Tensor | None:
+    """The layer and its post-ops in one call; None where they are to be computed one after the other."""
+    tensors = [*arguments[:3], *_posts.named_operands(posts).values()]
+    return None if _is_watched(tensors, spatial) else fused(spatial, arguments, posts, packed)
+
+
+def _is_watched(tensors: Sequence[Any], spatial: int) -> bool:
+    """Whether somebody is to see the layer by itself: autograd, a transform, a mode, tracing; or a tensor is of no
+    plain kind."""
+    if any(type(tensor) not in PLAIN and tensor is not None for tensor in tensors) or tensors[1].dim() != spatial + 2:
+        return True
+    if _transforms() is not None or forward_ad._current_level >= 0:
+        return True
+    if _dispatch_modes() or _function_modes() or _tracing_state() is not None:
+        return True
+    return _grad_enabled() and any(tensor.requires_grad for tensor in tensors if tensor is not None)
 
 
 def _passed_on(spatial: int, arguments: tuple[Any, ...]) -> Tensor:

@@ -37,6 +37,12 @@ def _count_steps() -> None:
     register_optimizer_step_post_hook(_count_step)
 
 
+def optimizer_steps() -> int:
+    """Those of all optimizers since this was first asked."""
+    _count_steps()
+    return _steps
+
+
 def _state(weight: Tensor) -> tuple[int, ...]:
     """What tells whether a weight of the same layer, and so of the same shape, strides and dtype, is as it was: its
     memory and where in it, PyTorch's count of changes in place, and the steps of optimizers."""

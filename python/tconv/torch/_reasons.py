@@ -187,16 +187,19 @@ class Counters:
         passed_on (dict): those that tconv's functions and modules gave to PyTorch, by cause.
         packings (int): how often the weights of a frozen layer were packed.
         gradients (int): how often tconv computed gradients: those of an input, or those of a weight and a bias.
+        fused (int): those of the calls taken that computed what follows the layer, too: its post-ops.
     """
 
     taken: int
     passed_on: dict[str, int]
     packings: int
     gradients: int = 0
+    fused: int = 0
 
 
 # Each says how many calls were taken in a place that counts its own.
 taken_by: list[Callable[[], int]] = []
+fused_by: list[Callable[[], int]] = []
 gradients_by: list[Callable[[], int]] = []
 left_by: list[Callable[[], int]] = []  # gradients that are PyTorch's for its speed
 _passed_on: Counter[str] = Counter()
@@ -221,7 +224,8 @@ def counters() -> Counters:
     """
     with _lock:
         taken, gradients, left = (sum(count() for count in counts) for counts in (taken_by, gradients_by, left_by))
-        return Counters(taken, dict(_passed_on + Counter(speed=left)), _packings, gradients)
+        fused = sum(count() for count in fused_by)
+        return Counters(taken, dict(_passed_on + Counter(speed=left)), _packings, gradients, fused)
 
 
 def count_packing() -> None:

@@ -14,6 +14,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils import parametrize
 
 from ._modules import ConvTranspose1d, ConvTranspose2d, LazyConvTranspose1d, LazyConvTranspose2d
+from ._sequential import Sequential
 
 _OURS: dict[type, type] = {
     torch.nn.ConvTranspose1d: ConvTranspose1d,
@@ -21,7 +22,9 @@ _OURS: dict[type, type] = {
     torch.nn.LazyConvTranspose1d: LazyConvTranspose1d,
     torch.nn.LazyConvTranspose2d: LazyConvTranspose2d,
 }
-_PYTORCHS = {ours: theirs for theirs, ours in _OURS.items()}
+# By whose classes _class_for goes: with those that fuse changes.
+_BASES: dict[type, type] = {**_OURS, torch.nn.Sequential: Sequential}
+_PYTORCHS = {ours: theirs for theirs, ours in _BASES.items()}
 _NAMES = frozenset(f"ConvTranspose{spatial}d" for spatial in (1, 2, 3))
 _LOOKED_FOR = "torch.nn.ConvTranspose1d, ConvTranspose2d, their lazy forms and subclasses"
 
@@ -122,11 +125,11 @@ _derived: weakref.WeakValueDictionary[type, type] = weakref.WeakValueDictionary(
 def _class_for(kind: type) -> type:
     """tconv's class in place of this one, which inherits PyTorch's forward. That of a subclass is derived from it and
     from tconv's class, which comes before PyTorch's where Python looks for forward."""
-    if kind in _OURS:
-        return _OURS[kind]
+    if kind in _BASES:
+        return _BASES[kind]
     made = _derived.get(kind)
     if made is None:
-        base = next(ours for theirs, ours in reversed(_OURS.items()) if issubclass(kind, theirs))
+        base = next(ours for theirs, ours in reversed(_BASES.items()) if issubclass(kind, theirs))
         members: dict[str, Any] = {
             "__module__": kind.__module__,
             "__qualname__": kind.__qualname__,
@@ -250,9 +253,18 @@ def _change_class(module: torch.nn.Module, choose: Any) -> str | None:
     return None
 
 
+def unfuse_one(module: torch.nn.Module) -> bool:
+    """Gives a Sequential that fuse has changed its class back; whether it is one."""
+    if not isinstance(module, Sequential) or _stands_for(type(module)) is None:
+        return False
+    vars(module).pop("_tconv_folds", None)
+    _change_class(module, _stands_for)
+    return True
+
+
 def restore(model: torch.nn.Module) -> Restored:
-    """Undoes replace, and freeze with it: every layer of tconv's gets back the class that it had, and those that were
-    made as tconv's become PyTorch's. Subclasses of tconv's classes are left, and named in the answer.
+    """Undoes replace, and freeze and fuse with it: every layer of tconv's gets back the class that it had, and those
+    that were made as tconv's become PyTorch's. Subclasses of tconv's classes are left, and named in the answer.
 
     Args:
         model (torch.nn.Module): the model, or a layer.
@@ -275,7 +287,7 @@ def restore(model: torch.nn.Module) -> Restored:
     restored: list[str] = []
     left: dict[str, str] = {}
     for name, module in modules_of(model, "restore"):
-        if not is_ours(module):
+        if unfuse_one(module) or not is_ours(module):
             continue
         kind = type(module).__bases__[0] if _is_parametrized(module) else type(module)
         if _stands_for(kind) is None:

@@ -233,7 +233,7 @@ static void store_rows(const tconv_cpu_bf16_task *task, const tconv_cpu_phase *p
         .dst_channel = problem->dst.c,
         .dst_position = stride * problem->dst.w,
         .finish = tconv_cpu_finish_of(problem, job->bias + task->group * plan->blocks * TCONV_CPU_FRAGMENT + channel,
-                                      problem->layout == TCONV_NHWC ? channels : 1)};
+                                      problem->layout == TCONV_NHWC ? channels : 1, &job->posts)};
     if (plan->together) {
         for (int64_t r = 0; r < stride; r++)
             residues[r] = -1;
@@ -328,6 +328,7 @@ static void run_task(tconv_cpu_bf16_task *task, int64_t index)
         .layer = job->layer,
         .dst = job->dst,
         .bias = job->raw_bias,
+        .posts = &job->posts,
         .image = task->image,
         .images = task->images,
         .row = task->row,
@@ -393,6 +394,7 @@ static tconv_status execute(const tconv_layer *layer, const void *made, const tc
         .bias = bias,
         .raw_bias = arguments->bias,
         .header = arguments->packed,
+        .posts = {&layer->problem, arguments->post, arguments->dst},
         .ranges = (const tconv_cpu_bf16_range *)(const void *)packed,
         .weights = (const uint16_t *)(const void *)(packed + plan->weight_ranges_bytes),
     };
@@ -432,8 +434,9 @@ static void describe(const tconv_layer *layer, const void *made, char *text, siz
 #define IMPLEMENTATION                                                                                                 \
     {                                                                                                                  \
         .name = "cpu_bf16", .backend = TCONV_BACKEND_CPU, .dtypes = TCONV_DTYPES_TO_F32, .accumulates = true,          \
-        .plan_bytes = sizeof(tconv_cpu_bf16_plan), .plan = plan_layer, .pack = tconv_cpu_pack_bf16,                    \
-        .execute = execute, .describe = describe, .batch_invariant = tconv_always_batch_invariant,                     \
+        .applies_posts = true, .plan_bytes = sizeof(tconv_cpu_bf16_plan), .plan = plan_layer,                          \
+        .pack = tconv_cpu_pack_bf16, .execute = execute, .describe = describe,                                         \
+        .batch_invariant = tconv_always_batch_invariant,                                                               \
     }
 
 const tconv_implementation tconv_cpu_bf16 = IMPLEMENTATION;

@@ -13,6 +13,7 @@ typedef struct tconv_cpu_bf16_job {
     const float *bias;    /* [group][block][output channel]; zeros where there is none, and for padding */
     const void *raw_bias; /* the caller's; NULL: there is none */
     const tconv_cpu_packed_header *header;
+    tconv_cpu_posts posts;              /* of the forward operation */
     const tconv_cpu_bf16_range *ranges; /* [group][block] of the weights */
     const uint16_t *weights;
 } tconv_cpu_bf16_job;

@@ -2,18 +2,7 @@
 #include "view.h"
 
 #include "../../core/checked.h"
-
-static tconv_axis exchange(const tconv_axis *axis)
-{
-    return (tconv_axis){.in = axis->out, .out = axis->in, .kernel = 1, .stride = 1, .dilation = 1};
-}
-
-static tconv_phase_table one_phase(const tconv_axis *axis, tconv_phase *phase)
-{
-    *phase = (tconv_phase){.outputs = axis->out, .taps = 1};
-    return (tconv_phase_table){
-        .stride = 1, .kernel_step = 1, .shift_step = 1, .count = 1, .max_taps = 1, .phases = phase};
-}
+#include "../../core/views.h"
 
 void tconv_cpu_bf16_view_init(tconv_cpu_bf16_view *view, const tconv_layer *layer)
 {
@@ -24,20 +13,10 @@ void tconv_cpu_bf16_view_init(tconv_cpu_bf16_view *view, const tconv_layer *laye
     if (!view->exchanged)
         return;
     tconv_problem *to = &view->layer.problem;
-    to->in_channels = problem->out_channels;
-    to->out_channels = problem->in_channels;
-    to->group_in = problem->group_out;
-    to->group_out = problem->group_in;
-    to->h = exchange(&problem->h);
-    to->w = exchange(&problem->w);
-    to->src = problem->dst;
-    to->dst = problem->src;
-    to->src_extent = problem->dst_extent;
-    to->dst_extent = problem->src_extent;
-    to->weight.in = problem->weight.out;
-    to->weight.out = problem->weight.in;
-    view->layer.rows = one_phase(&to->h, &view->row);
-    view->layer.columns = one_phase(&to->w, &view->column);
+    *to = tconv_exchanged(problem);
+    to->h.kernel = to->w.kernel = 1; /* the phases of what is read have the taps */
+    view->layer.rows = tconv_one_phase(&to->h, &view->row);
+    view->layer.columns = tconv_one_phase(&to->w, &view->column);
 }
 
 static const tconv_axis *axis_of(const tconv_cpu_bf16_view *view, bool columns)

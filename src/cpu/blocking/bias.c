@@ -1,4 +1,5 @@
-/* Converts the bias, and writes or adds it to the bias-only outputs: rows and columns that belong to no phase. */
+/* Converts the bias, and writes or adds it to the bias-only outputs, or takes it there through the post-ops: rows and
+ * columns that belong to no phase. */
 #include "bias.h"
 #include "../cpu_target.h"
 
@@ -7,6 +8,7 @@
 #include "../../core/checked.h"
 #include "../kernels/half.h"
 #include "../kernels/kernels.h"
+#include "../kernels/pixels_kernels.h"
 #include "../reference/reference.h"
 #include "blocking.h"
 
@@ -90,6 +92,50 @@ static void add_to_run(const tconv_cpu_bias_only *region, int64_t index, int64_t
     }
 }
 
+/* Outputs that are made of the bias at a time: some KiB on the stack. */
+enum { MADE_CHANNELS = 128, MADE_PIXELS = 32 };
+
+/* The bias of some channels of a run as sums, in the type of the sums; zeros where there is none. */
+union sums {
+    float single[MADE_CHANNELS];
+    double exact[MADE_CHANNELS];
+};
+
+/* Takes the bias of a run through the layer's post-ops, with what the outputs hold. NCHW: a channel is a row, cut into
+ * parts; NHWC: channels of a pixel are a row. */
+static void make_run(const tconv_cpu_bias_only *region, char *dst, const char *bias, int64_t count)
+{
+    const tconv_problem *problem = &region->layer->problem;
+    const int64_t size = (int64_t)problem->element_size;
+    const bool planes = problem->layout == TCONV_NCHW;
+    const tconv_cpu_isa isa = tconv_cpu_target_of(&region->layer->target).cpu_isa;
+    tconv_cpu_pixel_store_function *store = tconv_cpu_find_pixel_kernels(isa)->dtype[problem->dtype].store;
+    const int64_t rows_apart = planes ? MADE_CHANNELS : problem->dst.w;
+    union sums sums;
+    int64_t to[MADE_PIXELS];
+    for (int64_t i = 0; i < MADE_PIXELS; i++)
+        to[i] = i * rows_apart;
+    for (int64_t c = 0, channels; c < region->channels; c += channels) {
+        channels = planes ? 1 : tconv_min(MADE_CHANNELS, region->channels - c);
+        tconv_cpu_convert_bias(problem->dtype, bias != NULL ? bias + c * size : NULL, channels, &sums);
+        for (int64_t i = 1; planes && i < MADE_CHANNELS; i++) {
+            if (problem->dtype == TCONV_F64)
+                sums.exact[i] = sums.exact[0];
+            else
+                sums.single[i] = sums.single[0];
+        }
+        tconv_cpu_pixel_store made = {
+            .sums = &sums, .to = to, .finish = tconv_cpu_finish_of(problem, NULL, channels, region->posts)};
+        for (int64_t i = 0; i < count; i += planes ? made.rows * made.count : made.rows) {
+            const int64_t left = count - i;
+            made.dst = dst + (c * problem->dst.c + i * problem->dst.w) * size;
+            made.count = planes ? tconv_min(left, MADE_CHANNELS) : channels;
+            made.rows = tconv_min(planes ? left / made.count : left, MADE_PIXELS);
+            store(&made);
+        }
+    }
+}
+
 static void fill_run(const tconv_cpu_bias_only *region, const struct run *run)
 {
     const tconv_problem *problem = &region->layer->problem;
@@ -101,6 +147,10 @@ static void fill_run(const tconv_cpu_bias_only *region, const struct run *run)
     char *dst = (char *)region->dst + index * size;
     if (run->count <= 0)
         return;
+    if (tconv_has_posts(problem)) {
+        make_run(region, dst, bias, run->count);
+        return;
+    }
     if (problem->desc.accumulate) {
         if (bias != NULL)
             add_to_run(region, index, run->count);

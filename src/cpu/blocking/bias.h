@@ -6,6 +6,7 @@
 #define TCONV_CPU_BLOCKING_BIAS_H
 
 #include "../../core/impl.h"
+#include "../kernels/finish.h"
 
 /* Converts count elements of dtype to the type of the sums; writes zeros where bias is NULL. */
 void tconv_cpu_convert_bias(tconv_dtype dtype, const void *bias, int64_t count, void *converted);
@@ -15,7 +16,8 @@ void tconv_cpu_convert_bias(tconv_dtype dtype, const void *bias, int64_t count, 
 typedef struct tconv_cpu_bias_only {
     const tconv_layer *layer;
     void *dst;
-    const void *bias; /* the caller's; NULL: there is none */
+    const void *bias;             /* the caller's; NULL: there is none */
+    const tconv_cpu_posts *posts; /* where the layer has a list */
     int64_t image, images, row, rows, column, columns;
     int64_t group, groups, group_out; /* of group_out output channels each */
     int64_t channel, channels;        /* of each of the groups */

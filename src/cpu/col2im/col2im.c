@@ -43,7 +43,7 @@ static void store_outputs(const tconv_cpu_col2im_task *task, int64_t image, int6
     const int64_t dst = image * problem->dst.n + channel * problem->dst.c + task->dst_rows.begin * problem->dst.h +
                         task->dst_columns.begin * problem->dst.w;
     const void *bias = tconv_cpu_real_at(plan->real_size, task->job->bias, channel);
-    tconv_cpu_finish finish = tconv_cpu_finish_of(problem, bias, channels);
+    tconv_cpu_finish finish = tconv_cpu_finish_of(problem, bias, channels, &task->job->posts);
     finish.steps |= TCONV_CPU_ADD_BIAS;
     for (int64_t part = 0; part < (planes ? 1 : task->dst_rows.count); part++) {
         const tconv_cpu_pixel_store store = {.sums = tconv_cpu_real_at(plan->real_size, sums, part * rows * count),
@@ -181,6 +181,7 @@ static tconv_status execute(const tconv_layer *layer, const void *made, const tc
         .dst = arguments->dst,
         .bias = arguments->scratch,
         .nothing = nothing,
+        .posts = {problem, arguments->post, arguments->dst},
     };
     tconv_cpu_run_tasks(&layer->target, plan->threads, plan->tasks, &job, nothing + plan->nothing_bytes, run_share);
     return TCONV_SUCCESS;
@@ -228,6 +229,7 @@ const tconv_implementation tconv_cpu_col2im = {
     .backend = TCONV_BACKEND_CPU,
     .dtypes = TCONV_DTYPES_TO_F64,
     .accumulates = true,
+    .applies_posts = true,
     .plan_bytes = sizeof(tconv_cpu_col2im_plan),
     .plan = plan_layer,
     .pack = tconv_cpu_copy_weights,

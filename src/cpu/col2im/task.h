@@ -11,6 +11,7 @@ typedef struct tconv_cpu_col2im_job {
     const char *src, *weights;
     char *dst;
     const void *bias, *nothing; /* Real, [out_channels]; [width] of -0, which adds nothing */
+    tconv_cpu_posts posts;
 } tconv_cpu_col2im_job;
 
 /* A part of an axis, in inputs or outputs of the layer. */

@@ -44,7 +44,7 @@ static void sum_block(const tconv_cpu_dgrad_task *task, const tconv_cpu_dgrad_bl
                                              .sums_pitch = block->width,
                                              .dst = dst,
                                              .to = microtile->to,
-                                             .finish = tconv_cpu_finish_of(problem, NULL, block->count)};
+                                             .finish = tconv_cpu_finish_of(problem, NULL, block->count, NULL)};
         kernels->dtype[problem->dtype].store(&store);
     }
 }

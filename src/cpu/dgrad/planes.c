@@ -51,7 +51,7 @@ static void store_block(const tconv_cpu_dgrad_task *task, int64_t group, const t
                                      .dst_channel = problem->src.c,
                                      .dst_position = problem->src.w,
                                      .stage = streamed ? task->stage : NULL,
-                                     .finish = tconv_cpu_finish_of(problem, no_bias, planes ? 1 : block->count)});
+                                     .finish = tconv_cpu_finish_of(problem, no_bias, planes ? 1 : block->count, NULL)});
         }
 }
 

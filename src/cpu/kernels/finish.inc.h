@@ -86,6 +86,8 @@ static NOT_INLINED void NAME(finish_by_any)(ELEMENT *to, const REAL *from, int64
     NAME(finish_by_steps)(to, from, count, channel, finish, finish->steps);
 }
 
+#include "posts.inc.h"
+
 /* Makes outputs of a row. The function is not inlined, because so many functions call it; layers that accumulate have
  * a loop of their own, because short rows took 7 % longer in one loop with the bias. */
 static NOT_INLINED void NAME(finish_sums)(ELEMENT *to, const REAL *from, int64_t count, int64_t channel,
@@ -93,6 +95,8 @@ static NOT_INLINED void NAME(finish_sums)(ELEMENT *to, const REAL *from, int64_t
 {
     if (finish->steps == TCONV_CPU_ADD_HELD)
         NAME(finish_by_steps)(to, from, count, channel, finish, TCONV_CPU_ADD_HELD);
+    else if (finish->steps & TCONV_CPU_APPLY_POSTS)
+        NAME(finish_with_posts)(to, from, count, channel, finish, to, 1);
     else
         NAME(finish_by_any)(to, from, count, channel, finish);
 }

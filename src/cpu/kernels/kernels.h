@@ -175,11 +175,17 @@ enum { TCONV_CPU_STENCIL_VECTORS = 2 };
 /* Writes count elements of size bytes, each a copy of value; with stream by streaming stores. */
 typedef void tconv_cpu_fill_function(void *dst, const void *value, size_t size, int64_t count, bool stream);
 
+/* Puts a row of f32 through an activation function, TCONV_POST_SIGMOID to TCONV_POST_SNAKE; first and second are SNAKE's
+ * numbers of each element. */
+typedef void tconv_cpu_activate_function(float *row, int64_t count, const tconv_post_op *post, const float *first,
+                                         const float *second);
+
 typedef struct tconv_cpu_kernels {
     int max_channels;              /* of a micro-tile */
     bool streams;                  /* whether the level has streaming stores */
     tconv_cpu_fill_function *fill; /* serves every dtype */
-    void (*order_stores)(void);    /* orders streamed stores before the thread's next ones */
+    tconv_cpu_activate_function *activate;
+    void (*order_stores)(void); /* orders streamed stores before the thread's next ones */
     /* NCHW: loads of bf16 by words of two channels, the first in the lower half, which count as channels; NULL: none */
     tconv_cpu_load_function *load_pairs;
     tconv_cpu_split_load_function *split_pairs;

@@ -11,10 +11,12 @@
  * Everything here is static but the table: a function that is shared with another file could be the copy that the
  * linker keeps, with instructions that the machine does not have.
  */
+#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
+#include "../../core/post_exact.h"
 #include "half.h"
 #include "kernels.h"
 
@@ -28,6 +30,19 @@
 
 /* Contiguous outputs up to which whole vectors are not worth it. It is chosen, not measured. */
 enum { SHORT_RUN = 8 };
+
+/* Vectors of a row that go through the post-ops at a time, in a buffer on the stack: as many as interleaving makes at a
+ * time. It is chosen, not measured. */
+enum { POST_VECTORS = TCONV_CPU_MAX_INTERLEAVE };
+
+/* Returns a / b of numbers that are not negative, by a division of 32 bits where that is enough: it is several times as
+ * fast on many processors. */
+ALWAYS_INLINE int64_t quotient(int64_t a, int64_t b)
+{
+    if (a < b)
+        return 0;
+    return (uint64_t)a <= UINT32_MAX ? (int64_t)((uint32_t)a / (uint32_t)b) : a / b;
+}
 
 /* Copies an even number of bytes, fewer than a power of two of at most 64, by two moves of the largest width that fits,
  * which overlap. */
@@ -108,7 +123,13 @@ static void order_stores(void)
 #define LANES      (VECTOR_BYTES / 4)
 #include "microkernel.inc.h"
 
+#include "activate.inc.h"
 #include "interleave.inc.h" /* uses its types */
+#define MULTIPLY_ADD fmaf
+#define HAVE_ACTIVATIONS
+#include "post_vectors.inc.h"
+#undef MULTIPLY_ADD
+#undef HAVE_ACTIVATIONS
 #undef REAL
 #undef NAME
 #undef LANES
@@ -119,6 +140,9 @@ static void order_stores(void)
 #include "microkernel.inc.h"
 
 #include "interleave.inc.h" /* uses its types */
+#define MULTIPLY_ADD fma
+#include "post_vectors.inc.h"
+#undef MULTIPLY_ADD
 #undef REAL
 #undef NAME
 #undef LANES
@@ -399,6 +423,7 @@ const tconv_cpu_kernels JOIN(tconv_cpu_kernels, LEVEL) = {
     .max_channels = MAX_CHANNELS,
     .streams = VECTOR_BYTES > 16,
     .fill = fill,
+    .activate = activate_float,
     .order_stores = order_stores,
 #if VECTOR_BYTES == 64
     .load_pairs = load_pairs,

@@ -153,7 +153,7 @@ ALWAYS_INLINE void NAME(interleave_channel)(const tconv_cpu_store *store, int64_
     ELEMENT *dst = (ELEMENT *)store->dst + channel * store->dst_channel,
             *to = store->stage != NULL ? store->stage : dst;
     const bool adds_bias = !plain && (store->finish.steps & TCONV_CPU_ADD_BIAS);
-    int64_t rest = store->count;
+    int64_t rest = store->count, filled = 0;
     if (residues == 1 && sizeof(ELEMENT) == sizeof(REAL) && store->stage != NULL && store->rows[0] >= 0) {
         const REAL *sums = (const REAL *)store->sums + channel * store->channel_stride + store->rows[0];
         stream_bytes((char *)dst, (const char *)sums, (size_t)store->count * sizeof(REAL), LINE);
@@ -175,21 +175,30 @@ ALWAYS_INLINE void NAME(interleave_channel)(const tconv_cpu_store *store, int64_
             rows[r] = *(const SUMS(loose_vector) *)from[r];
             from[r] += step[r];
         }
-        SUMS(interleave)(outputs, rows, residues);
+        SUMS(interleave)(outputs + filled, rows, residues);
+        if (!plain) { /* as many vectors as there is room for are finished together */
+            const int64_t before = filled * LANES;
+            const bool ends = rest <= LANES * residues;
+            filled += residues;
+            if (!ends && filled + residues <= TCONV_CPU_MAX_INTERLEAVE)
+                continue;
+            NAME(finish_sums)
+            (to - before, (const REAL *)outputs, before + (ends ? rest : LANES * residues), channel, &store->finish);
+            filled = 0;
+            if (ends)
+                return;
+            continue;
+        }
         if (rest < LANES * residues) /* nothing was summed beyond */
             break;
-        if (!plain) {
-            NAME(finish_sums)(to, (const REAL *)outputs, LANES * residues, channel, &store->finish);
-        } else {
-            UNROLL_IF_CONSTANT
-            for (int r = 0; r < residues; r++)
-                CONVERT_OUT(to + r * LANES, (const REAL *)&outputs[r]);
-        }
+        UNROLL_IF_CONSTANT
+        for (int r = 0; r < residues; r++)
+            CONVERT_OUT(to + r * LANES, (const REAL *)&outputs[r]);
         if (rest <= LANES * residues)
             break;
     }
     if (rest < LANES * residues)
-        NAME(finish_row)(to, (const REAL *)outputs, rest, channel, &store->finish, plain);
+        NAME(store_row)(to, (const REAL *)outputs, rest);
     if (store->stage != NULL)
         stream_bytes((char *)dst, store->stage, (size_t)store->count * sizeof(ELEMENT), LINE);
 }
@@ -244,7 +253,12 @@ static void NAME(store_scattered)(const tconv_cpu_store *store)
             int64_t count = store->count - position < LANES ? store->count - position : LANES;
             for (int64_t i = 0; (store->finish.steps & TCONV_CPU_ADD_HELD) && i < count; i++)
                 converted[i] = dst[i * store->dst_position];
-            NAME(finish_row)(converted, sums + position, count, m, &store->finish, store->finish.steps == 0);
+            if (store->finish.steps & TCONV_CPU_APPLY_POSTS) {
+                NAME(finish_with_posts)
+                (converted, sums + position, count, m, &store->finish, dst, store->dst_position);
+            } else {
+                NAME(finish_row)(converted, sums + position, count, m, &store->finish, store->finish.steps == 0);
+            }
             for (int64_t i = 0; i < count; i++, dst += store->dst_position)
                 *dst = converted[i];
         }

@@ -5,7 +5,7 @@
  * is gone once they are stored: then this computes all outputs of a task, and nothing else does.
  *
  * Numeric order: over live taps inside the image, then input channels, in double; then the bias, then what the output held, where the
- * layer accumulates.
+ * layer accumulates, then the post-ops, in double too.
  */
 #include "border.h"
 
@@ -82,9 +82,15 @@ static void compute_output(const tconv_cpu_task *task, const struct output *outp
     int64_t index = output->image * problem->dst.n + channel * problem->dst.c +
                     (problem->h.stride * output->row + output->passes->row->residue) * problem->dst.h +
                     (problem->w.stride * output->column + output->column_phase->residue) * problem->dst.w;
-    for (int64_t m = 0; m < block.count; m++, index += problem->dst.c) {
+    const tconv_strides *strides = &problem->addend;
+    int64_t addend = output->image * strides->n + channel * strides->c +
+                     (problem->h.stride * output->row + output->passes->row->residue) * strides->h +
+                     (problem->w.stride * output->column + output->column_phase->residue) * strides->w;
+    for (int64_t m = 0; m < block.count; m++, index += problem->dst.c, addend += strides->c) {
         const double held = tconv_cpu_reference_start(problem, job->dst, index);
-        tconv_cpu_finish_output(problem, job->dst, index, sums[m] + get_real(job->plan, job->bias, channel + m) + held);
+        const double sum = sums[m] + get_real(job->plan, job->bias, channel + m) + held;
+        tconv_cpu_finish_output(problem, job->dst, index,
+                                tconv_cpu_reference_posts(problem, job->posts.operands, channel + m, addend, sum));
     }
 }
 

@@ -388,6 +388,7 @@ static tconv_status execute(const tconv_layer *layer, const void *made, const tc
                          .bias = arguments->scratch,
                          .raw_bias = arguments->bias,
                          .header = arguments->packed,
+                         .posts = {&layer->problem, arguments->post, arguments->dst},
                          .taps = (const int32_t *)(const void *)(packed + TCONV_ALIGNMENT),
                          .weights = packed + TCONV_ALIGNMENT + plan->taps_bytes};
     tconv_cpu_convert_bias(layer->problem.dtype, arguments->bias, layer->problem.out_channels, arguments->scratch);
@@ -436,6 +437,7 @@ const tconv_implementation tconv_cpu_phases = {
     .backend = TCONV_BACKEND_CPU,
     .dtypes = TCONV_DTYPES_TO_F64,
     .accumulates = true,
+    .applies_posts = true,
     .plan_bytes = sizeof(tconv_cpu_plan),
     .plan = plan,
     .pack = tconv_cpu_pack_phases,

@@ -66,15 +66,15 @@ void tconv_cpu_store_sums(const tconv_cpu_task *task, const tconv_cpu_pass *pass
         sums->channel * problem->dst.c + stride * task->column * problem->dst.w + pass->row->residue * problem->dst.h;
     int32_t rows[TCONV_CPU_MAX_INTERLEAVE];
     store_row *store = plan->interleave ? store_interleaved : store_apart;
-    tconv_cpu_store row = {.channel_stride = sums->pitch,
-                           .channels = plan->interleave_pixels ? 1 : sums->channels,
-                           .residues = stride * pixel,
-                           .rows = rows,
-                           .dst_channel = problem->dst.c,
-                           .dst_position = stride * problem->dst.w,
-                           .finish = tconv_cpu_finish_of(problem,
-                                                         tconv_cpu_real_at(plan->real_size, job->bias, sums->channel),
-                                                         problem->layout == TCONV_NHWC ? sums->channels : 1)};
+    tconv_cpu_store row = {
+        .channel_stride = sums->pitch,
+        .channels = plan->interleave_pixels ? 1 : sums->channels,
+        .residues = stride * pixel,
+        .rows = rows,
+        .dst_channel = problem->dst.c,
+        .dst_position = stride * problem->dst.w,
+        .finish = tconv_cpu_finish_of(problem, tconv_cpu_real_at(plan->real_size, job->bias, sums->channel),
+                                      problem->layout == TCONV_NHWC ? sums->channels : 1, &job->posts)};
     if (plan->interleave) {
         list_rows(task, sums, row.residues, rows);
         row.count = tconv_min(task->columns * stride, problem->w.out - stride * task->column) * pixel;
@@ -102,6 +102,7 @@ void tconv_cpu_store_bias_only(const tconv_cpu_task *task, bool whole_rows)
     const tconv_cpu_bias_only region = {.layer = job->layer,
                                         .dst = job->dst,
                                         .bias = job->raw_bias,
+                                        .posts = &job->posts,
                                         .image = task->image,
                                         .images = task->images,
                                         .row = task->row,

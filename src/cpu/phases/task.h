@@ -14,6 +14,7 @@ typedef struct tconv_cpu_job {
     const void *raw_bias; /* the caller's; NULL: there is none */
     const tconv_cpu_packed_header *header;
     const int32_t *taps; /* halo: where each live tap reads, in the order of the passes */
+    tconv_cpu_posts posts;
     const void *weights; /* Real, [group][block][pass][tap][input channel][phase of the pass][channel of the block] */
 } tconv_cpu_job;
 

@@ -54,6 +54,7 @@ static void run_task(tconv_cpu_pixel_task *task, int64_t index)
     const tconv_cpu_bias_only region = {.layer = task->job->layer,
                                         .dst = task->job->dst,
                                         .bias = task->job->raw_bias,
+                                        .posts = &task->job->posts,
                                         .image = task->image,
                                         .images = task->images,
                                         .row = task->row,
@@ -140,6 +141,7 @@ static tconv_status execute(const tconv_layer *layer, const void *made, const tc
                                .bias = arguments->scratch,
                                .raw_bias = arguments->bias,
                                .header = arguments->packed,
+                               .posts = {&layer->problem, arguments->post, arguments->dst},
                                .taps = (const tconv_cpu_pixel_tap *)(const void *)(packed + TCONV_ALIGNMENT),
                                .weights = packed + TCONV_ALIGNMENT + plan->taps_bytes};
     convert_bias(&planned->view, plan, arguments->bias, arguments->scratch);
@@ -195,6 +197,7 @@ const tconv_implementation tconv_cpu_pixels = {
     .backend = TCONV_BACKEND_CPU,
     .dtypes = TCONV_DTYPES_TO_F64,
     .accumulates = true,
+    .applies_posts = true,
     .plan_bytes = sizeof(tconv_cpu_pixel_layer),
     .plan = plan,
     .pack = tconv_cpu_pack_pixels,

@@ -148,14 +148,14 @@ static void sum_to_dst(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_p
     sum_pixels(task, panel, first, count, microtile);
     if (microtile->bias == NULL || microtile->dst != NULL)
         return;
-    const tconv_cpu_pixel_store store = {.sums = microtile->sums,
-                                         .rows = count,
-                                         .count = panel->outputs,
-                                         .sums_pitch = panel->vectors * plan->lanes,
-                                         .dst = panel->dst,
-                                         .to = microtile->to,
-                                         .finish =
-                                             tconv_cpu_finish_of(&task->job->layer->problem, NULL, panel->outputs)};
+    const tconv_cpu_pixel_store store = {
+        .sums = microtile->sums,
+        .rows = count,
+        .count = panel->outputs,
+        .sums_pitch = panel->vectors * plan->lanes,
+        .dst = panel->dst,
+        .to = microtile->to,
+        .finish = tconv_cpu_finish_of(&task->job->layer->problem, NULL, panel->outputs, &task->job->posts)};
     plan->kernels->dtype[task->job->layer->problem.dtype].store(&store);
 }
 
@@ -282,7 +282,7 @@ static void store_stage(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_
             .dst = first_output(task, panel->phase.row->residue, 0, 0),
             .to = task->to + first + p,
             .stream = task->job->stream,
-            .finish = tconv_cpu_finish_of(problem, NULL, channels)};
+            .finish = tconv_cpu_finish_of(problem, NULL, channels, &task->job->posts)};
         plan->kernels->dtype[problem->dtype].store(&store);
     }
 }

@@ -13,6 +13,7 @@ typedef struct tconv_cpu_pixel_job {
     const void *bias;     /* Real, [groups][vectors * lanes]; zeros where there is none */
     const void *raw_bias; /* the caller's; NULL: there is none */
     const tconv_cpu_packed_header *header;
+    tconv_cpu_posts posts;
     const tconv_cpu_pixel_tap *taps; /* each live tap, in the order of the weights */
     const void *weights;             /* Real */
     bool direct;                     /* microkernels may store to dst: it takes whole vectors of Real, as they are */

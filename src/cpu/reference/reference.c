@@ -5,13 +5,17 @@
  * the input; this file tests just that, from the caller's desc, and knows nothing of phases. Every other implementation
  * is measured against it.
  *
- * Numeric order: from the bias and what the output held, where the layer accumulates, over kernel rows, kernel columns, then
+ * Post-ops follow in double. Numeric order: from the bias and what the output held, where the layer accumulates, over kernel rows, kernel columns, then
  * input channels, all in double; one rounding to the dtype at the end. The threads share the rows of the output, and no sum
  * crosses a row.
  */
+#include <math.h>
 #include <string.h>
 
 #include "../../core/checked.h"
+#include "../../core/operation.h"
+#include "../../core/post.h"
+#include "../../core/post_exact.h"
 #include "../blocking/blocking.h"
 #include "../cpu_backend.h"
 #include "../cpu_target.h"
@@ -83,6 +87,41 @@ static void add_element(const struct job *job, double *sums, int64_t n, int64_t 
     }
 }
 
+/* Returns the numbers that a post-op takes of its operand. */
+static tconv_post_values values_of(const tconv_problem *problem, int index, const void *operand, int64_t channel,
+                                   int64_t addend)
+{
+    const tconv_post_kind kind = problem->desc.post[index].kind;
+    const tconv_cpu_reference_access *access =
+        &tconv_cpu_reference_accesses[tconv_role_dtype(problem, (tconv_role)(TCONV_ROLE_POST + index))];
+    const int vectors = tconv_post_channel_vectors(kind);
+    tconv_post_values values = {0, 0};
+    if (tconv_post_has_operand(kind))
+        values.first = access->get(operand, vectors > 0 ? channel : addend);
+    if (vectors > 1)
+        values.second = access->get(operand, problem->out_channels + channel);
+    return values;
+}
+
+double tconv_cpu_reference_posts(const tconv_problem *problem, const void *const operands[TCONV_MAX_POST_OPS],
+                                 int64_t channel, int64_t addend, double sum)
+{
+    const int count = problem->desc.post_count;
+    for (int i = 0; i < count; i++) {
+        const tconv_post_op *post = &problem->desc.post[i];
+        const tconv_post_values values = values_of(problem, i, operands[i], channel, addend);
+        const bool shifts =
+            post->kind == TCONV_POST_MUL_CHANNEL && i + 1 < count && post[1].kind == TCONV_POST_ADD_CHANNEL;
+        if (!shifts) {
+            sum = tconv_post_in_double(post, sum, values);
+            continue;
+        }
+        i++; /* both are one operation */
+        sum = fma(sum, values.first, values_of(problem, i, operands[i], channel, addend).first);
+    }
+    return sum;
+}
+
 /* Computes columns [begin, begin + length) of one output row. */
 static void compute_block(const struct job *job, int64_t n, int64_t channel, int64_t oh, int64_t begin, int64_t length)
 {
@@ -102,8 +141,13 @@ static void compute_block(const struct job *job, int64_t n, int64_t channel, int
                 add_element(job, sums, n, channel, kh, kw, row.input, columns);
         }
     }
-    for (int64_t i = 0; i < length; i++)
-        tconv_cpu_finish_output(problem, job->arguments->dst, index + i * problem->dst.w, sums[i]);
+    const tconv_strides *strides = &problem->addend;
+    const int64_t addend = n * strides->n + channel * strides->c + oh * strides->h + begin * strides->w;
+    for (int64_t i = 0; i < length; i++) {
+        const double y =
+            tconv_cpu_reference_posts(problem, job->arguments->post, channel, addend + i * strides->w, sums[i]);
+        tconv_cpu_finish_output(problem, job->arguments->dst, index + i * problem->dst.w, y);
+    }
 }
 
 static void compute_row(const struct job *job, int64_t index)
@@ -154,6 +198,7 @@ const tconv_implementation tconv_cpu_reference = {
     .backend = TCONV_BACKEND_CPU,
     .dtypes = TCONV_DTYPES_TO_F64,
     .accumulates = true,
+    .applies_posts = true,
     .plan_bytes = 1, /* there is nothing to decide */
     .plan = plan,
     .pack = tconv_cpu_copy_weights,

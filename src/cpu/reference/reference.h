@@ -57,6 +57,11 @@ static inline void tconv_cpu_finish_output(const tconv_problem *problem, void *d
     tconv_cpu_reference_accesses[problem->dtype].put(dst, index, sum);
 }
 
+/* Takes a sum in double, with the bias and what the output held, through the layer's post-ops. `addend` is the index of
+ * the output's element of the addend, where there is one. */
+double tconv_cpu_reference_posts(const tconv_problem *problem, const void *const operands[TCONV_MAX_POST_OPS],
+                                 int64_t channel, int64_t addend, double sum);
+
 void tconv_cpu_reference_add(tconv_cpu_reference_sum *sum, double value);
 
 /* Returns the sum, rounded. */

@@ -2,6 +2,7 @@
 #include "view.h"
 
 #include "../../core/space_to_depth.h"
+#include "../../core/views.h"
 
 /* Taps along an axis that are many: those of one output channel become channels, which are loaded side by side. 16 taps of
  * a stride of 8 took as long either way, 4,096 of a stride of 1,024 .64 to .76 of the time
@@ -20,20 +21,6 @@ static bool has_many_taps(const tconv_problem *before, const tconv_problem *afte
     return (columns ? before->w.kernel : before->h.kernel) > MANY_TAPS;
 }
 
-/* The phases of an axis that space-to-depth made, of stride 1. */
-static tconv_phase_table one_phase(const tconv_axis *axis, tconv_phase *phase)
-{
-    *phase = (tconv_phase){.outputs = axis->out, .taps = axis->kernel, .first_shift = axis->pad};
-    return (tconv_phase_table){.stride = 1,
-                               .kernel_step = 1,
-                               .shift_step = 1,
-                               .count = 1,
-                               .max_taps = axis->kernel,
-                               .min_shift = axis->pad - (axis->kernel - 1),
-                               .max_shift = axis->pad,
-                               .phases = phase};
-}
-
 /* Makes space-to-depth of the layer, if that is one layer whose outputs are loaded by rows or by pixels; else the view is the
  * layer. */
 static void apply_space_to_depth(tconv_cpu_wgrad_view *view, const tconv_layer *layer, tconv_depth_is_worth *is_worth)
@@ -45,17 +32,16 @@ static void apply_space_to_depth(tconv_cpu_wgrad_view *view, const tconv_layer *
         return;
     view->layer.problem = *to;
     if (to->h.kernel != problem->h.kernel)
-        view->layer.rows = one_phase(&to->h, &view->row);
+        view->layer.rows = tconv_one_phase(&to->h, &view->row);
     if (to->w.kernel != problem->w.kernel)
-        view->layer.columns = one_phase(&to->w, &view->column);
+        view->layer.columns = tconv_one_phase(&to->w, &view->column);
 }
 
 /* Whether an image is an input and an output for each of its channels, which are neighbours. */
 static bool is_pixel(const tconv_problem *of)
 {
-    const tconv_axis *h = &of->h, *w = &of->w;
-    return h->in == 1 && h->out == 1 && h->kernel == 1 && h->pad == 0 && w->in == 1 && w->out == 1 && w->kernel == 1 &&
-           w->pad == 0 && (of->in_channels == 1 || of->src.c == 1) && (of->out_channels == 1 || of->dst.c == 1) &&
+    return tconv_is_one_pixel_axis(&of->h) && tconv_is_one_pixel_axis(&of->w) &&
+           (of->in_channels == 1 || of->src.c == 1) && (of->out_channels == 1 || of->dst.c == 1) &&
            (of->group_out == 1 || of->weight.out == 1);
 }
 
@@ -64,14 +50,14 @@ static void join_images(tconv_cpu_wgrad_view *view)
 {
     tconv_problem *of = &view->layer.problem;
     of->layout = TCONV_NHWC;
-    of->h = of->w = (tconv_axis){.in = 1, .out = 1, .kernel = 1, .stride = 1, .dilation = 1};
+    of->h = of->w = tconv_one_pixel_axis();
     of->w.in = of->w.out = of->batch;
     of->batch = 1;
     of->src.c = of->dst.c = of->weight.out = 1;
     of->src.w = of->src.n;
     of->dst.w = of->dst.n;
-    view->layer.rows = one_phase(&of->h, &view->row);
-    view->layer.columns = one_phase(&of->w, &view->column);
+    view->layer.rows = tconv_one_phase(&of->h, &view->row);
+    view->layer.columns = tconv_one_phase(&of->w, &view->column);
 }
 
 void tconv_cpu_wgrad_view_init(tconv_cpu_wgrad_view *view, const tconv_layer *layer)

@@ -4,38 +4,19 @@
 #include <string.h>
 
 #include "../../core/checked.h"
+#include "../../core/views.h"
 
 static const int64_t MAX_COUNT = INT32_MAX; /* of lines of weights, and of channels */
-
-/* Returns the phases of an axis of stride 1: one. */
-static tconv_phase_table table_of(tconv_phase *phase, const tconv_axis *axis)
-{
-    *phase = (tconv_phase){.outputs = axis->out, .taps = axis->kernel, .first_shift = axis->pad};
-    return (tconv_phase_table){.stride = 1,
-                               .kernel_step = 1,
-                               .count = 1,
-                               .shift_step = axis->dilation,
-                               .max_taps = axis->kernel,
-                               .max_shift = axis->pad,
-                               .min_shift = axis->pad - (axis->kernel - 1) * axis->dilation,
-                               .phases = phase};
-}
 
 /* Returns the planes of an axis as the phases of the inner layer's src. */
 static tconv_phase_table phases_of(tconv_phase *phases, const tconv_cuda_planes *planes, int64_t outputs)
 {
-    for (int64_t i = 0; i < planes->count; i++)
-        phases[i] = (tconv_phase){.residue = tconv_cuda_plane_output(planes, i, 0),
-                                  .outputs = outputs,
-                                  .taps = (planes->kernel - i - 1) / planes->kernel_step + 1,
-                                  .first_kernel = planes->first_kernel + i};
-    return (tconv_phase_table){.stride = planes->stride,
-                               .kernel_step = planes->kernel_step,
-                               .shift_step = -planes->shift_step,
-                               .count = planes->count,
-                               .max_taps = planes->taps,
-                               .max_shift = planes->halo,
-                               .phases = phases};
+    const tconv_axis axis = {.in = outputs,
+                             .kernel = planes->kernel,
+                             .stride = planes->stride,
+                             .dilation = planes->dilation,
+                             .pad = planes->pad};
+    return tconv_phases_of_src(&axis, planes->first_kernel, phases);
 }
 
 /* Describes how partial sums are added, where there are parts. */
@@ -52,18 +33,6 @@ static void describe_sums(const tconv_problem *problem, dgrad_plan *plan)
     plan->sums.rows = divisor_of((int)inner->h.out);
     plan->sums.columns = divisor_of((int)inner->w.out);
     plan->sums_bytes = tconv_inner_aligned(inner->dst_extent * (int64_t)sizeof(float));
-}
-
-/* Sees all outputs of an image as the channels of one pixel. */
-static void flatten_one_pixel(const tconv_problem *problem, const dgrad_plan *plan, tconv_problem *inner)
-{
-    inner->in_channels *= problem->h.out * problem->w.out;
-    inner->group_in = inner->in_channels / plan->parts;
-    inner->layout = TCONV_NHWC;
-    inner->h = inner->w = one_pixel_axis();
-    inner->src = (tconv_strides){.n = problem->dst.n, .c = 1, .h = problem->dst.n, .w = problem->dst.n};
-    inner->dst = (tconv_strides){.n = problem->src.n, .c = 1, .h = problem->src.n, .w = problem->src.n};
-    inner->weight = (tconv_weight_strides){.in = 1, .out = problem->weight.in, .h = 1, .w = 1};
 }
 
 /* Has a chunk of the gradient of dst transposed before: a window of its rows and columns, and zeros around them. */
@@ -85,11 +54,6 @@ static void describe_window(const tconv_problem *problem, dgrad_plan *plan, tcon
     plan->depth_bytes = tconv_inner_aligned(inner->src_extent * (int64_t)problem->element_size);
 }
 
-static tconv_axis exchanged(const tconv_axis *axis)
-{
-    return (tconv_axis){.in = axis->out, .out = axis->in, .kernel = axis->kernel, .stride = 1, .dilation = 1};
-}
-
 /* Returns the strides of partial sums, which lie densely. */
 static tconv_strides dense_strides(const tconv_problem *inner)
 {
@@ -107,22 +71,15 @@ static void describe_strided(const tconv_layer *layer, dgrad_plan *plan)
     *inner_layer = *layer;
     inner_layer->phases_of_src = true;
     tconv_problem *inner = &inner_layer->problem;
-    inner->batch = plan->images;
-    inner->groups = plan->parts * problem->groups;
-    inner->in_channels = problem->out_channels;
-    inner->out_channels = plan->parts * problem->in_channels;
-    inner->group_in = problem->group_out / plan->parts;
-    inner->group_out = problem->group_in;
-    inner->h = exchanged(&problem->h);
-    inner->w = exchanged(&problem->w);
-    inner->src = problem->dst;
-    inner->dst = problem->src;
-    inner->src_extent = problem->dst_extent;
-    inner->dst_extent = problem->src_extent;
-    inner->weight.in = problem->weight.out;
-    inner->weight.out = problem->weight.in;
     if (plan->one_pixel)
-        flatten_one_pixel(problem, plan, inner);
+        tconv_flatten_one_pixel(inner);
+    *inner = tconv_exchanged(inner);
+    inner->batch = plan->images;
+    inner->groups *= plan->parts;
+    inner->out_channels *= plan->parts;
+    inner->group_in /= plan->parts;
+    if (plan->one_pixel) /* the weights lie as the outputs do */
+        inner->weight = (tconv_weight_strides){.in = 1, .out = problem->weight.in, .h = 1, .w = 1};
     tconv_cuda_planes rows = plan->rows, columns = plan->columns;
     if (plan->source == TRANSPOSED) {
         describe_window(problem, plan, inner);
@@ -254,8 +211,8 @@ bool tconv_dgrad_describe_inner(const tconv_layer *layer, int64_t channels, dgra
         describe_planes(problem, plan, &desc);
     if (tconv_problem_init(&inner->problem, &desc, NULL) != TCONV_SUCCESS)
         return false;
-    inner->rows = table_of(plan->row_phases, &inner->problem.h);
-    inner->columns = table_of(plan->column_phases, &inner->problem.w);
+    inner->rows = tconv_one_phase(&inner->problem.h, plan->row_phases);
+    inner->columns = tconv_one_phase(&inner->problem.w, plan->column_phases);
     inner->target = layer->target;
     inner->packed_before = layer->packed_before;
     describe_sums(problem, plan);

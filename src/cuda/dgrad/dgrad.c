@@ -41,7 +41,7 @@
 #include "../runtime/guard.h"
 #include "plan.h"
 
-_Static_assert(sizeof(dgrad_plan) <= TCONV_CUDA_MAX_OUTER_PLAN, "cuda_accumulate has room for the plan");
+_Static_assert(sizeof(dgrad_plan) <= TCONV_CUDA_MAX_OUTER_PLAN, "cuda_finish has room for the plan");
 
 static tconv_status plan_layer(const tconv_layer *layer, void *bytes, tconv_planned *planned, tconv_issue *issue)
 {

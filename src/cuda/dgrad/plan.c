@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "../../core/checked.h"
+#include "../../core/views.h"
 #include "../cuda_backend.h"
 #include "../igemm/sums.h"
 #include "../model/search.h"
@@ -355,7 +356,7 @@ static const char *plan_form(const tconv_layer *layer, const dgrad_form *form, i
     plan->one_pixel = form->one_pixel;
     const int64_t summed = problem->out_channels * (form->one_pixel ? problem->h.out * problem->w.out : 1);
     if (form->one_pixel) {
-        const tconv_axis axis = one_pixel_axis();
+        const tconv_axis axis = tconv_one_pixel_axis();
         plan->rows = plan->columns = tconv_cuda_planes_of(&axis, false);
     }
     if (!count_channels(problem, plan, &channels) || !cut_chunks(problem, channels, plan) ||

@@ -64,12 +64,6 @@ static inline int64_t scratch_before(const dgrad_plan *plan)
     return plan->depth_bytes + plan->sums_bytes;
 }
 
-/* Returns the axis of an image of one pixel, as all outputs of an image may be seen (one_pixel). */
-static inline tconv_axis one_pixel_axis(void)
-{
-    return (tconv_axis){.in = 1, .out = 1, .kernel = 1, .stride = 1, .dilation = 1};
-}
-
 /* Returns the elements of a vector. */
 static inline int64_t vector_of(const tconv_problem *problem)
 {

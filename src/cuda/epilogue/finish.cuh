@@ -9,10 +9,11 @@
  *
  * A kernel that stages f32 calls finish_sum before staging and to_output after.
  *
- * A post says what else is done to a value before it is rounded. Today it is no_post everywhere. An activation, a scale
- * or a residual is to be a class beside no_post, whose object knows the channel and the place of the output: the kernel
- * builds the object and hands it to the functions that the kernel calls already. A post comes after all terms of a sum:
- * partial sums and what dst holds are among the terms, and a partial sum gets no post.
+ * A post says what else is done to a value before it is rounded. It is no_post everywhere but in the pass of cuda_finish,
+ * which has a layer's post-ops as a list (posts.cuh: run_posts, on the values of a few outputs at a time, between their
+ * bias and to_outputs). A kernel that is to run post-ops itself calls run_posts at the same place, or, for what needs no
+ * list, hands an object of a class beside no_post to the functions that the kernel calls already. A post comes after all
+ * terms of a sum: partial sums and what dst holds are among the terms, and a partial sum gets no post.
  */
 #ifndef TCONV_CUDA_EPILOGUE_FINISH_CUH
 #define TCONV_CUDA_EPILOGUE_FINISH_CUH

@@ -5,19 +5,9 @@
 #include <string.h>
 
 #include "../../core/checked.h"
+#include "../../core/views.h"
 #include "../maps/hopper.h"
 #include "../model/planned.h"
-
-/* Returns the phase table of an axis of one tap, by stride 1; it points to the phase. */
-static tconv_phase_table one_phase_table(tconv_phase *phase, int64_t outputs)
-{
-    *phase = (tconv_phase){.outputs = outputs, .taps = 1};
-    tconv_phase_table table;
-    memset(&table, 0, sizeof table);
-    table.stride = table.kernel_step = table.shift_step = table.count = table.max_taps = 1;
-    table.phases = phase;
-    return table;
-}
 
 /* The pixels of a chunk's src, and its strides, which are dense where it is copied. */
 typedef struct chunk_src {
@@ -197,8 +187,8 @@ bool tconv_gemm_col2im_describe_products(const tconv_layer *layer, gemm_col2im_p
     products->weight.in = weight.in;
     products->weight.out = weight.out;
     products->weight_extent = (problem->in_channels - 1) * weight.in + (products->group_out - 1) * weight.out + 1;
-    inner->rows = one_phase_table(&plan->row_phase, desc.in_h);
-    inner->columns = one_phase_table(&plan->column_phase, desc.in_w);
+    inner->rows = tconv_one_phase(&products->h, &plan->row_phase);
+    inner->columns = tconv_one_phase(&products->w, &plan->column_phase);
     inner->target = layer->target;
     inner->target.math = desc.math;
     inner->packed_before = plan->mode == STRAIGHT && layer->packed_before;

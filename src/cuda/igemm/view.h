@@ -22,25 +22,21 @@ typedef struct layer_view {
 } layer_view;
 
 /*
- * Images of one pixel lie alike in NCHW and NHWC. Where each of their outputs has a tap, an output of a channel is a
- * channel of an image of one pixel as well, and dst as it lies is a matrix, images by these channels.
+ * core/views.h has what views are. One pixel: NCHW alone, whose images of one pixel lie as in NHWC.
  *
- * Space-to-depth along W: in other layers each phase writes single columns, a stride apart. Where P divides the
- * columns' stride, padding, kernel and number, columns P * o + j, j < P, take the taps P * k + j of the same pixels.
- * They are P times as many channels of a layer with stride, padding, kernel and columns over P. In NCHW the channels
- * are (channel, j), and those of a channel are stored together, by vectors; P is the largest power of two up to 64.
- * Where a pixel's channels follow those of its neighbour, in NHWC or of one channel, and are fewer than two M tiles,
- * they are (j, channel), as they lie in dst: a pixel is longer, which takes more of an M tile; P is the largest there
- * is.
+ * Columns as channels: in NCHW the channels are (channel, column), and those of a channel are stored together, by
+ * vectors; P is the largest power of two up to 64. Where a pixel's channels follow those of its neighbour, in NHWC or of
+ * one channel, and are fewer than two M tiles, they are (column, channel), as they lie in dst: a pixel is longer, which
+ * takes more of an M tile; P is the largest there is.
  *
  * Filled runs: in NCHW P may be the stride, whatever the kernel, the padding and the number of columns are. The kernel
  * is filled up with zeros to a multiple of P; of the first run of a row columns that would lie before it are not
  * stored, nor of its last run those behind. Where P is no power of two, runs are filled up with rows of zeros as well.
  * That multiplies the products, but each row of dst is stored as it lies.
  *
- * Group fusion: groups whose channels are no whole K-blocks of 128 bytes are seen as one group with block-diagonal
- * weights: as few as make whole K-blocks, or all, if those have at most 512 bytes of channels. That multiplies the
- * products, but those of few channels would be padding for the most part.
+ * Fused groups: groups whose channels are no whole K-blocks of 128 bytes, as few as make whole K-blocks, or all, if
+ * those have at most 512 bytes of channels. That multiplies the products, but those of few channels would be padding for
+ * the most part.
  *
  * The view points into itself and into the layer.
  */

@@ -1,6 +1,7 @@
 /* Plans, packs and executes the inner layer of a plan. */
 #include "inner.h"
 
+#include "../../core/post.h"
 #include "../model/search.h"
 
 #include <string.h>
@@ -14,8 +15,11 @@ void tconv_inner_begin(tconv_inner_plan *inner, void *bytes, size_t capacity)
 
 bool tconv_inner_may_plan(const tconv_inner_plan *inner, const tconv_implementation *implementation)
 {
+    const tconv_problem *problem = &inner->layer.problem;
     return implementation->plan_bytes <= inner->capacity &&
-           (implementation->dtypes & TCONV_DTYPE_BIT(inner->layer.problem.dtype)) != 0;
+           (implementation->dtypes & TCONV_DTYPE_BIT(problem->dtype)) != 0 &&
+           (!problem->desc.accumulate || implementation->accumulates) &&
+           (!tconv_has_posts(problem) || implementation->applies_posts);
 }
 
 tconv_planned tconv_inner_plan_by(tconv_inner_plan *inner, const tconv_implementation *implementation, double limit,

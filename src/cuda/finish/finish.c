@@ -1,49 +1,52 @@
 /*
- * cuda_accumulate: forward and the gradient of src where the layer accumulates (desc.accumulate), every dtype and
- * either layout.
+ * cuda_finish: layers whose outputs are more than sums and a bias, in every dtype and either layout: forward and the
+ * gradient of src where the layer accumulates (desc.accumulate), forward where it has post-ops (desc.post).
  *
- * The layer without that is computed into the workspace by whichever other implementation of the operation is predicted
- * to be fastest, and a pass adds these sums and the bias to what the output holds (add.cu). So the kernels need not
- * know of it, each layer has the fastest of them, and there is one rounding to the dtype: sums of f32 and f64 are
- * stored as they are; f16 and bf16, whose kernels round what they store, are widened to f32 and multiplied in TF32,
- * which holds them exactly.
+ * The layer without both is computed by whichever other implementation of the operation is predicted
+ * to be fastest, into dst itself where that can hold the sums (post-ops alone, f32 and f64), else into the workspace, and a pass makes outputs of these sums: it adds the bias and what the output holds, and takes the value
+ * through the post-ops (pass.h). So the other kernels need to know of neither, each layer has the fastest of them, and
+ * there is one rounding to the dtype: sums of f32 and f64 are stored as they are; f16 and bf16, whose kernels round what
+ * they store, are widened to f32 and multiplied in TF32, which holds them exactly.
  *
- * Images come in chunks of at most 32 MiB of sums and what is widened, which are then read from the second-level cache;
+ * In the workspace images come in chunks of at most 32 MiB of sums and what is widened, which are then read from the second-level cache;
  * an image that has more is taken all the same. The last chunk has as many images as the others: it computes some once
- * more, and adds those that were not added before.
+ * more, and finishes those that were not finished before.
  *
- * Numeric order: that of the implementation; then the bias, then what was held.
+ * Numeric order: that of the implementation; then the bias, then what was held, then the post-ops.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "../../core/checked.h"
 #include "../../core/operation.h"
+#include "../../core/post.h"
 #include "../../core/status.h"
 #include "../cuda_backend.h"
 #include "../cuda_target.h"
 #include "../inner/inner.h"
 #include "../model/planned.h"
 #include "../runtime/guard.h"
-#include "add.h"
+#include "pass.h"
 
 /* Bytes of sums and what is widened: they stay in the L2 of an H200. */
 static const int64_t MAX_CHUNK = (int64_t)32 << 20;
 
-typedef struct accumulate_plan {
+typedef struct finish_plan {
     int64_t images, chunks; /* of a chunk; of the layer */
     bool widens;            /* src, or the gradient of dst, and the weights are 16-bit */
+    bool in_place;          /* the sums of all images are put into dst, and finished there */
     int64_t weights_bytes;  /* of widened weights, before what the inner layer packs */
-    int64_t sums_bytes;     /* of a chunk's sums, where the scratch begins */
+    int64_t sums_bytes;     /* of a chunk's sums, where the scratch begins; 0 in place */
     int64_t read_bytes; /* of a chunk's tensor that is read, where it is widened; the inner layer's scratch follows */
-    /* A chunk, which does not accumulate, with sums that lie densely; its tables are the layer's. */
+    /* A chunk, which neither accumulates nor has post-ops, with sums that lie densely unless in place; its tables are the
+     * layer's. */
     tconv_inner_plan inner;
     _Alignas(16) unsigned char inner_bytes[TCONV_CUDA_MAX_OUTER_PLAN];
-} accumulate_plan;
+} finish_plan;
 
 static bool writes_dst(const tconv_problem *problem)
 {
-    return tconv_is_in(tconv_operation_of(problem)->writes, TCONV_ROLE_DST);
+    return tconv_is_in(tconv_operation_of(problem).writes, TCONV_ROLE_DST);
 }
 
 /* Returns a walk over the layer's dst, or src, without addresses and strides. */
@@ -81,7 +84,7 @@ static int64_t images_of(const tconv_problem *problem, bool widens)
 }
 
 /* Describes a chunk as a layer of its own. */
-static tconv_status describe_inner(const tconv_layer *layer, accumulate_plan *plan, tconv_issue *issue)
+static tconv_status describe_inner(const tconv_layer *layer, finish_plan *plan, tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
     const bool dst = writes_dst(problem);
@@ -94,24 +97,25 @@ static tconv_status describe_inner(const tconv_layer *layer, accumulate_plan *pl
     }
     desc.math = inner->target.math;
     desc.accumulate = 0;
+    tconv_remove_posts(&desc);
     desc.batch = plan->images;
-    if (dst || plan->widens)
+    if ((dst && !plan->in_place) || plan->widens)
         memset(desc.dst_strides, 0, sizeof desc.dst_strides);
     if (!dst || plan->widens)
         memset(desc.src_strides, 0, sizeof desc.src_strides);
     return tconv_problem_init(&inner->problem, &desc, issue);
 }
 
-/* Admits all but cuda_accumulate itself. */
+/* Admits all but cuda_finish itself. */
 static const tconv_implementation *admit(const void *outer, const tconv_inner_plan *inner,
                                          const tconv_implementation *implementation)
 {
     (void)outer, (void)inner;
-    return implementation == &tconv_cuda_accumulate ? NULL : implementation;
+    return implementation == &tconv_cuda_finish ? NULL : implementation;
 }
 
 /* Plans the chunk by the implementation that is predicted to be fastest; false where none takes it. */
-static bool plan_inner(accumulate_plan *plan, tconv_cuda_work *work)
+static bool plan_inner(finish_plan *plan, tconv_cuda_work *work)
 {
     tconv_inner_plan *inner = &plan->inner;
     const bool dst = writes_dst(&inner->layer.problem);
@@ -121,28 +125,36 @@ static bool plan_inner(accumulate_plan *plan, tconv_cuda_work *work)
            tconv_inner_plan_by(inner, inner->implementation, 0, work).prediction.seconds > 0;
 }
 
-/* Turns the work of one chunk into that of all. Widening and adding are passes. */
-static void count_passes(const tconv_problem *problem, const accumulate_plan *plan, tconv_cuda_work *work)
+/* Returns how many tensors of dst's, or src's, shape the pass reads and writes beside the sums. */
+static int count_tensors(const tconv_problem *problem)
+{
+    return 1 + (problem->desc.accumulate ? 1 : 0) + (tconv_post_addend(&problem->desc) >= 0 ? 1 : 0);
+}
+
+/* Turns the work of one chunk into that of all. Widening and finishing are passes. */
+static void count_passes(const tconv_problem *problem, const finish_plan *plan, tconv_cuda_work *work)
 {
     const double chunks = (double)plan->chunks;
-    const double held = (double)problem->element_size / (double)plan->inner.layer.problem.element_size;
+    const double share = (double)problem->element_size / (double)plan->inner.layer.problem.element_size;
     work->rounds *= chunks;
     work->dram_bytes *= chunks;
     /* The first launch is not a pass. */
     work->passes = chunks * (work->passes + (plan->widens ? 3 : 2)) - 1;
-    work->pass_bytes += (1 + 2 * held) * (double)plan->sums_bytes + (1 + held) * (double)plan->read_bytes;
+    const double sums =
+        plan->in_place ? (double)problem->dst_extent * (double)problem->element_size : (double)plan->sums_bytes;
+    work->pass_bytes += (1 + count_tensors(problem) * share) * sums + (1 + share) * (double)plan->read_bytes;
     work->pass_bytes *= chunks;
 }
 
 /* Lays out the memory of a layer whose chunk is planned. */
-static tconv_status count_memory(const tconv_problem *problem, accumulate_plan *plan, tconv_memory_sizes *sizes,
+static tconv_status count_memory(const tconv_problem *problem, finish_plan *plan, tconv_memory_sizes *sizes,
                                  tconv_issue *issue)
 {
     const tconv_problem *inner = &plan->inner.layer.problem;
     const bool dst = writes_dst(problem);
     const int64_t size = (int64_t)inner->element_size;
     int64_t packed, scratch;
-    plan->sums_bytes = tconv_inner_aligned((dst ? inner->dst_extent : inner->src_extent) * size);
+    plan->sums_bytes = plan->in_place ? 0 : tconv_inner_aligned((dst ? inner->dst_extent : inner->src_extent) * size);
     plan->read_bytes = plan->widens ? tconv_inner_aligned((dst ? inner->src_extent : inner->dst_extent) * size) : 0;
     plan->weights_bytes = plan->widens ? tconv_inner_aligned(inner->weight_extent * size) : 0;
     if (!tconv_checked_add(plan->weights_bytes, (int64_t)plan->inner.sizes.packed, &packed) ||
@@ -157,20 +169,21 @@ static tconv_status count_memory(const tconv_problem *problem, accumulate_plan *
 static tconv_status plan_layer(const tconv_layer *layer, void *bytes, tconv_planned *planned, tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
-    accumulate_plan *plan = bytes;
+    finish_plan *plan = bytes;
     tconv_cuda_work work;
     memset(&work, 0, sizeof work);
-    if (!problem->desc.accumulate)
-        return tconv_decline(issue, "for layers that accumulate");
+    if (!problem->desc.accumulate && !tconv_has_posts(problem))
+        return tconv_decline(issue, "for layers that accumulate or have post-ops");
     tconv_inner_begin(&plan->inner, plan->inner_bytes, sizeof plan->inner_bytes);
     plan->widens = problem->element_size < sizeof(float);
-    plan->images = images_of(problem, plan->widens);
+    plan->in_place = !plan->widens && !problem->desc.accumulate;
+    plan->images = plan->in_place ? tconv_max(problem->batch, 1) : images_of(problem, plan->widens);
     plan->chunks = tconv_ceil_div(tconv_max(problem->batch, 1), plan->images);
     tconv_status status = describe_inner(layer, plan, issue);
     if (status != TCONV_SUCCESS)
         return status;
     if (!plan_inner(plan, &work))
-        return tconv_decline(issue, "no implementation takes the layer without what is held");
+        return tconv_decline(issue, "no implementation computes the sums");
     status = count_memory(problem, plan, &planned->sizes, issue);
     if (status != TCONV_SUCCESS)
         return status;
@@ -186,13 +199,13 @@ static tconv_status widen(const tconv_layer *layer, const walk *elements, void *
     const tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
     if (status != TCONV_SUCCESS)
         return status;
-    return tconv_device_leave(&guard, tconv_accumulate_widen(layer->problem.dtype, elements, stream, issue), issue);
+    return tconv_device_leave(&guard, tconv_finish_widen(layer->problem.dtype, elements, stream, issue), issue);
 }
 
 static tconv_status pack(const tconv_layer *layer, const void *bytes, const void *weights, void *packed, void *stream,
                          tconv_issue *issue)
 {
-    const accumulate_plan *plan = bytes;
+    const finish_plan *plan = bytes;
     if (plan->widens) {
         const walk elements = {
             .from = weights, .to = packed, .images = 1, .lines = 1, .elements = layer->problem.weight_extent};
@@ -212,7 +225,7 @@ static char *image_at(const tconv_problem *problem, bool dst, const tconv_argume
 }
 
 /* Finds the tensor that the chunk reads, which is widened first where it is of 16 bits. */
-static tconv_status prepare_read(const tconv_layer *layer, const accumulate_plan *plan, int64_t image,
+static tconv_status prepare_read(const tconv_layer *layer, const finish_plan *plan, int64_t image,
                                  const tconv_arguments *arguments, void **read, tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem, *inner = &plan->inner.layer.problem;
@@ -230,31 +243,67 @@ static tconv_status prepare_read(const tconv_layer *layer, const accumulate_plan
     return widen(layer, &elements, arguments->stream, issue);
 }
 
-/* Adds a chunk's sums to what the output holds, but those of images that were added before. */
-static tconv_status add_sums(const tconv_layer *layer, const accumulate_plan *plan, int64_t image, int64_t before,
-                             const tconv_arguments *arguments, tconv_issue *issue)
+/* Returns the walk from a chunk's sums to its outputs, but those of images that were finished before. */
+static walk walk_to_outputs(const tconv_problem *problem, const finish_plan *plan, int64_t image, int64_t before,
+                            const tconv_arguments *arguments)
 {
-    const tconv_problem *problem = &layer->problem, *inner = &plan->inner.layer.problem;
+    const tconv_problem *inner = &plan->inner.layer.problem;
     const bool dst = writes_dst(problem);
     walk sums = walk_over(problem, dst, plan->images - before);
     sums.from_image = strides_of(inner, dst)->n;
     sums.from_line = line_stride(inner, dst);
-    sums.from = (const char *)arguments->scratch + before * sums.from_image * (int64_t)inner->element_size;
     sums.to = image_at(problem, dst, arguments, image + before);
+    sums.from = plan->in_place
+                    ? (const char *)sums.to
+                    : (const char *)arguments->scratch + before * sums.from_image * (int64_t)inner->element_size;
     sums.to_image = strides_of(problem, dst)->n;
     sums.to_line = line_stride(problem, dst);
     sums.bias = arguments->bias;
+    return sums;
+}
+
+/* Returns the same walk with what post-ops need; its first image is one of the layer. */
+static posts_walk walk_with_posts(const tconv_problem *problem, const walk *sums, int64_t image,
+                                  const tconv_arguments *arguments)
+{
+    const int addend = tconv_post_addend(&problem->desc);
+    posts_walk outputs;
+    memset(&outputs, 0, sizeof outputs);
+    outputs.sums = *sums;
+    outputs.holds = problem->desc.accumulate != 0;
+    outputs.steps = tconv_cuda_post_steps(problem, arguments->post);
+    if (addend >= 0) {
+        outputs.addend_image = problem->addend.n;
+        outputs.addend_line = problem->layout == TCONV_NCHW ? problem->addend.c : problem->addend.w;
+        outputs.addend =
+            (const char *)arguments->post[addend] + image * outputs.addend_image * (int64_t)problem->element_size;
+    }
+    return outputs;
+}
+
+/* Launches the pass that makes outputs of a chunk's sums. */
+static tconv_status make_outputs(const tconv_layer *layer, const finish_plan *plan, int64_t image, int64_t before,
+                                 const tconv_arguments *arguments, tconv_issue *issue)
+{
+    const tconv_problem *problem = &layer->problem;
+    const walk sums = walk_to_outputs(problem, plan, image, before, arguments);
     tconv_device_guard guard;
-    const tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
+    tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
     if (status != TCONV_SUCCESS)
         return status;
-    return tconv_device_leave(&guard, tconv_accumulate_add(problem->dtype, &sums, arguments->stream, issue), issue);
+    if (tconv_has_posts(problem)) {
+        const posts_walk outputs = walk_with_posts(problem, &sums, image + before, arguments);
+        status = tconv_finish_posts(problem->dtype, &outputs, arguments->stream, issue);
+    } else {
+        status = tconv_finish_add(problem->dtype, &sums, arguments->stream, issue);
+    }
+    return tconv_device_leave(&guard, status, issue);
 }
 
 static tconv_status execute(const tconv_layer *layer, const void *bytes, const tconv_arguments *arguments,
                             tconv_issue *issue)
 {
-    const accumulate_plan *plan = bytes;
+    const finish_plan *plan = bytes;
     const bool dst = writes_dst(&layer->problem);
     for (int64_t i = 0; i < plan->chunks; i++) {
         const int64_t image = tconv_cuda_chunk_begin(i, plan->images, layer->problem.batch);
@@ -264,12 +313,12 @@ static tconv_status execute(const tconv_layer *layer, const void *bytes, const t
         void *read;
         tconv_status status = prepare_read(layer, plan, image, arguments, &read, issue);
         inner.src = dst ? read : arguments->scratch;
-        inner.dst = dst ? arguments->scratch : read;
+        inner.dst = plan->in_place ? arguments->dst : dst ? arguments->scratch : read;
         inner.packs = arguments->packs && i == 0 && !plan->widens;
         if (status == TCONV_SUCCESS)
             status = tconv_inner_execute(&plan->inner, &inner, issue);
         if (status == TCONV_SUCCESS)
-            status = add_sums(layer, plan, image, i * plan->images - image, arguments, issue);
+            status = make_outputs(layer, plan, image, i * plan->images - image, arguments, issue);
         if (status != TCONV_SUCCESS)
             return status;
     }
@@ -279,19 +328,20 @@ static tconv_status execute(const tconv_layer *layer, const void *bytes, const t
 static void describe(const tconv_layer *layer, const void *bytes, char *text, size_t capacity)
 {
     (void)layer;
-    const accumulate_plan *plan = bytes;
+    const finish_plan *plan = bytes;
     char inner[512];
     tconv_inner_describe(&plan->inner, inner, sizeof inner);
-    snprintf(text, capacity, "chunks=%lld widens=%d by=%s %s", (long long)plan->chunks, plan->widens,
-             plan->inner.implementation->name, inner);
+    snprintf(text, capacity, "chunks=%lld widens=%d%s by=%s %s", (long long)plan->chunks, plan->widens,
+             plan->in_place ? " in_place=1" : "", plan->inner.implementation->name, inner);
 }
 
-const tconv_implementation tconv_cuda_accumulate = {.name = "cuda_accumulate",
-                                                    .backend = TCONV_BACKEND_CUDA,
-                                                    .dtypes = TCONV_DTYPES_TO_F64,
-                                                    .plan_bytes = sizeof(accumulate_plan),
-                                                    .plan = plan_layer,
-                                                    .pack = pack,
-                                                    .execute = execute,
-                                                    .describe = describe,
-                                                    .accumulates = true};
+const tconv_implementation tconv_cuda_finish = {.name = "cuda_finish",
+                                                .backend = TCONV_BACKEND_CUDA,
+                                                .dtypes = TCONV_DTYPES_TO_F64,
+                                                .plan_bytes = sizeof(finish_plan),
+                                                .plan = plan_layer,
+                                                .pack = pack,
+                                                .execute = execute,
+                                                .describe = describe,
+                                                .accumulates = true,
+                                                .applies_posts = true};

@@ -1,12 +1,12 @@
 /* A thread takes neighbours of a line, as many as both tensors have at multiples of so many: time is that of memory. */
-#include "add.h"
+#include "pass.h"
 
 #include <cuda_runtime_api.h>
 
 #include "../epilogue/finish.cuh"
-#include "../numeric/divisor.cuh"
+#include "place.cuh"
 
-namespace tconv::accumulate
+namespace tconv::finish
 {
 
 namespace
@@ -18,10 +18,9 @@ __global__ void __launch_bounds__(THREADS) walk_kernel(const __grid_constant__ w
     const int64_t vectors = of.elements / count;
     for (int64_t i = blockIdx.x * (int64_t)THREADS + threadIdx.x; i < of.images * of.lines * vectors;
          i += gridDim.x * (int64_t)THREADS) {
-        const int64_t all_lines = divide(i, vectors), element = (i - all_lines * vectors) * count;
-        const int64_t image = divide(all_lines, of.lines), line = all_lines - image * of.lines;
-        const From *from = static_cast<const From *>(of.from) + image * of.from_image + line * of.from_line + element;
-        To *to = static_cast<To *>(of.to) + image * of.to_image + line * of.to_line + element;
+        const place at = place_of(of, i, vectors, count);
+        const From *from = from_at<From>(of, at);
+        To *to = to_at<To>(of, at);
         const auto values = *reinterpret_cast<const element_vector<From, count> *>(from);
         element_vector<To, count> results;
         if (adds)
@@ -30,8 +29,9 @@ __global__ void __launch_bounds__(THREADS) walk_kernel(const __grid_constant__ w
         for (int e = 0; e < count; e++) {
             const auto sum = to_compute(values.at[e]);
             if (adds)
-                results.at[e] = finish_total<To>(
-                    add_bias<To>(sum, of.bias, of.lines_are_channels ? line : element + e) + to_compute(results.at[e]));
+                results.at[e] =
+                    finish_total<To>(add_bias<To>(sum, of.bias, of.lines_are_channels ? at.line : at.element + e) +
+                                     to_compute(results.at[e]));
             else
                 results.at[e] = from_compute<To>(sum);
         }
@@ -49,13 +49,13 @@ template <class From, class To, bool adds> const void *kernel_of(bool vectors)
 
 } // namespace
 
-extern "C" const void *tconv_accumulate_widen_kernel(tconv_dtype dtype, bool vectors)
+extern "C" const void *tconv_finish_widen_kernel(tconv_dtype dtype, bool vectors)
 {
     return dtype == TCONV_F16 ? kernel_of<__half, float, false>(vectors)
                               : kernel_of<__nv_bfloat16, float, false>(vectors);
 }
 
-extern "C" const void *tconv_accumulate_add_kernel(tconv_dtype dtype, bool vectors)
+extern "C" const void *tconv_finish_add_kernel(tconv_dtype dtype, bool vectors)
 {
     return with_element(dtype, [=](auto element) {
         using To = decltype(element);
@@ -63,4 +63,4 @@ extern "C" const void *tconv_accumulate_add_kernel(tconv_dtype dtype, bool vecto
     });
 }
 
-} // namespace tconv::accumulate
+} // namespace tconv::finish

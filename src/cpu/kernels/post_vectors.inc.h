@@ -1,0 +1,139 @@
+/*
+ * Post-ops on vectors; text that is included once for each type of sums, after microkernel.inc.h, with the same macros
+ * and
+ *
+ *     MULTIPLY_ADD(a, b, c)  a * b + c of three numbers of REAL, rounded once
+ *     HAVE_ACTIVATIONS       if it is defined, activate.inc.h stands before this text; else activations go lane by lane
+ *                            through the C library, in double
+ *
+ * Every lane does the same, so that an output's bits do not depend on how rows are cut.
+ */
+
+typedef __typeof__((NAME(vector)){0} < (NAME(vector)){0}) NAME(mask);
+
+/* The operand of a post-op for a row: vector i is at at + i * step. step 0: all outputs have the same number. */
+typedef struct NAME(operand) {
+    const REAL *at;
+    int64_t step;
+} NAME(operand);
+
+ALWAYS_INLINE NAME(vector) NAME(repeat)(double number)
+{
+    NAME(vector) lanes;
+    for (int i = 0; i < LANES; i++)
+        lanes[i] = (REAL)number;
+    return lanes;
+}
+
+/* Returns the lanes of one vector where the mask is set, and those of the other elsewhere. */
+ALWAYS_INLINE NAME(vector) NAME(choose)(NAME(mask) mask, NAME(vector) where_set, NAME(vector) elsewhere)
+{
+    return (NAME(vector))((mask & (NAME(mask))where_set) | (~mask & (NAME(mask))elsewhere));
+}
+
+ALWAYS_INLINE NAME(vector) NAME(multiply_add)(NAME(vector) a, NAME(vector) b, NAME(vector) c)
+{
+    NAME(vector) lanes;
+    for (int i = 0; i < LANES; i++)
+        lanes[i] = MULTIPLY_ADD(a[i], b[i], c[i]);
+    return lanes;
+}
+
+ALWAYS_INLINE NAME(vector) NAME(operand_lanes)(const NAME(operand) * operand, int64_t i)
+{
+    return *(const NAME(loose_vector) *)(operand->at + i * operand->step);
+}
+
+/* NaN is neither less nor more than a bound, and stays. */
+ALWAYS_INLINE NAME(vector) NAME(clamp)(NAME(vector) y, NAME(vector) least, NAME(vector) most)
+{
+    return NAME(choose)(y < least, least, NAME(choose)(y > most, most, y));
+}
+
+ALWAYS_INLINE NAME(vector) NAME(leaky_relu)(NAME(vector) y, NAME(vector) slope)
+{
+    const NAME(vector) zero = {0};
+    const NAME(vector) below = NAME(choose)((slope == zero) & (y == NAME(repeat)(-INFINITY)), zero, slope * y);
+    return NAME(choose)(y > zero, y, below);
+}
+
+#if !defined(HAVE_ACTIVATIONS)
+/* Applies a kind that has no vector function, lane by lane. */
+ALWAYS_INLINE NAME(vector) NAME(post_by_lane)(const tconv_post_op *post, NAME(vector) y, const NAME(vector) values[2])
+{
+    NAME(vector) lanes;
+    for (int i = 0; i < LANES; i++)
+        lanes[i] = (REAL)tconv_post_in_double(post, (double)y[i],
+                                              (tconv_post_values){(double)values[0][i], (double)values[1][i]});
+    return lanes;
+}
+#endif
+
+/* Makes each of some vectors what an expression says of it, which may be called y. */
+#define EACH_VECTOR(value)                                                                                             \
+    do {                                                                                                               \
+        for (int64_t i = 0; i < vectors; i++) {                                                                        \
+            const NAME(vector) y = values[i];                                                                          \
+            values[i] = (value);                                                                                       \
+        }                                                                                                              \
+    } while (0)
+
+/* values * scale + shift: MUL_CHANNEL and the ADD_CHANNEL behind it. */
+static NOT_INLINED void NAME(scale_and_shift)(NAME(vector) * values, int64_t vectors, const NAME(operand) * scale,
+                                              const NAME(operand) * shift)
+{
+    EACH_VECTOR(NAME(multiply_add)(y, NAME(operand_lanes)(scale, i), NAME(operand_lanes)(shift, i)));
+}
+
+/* Applies a post-op to some vectors. of: its operands, as many as the kind has. */
+static NOT_INLINED void NAME(apply_post)(NAME(vector) * values, int64_t vectors, const tconv_post_op *post,
+                                         const NAME(operand) of[2])
+{
+    const NAME(vector) alpha = NAME(repeat)(post->alpha), beta = NAME(repeat)(post->beta);
+    switch (post->kind) {
+    case TCONV_POST_ADD_CHANNEL: EACH_VECTOR(y + NAME(operand_lanes)(&of[0], i)); break;
+    case TCONV_POST_MUL_CHANNEL: EACH_VECTOR(y * NAME(operand_lanes)(&of[0], i)); break;
+    case TCONV_POST_ADD_TENSOR: EACH_VECTOR(NAME(multiply_add)(alpha, NAME(operand_lanes)(&of[0], i), y)); break;
+    case TCONV_POST_LINEAR: EACH_VECTOR(NAME(multiply_add)(alpha, y, beta)); break;
+    case TCONV_POST_CLAMP: EACH_VECTOR(NAME(clamp)(y, alpha, beta)); break;
+    case TCONV_POST_LEAKY_RELU: EACH_VECTOR(NAME(leaky_relu)(y, alpha)); break;
+#if defined(HAVE_ACTIVATIONS)
+    case TCONV_POST_SIGMOID: EACH_VECTOR(NAME(post_sigmoid)(y)); break;
+    case TCONV_POST_TANH: EACH_VECTOR(NAME(post_tanh)(y)); break;
+    case TCONV_POST_SILU: EACH_VECTOR(NAME(post_silu)(y)); break;
+    case TCONV_POST_GELU: EACH_VECTOR(NAME(post_gelu)(y)); break;
+    case TCONV_POST_GELU_TANH: EACH_VECTOR(NAME(post_gelu_tanh)(y)); break;
+    case TCONV_POST_MISH: EACH_VECTOR(NAME(post_mish)(y)); break;
+    case TCONV_POST_ELU: EACH_VECTOR(NAME(post_elu)(y, alpha)); break;
+    case TCONV_POST_SOFTPLUS: EACH_VECTOR(NAME(post_softplus)(y)); break;
+    case TCONV_POST_HARDSWISH: EACH_VECTOR(NAME(post_hardswish)(y)); break;
+    case TCONV_POST_SNAKE:
+        EACH_VECTOR(NAME(post_snake)(y, NAME(operand_lanes)(&of[0], i), NAME(operand_lanes)(&of[1], i)));
+        break;
+#else
+    case TCONV_POST_SNAKE:
+        EACH_VECTOR(NAME(post_by_lane)(
+            post, y, (const NAME(vector)[2]){NAME(operand_lanes)(&of[0], i), NAME(operand_lanes)(&of[1], i)}));
+        break;
+    default: EACH_VECTOR(NAME(post_by_lane)(post, y, (const NAME(vector)[2]){{0}, {0}}));
+#endif
+    }
+}
+#undef EACH_VECTOR
+
+#if defined(HAVE_ACTIVATIONS)
+/* Puts a row through a post-op that has no operand, or two of as many numbers; what checks of a level call. */
+static void NAME(activate)(REAL *row, int64_t count, const tconv_post_op *post, const REAL *first, const REAL *second)
+{
+    for (int64_t i = 0; i < count; i += LANES) {
+        const size_t bytes = (size_t)(count - i < LANES ? count - i : LANES) * sizeof(REAL);
+        NAME(vector) value = {0}, numbers[2] = {{0}, {0}};
+        memcpy(&value, row + i, bytes);
+        memcpy(&numbers[0], first + i, bytes);
+        memcpy(&numbers[1], second + i, bytes);
+        const NAME(operand) of[] = {{(const REAL *)&numbers[0], 0}, {(const REAL *)&numbers[1], 0}};
+        NAME(apply_post)(&value, 1, post, of);
+        memcpy(row + i, &value, bytes);
+    }
+}
+#endif

@@ -1,0 +1,134 @@
+/*
+ * Post-ops on a few values that a thread holds: the one switch over their kinds. A kernel that has a list of steps
+ * (posts.h) in its parameters runs the list on values that are finished but for the rounding (finish.cuh):
+ *
+ *     run_posts(of.steps, values, channels, addend);
+ *
+ * All threads of a kernel take the same steps, so that branches are uniform. The loop over the steps stays a loop: there
+ * is one text of each kind, for all values at once. Values are in the type of sums and rounded to it after each step.
+ */
+#ifndef TCONV_CUDA_EPILOGUE_POSTS_CUH
+#define TCONV_CUDA_EPILOGUE_POSTS_CUH
+
+#include "../numeric/element.cuh"
+#include "activations.cuh"
+#include "posts.h"
+
+namespace tconv
+{
+
+/* The step's alpha or beta. */
+template <class Compute> __device__ __forceinline__ Compute number_of(const post_number &number)
+{
+    if constexpr (std::is_same<Compute, double>::value)
+        return number.f64;
+    else
+        return number.f32;
+}
+
+/* One rounding each: the compiler does not join them. */
+__device__ __forceinline__ float add_rounded(float a, float b)
+{
+    return __fadd_rn(a, b);
+}
+__device__ __forceinline__ double add_rounded(double a, double b)
+{
+    return __dadd_rn(a, b);
+}
+__device__ __forceinline__ float multiply_rounded(float a, float b)
+{
+    return __fmul_rn(a, b);
+}
+__device__ __forceinline__ double multiply_rounded(double a, double b)
+{
+    return __dmul_rn(a, b);
+}
+__device__ __forceinline__ float multiply_add_rounded(float a, float b, float c)
+{
+    return __fmaf_rn(a, b, c);
+}
+__device__ __forceinline__ double multiply_add_rounded(double a, double b, double c)
+{
+    return __fma_rn(a, b, c);
+}
+
+/* NaN is neither less nor more. */
+template <class Compute> __device__ __forceinline__ Compute clamp(Compute y, Compute least, Compute most)
+{
+    return y < least ? least : y > most ? most : y;
+}
+
+template <class Compute> __device__ __forceinline__ Compute leaky_relu(Compute y, Compute slope)
+{
+    const Compute below = slope == 0 && y == -INFINITY ? Compute(0) : multiply_rounded(slope, y);
+    return y > 0 ? y : below;
+}
+
+/* Takes each value to what a function makes of it and of its index. */
+template <int COUNT, class Compute, class Function>
+__device__ __forceinline__ void for_each_value(Compute (&values)[COUNT], Function function)
+{
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        values[i] = function(values[i], i);
+}
+
+/* Takes values through one step: see run_posts. */
+template <int COUNT, class Compute, class Channels, class Addend>
+__device__ __forceinline__ void run_post(const post_step &step, Compute (&values)[COUNT], const Channels &channels,
+                                         const Addend &addend)
+{
+    const Compute alpha = number_of<Compute>(step.alpha), beta = number_of<Compute>(step.beta);
+    switch (step.kind) {
+    case TCONV_POST_ADD_CHANNEL: {
+        const auto terms = channels(step.first);
+        return for_each_value(values, [&](Compute y, int i) { return add_rounded(y, terms.at[i]); });
+    }
+    case TCONV_POST_MUL_CHANNEL: {
+        const auto factors = channels(step.first);
+        return for_each_value(values, [&](Compute y, int i) { return multiply_rounded(y, factors.at[i]); });
+    }
+    case POST_MUL_ADD_CHANNEL: {
+        const auto factors = channels(step.first), terms = channels(step.second);
+        return for_each_value(values,
+                              [&](Compute y, int i) { return multiply_add_rounded(y, factors.at[i], terms.at[i]); });
+    }
+    case TCONV_POST_ADD_TENSOR: {
+        const auto elements = addend();
+        return for_each_value(values, [&](Compute y, int i) { return multiply_add_rounded(alpha, elements.at[i], y); });
+    }
+    case TCONV_POST_LINEAR:
+        return for_each_value(values, [=](Compute y, int) { return multiply_add_rounded(alpha, y, beta); });
+    case TCONV_POST_CLAMP: return for_each_value(values, [=](Compute y, int) { return clamp(y, alpha, beta); });
+    case TCONV_POST_LEAKY_RELU: return for_each_value(values, [=](Compute y, int) { return leaky_relu(y, alpha); });
+    case TCONV_POST_SIGMOID: return for_each_value(values, [](Compute y, int) { return post_sigmoid(y); });
+    case TCONV_POST_TANH: return for_each_value(values, [](Compute y, int) { return post_tanh(y); });
+    case TCONV_POST_SILU: return for_each_value(values, [](Compute y, int) { return post_silu(y); });
+    case TCONV_POST_GELU: return for_each_value(values, [](Compute y, int) { return post_gelu(y); });
+    case TCONV_POST_GELU_TANH: return for_each_value(values, [](Compute y, int) { return post_gelu_tanh(y); });
+    case TCONV_POST_MISH: return for_each_value(values, [](Compute y, int) { return post_mish(y); });
+    case TCONV_POST_ELU: return for_each_value(values, [=](Compute y, int) { return post_elu(y, alpha); });
+    case TCONV_POST_SOFTPLUS: return for_each_value(values, [](Compute y, int) { return post_softplus(y); });
+    case TCONV_POST_HARDSWISH: return for_each_value(values, [](Compute y, int) { return post_hardswish(y); });
+    case TCONV_POST_SNAKE: {
+        const auto frequencies = channels(step.first), heights = channels(step.second);
+        return for_each_value(values,
+                              [&](Compute y, int i) { return post_snake(y, frequencies.at[i], heights.at[i]); });
+    }
+    }
+}
+
+/* Takes values through all steps. channels(array) returns the numbers that an array of a number for each output channel
+ * has for the values, and addend() the values' elements of the addend: each an element_vector<Compute, COUNT>. */
+template <int COUNT, class Compute, class Channels, class Addend>
+__device__ __forceinline__ void run_posts(const post_steps &steps, Compute (&values)[COUNT], const Channels &channels,
+                                          const Addend &addend)
+{
+#pragma unroll 1
+    for (int i = 0; i < steps.count; i++)
+        run_post(steps.of[i], values, channels, addend);
+}
+
+} // namespace tconv
+
+#endif

@@ -1,0 +1,42 @@
+/* A layer's post-ops as kernels take them: a list by value in their parameters, which posts.cuh runs. */
+#ifndef TCONV_CUDA_EPILOGUE_POSTS_H
+#define TCONV_CUDA_EPILOGUE_POSTS_H
+
+#include "../../core/problem.h"
+#include "../room.h"
+
+TCONV_ROOM_BEGIN(tconv)
+
+/* The kind of a step that is two post-ops, MUL_CHANNEL and the ADD_CHANNEL that follows it at once: one rounding. Other
+ * steps have the numbers of tconv_post_kind. */
+enum { POST_MUL_ADD_CHANNEL = 0 };
+
+/* A number in the type of sums. */
+typedef union post_number {
+    float f32;
+    double f64;
+} post_number;
+
+typedef struct post_step {
+    int kind;
+    post_number alpha, beta;
+    /* Arrays of a number for each output channel, in the type of sums; NULL where the kind has none. The second is what
+     * POST_MUL_ADD_CHANNEL adds, and what SNAKE multiplies with. */
+    const void *first, *second;
+} post_step;
+
+typedef struct post_steps {
+    int count;
+    post_step of[TCONV_MAX_POST_OPS];
+} post_steps;
+
+/* Returns the steps of a layer with operands as tconv_arguments have them. The addend is not among the steps: where it
+ * lies is the kernel's to know. */
+post_steps tconv_cuda_post_steps(const tconv_problem *problem, const void *const operands[TCONV_MAX_POST_OPS]);
+
+/* Returns whether each array of a number for each channel begins at a multiple of so many bytes. */
+bool tconv_cuda_posts_begin_at_multiples(const post_steps *steps, int64_t bytes);
+
+TCONV_ROOM_END
+
+#endif
