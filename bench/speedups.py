@@ -100,8 +100,8 @@ def broad_forward(results):
     run = run_files.load(results / "compare_gpu.json.gz")
     if found := broad_of_run(run):
         return run["heading"][0], found
-    times = broad_times(results / "broad_h100.csv", ["precision"], "torch_us")
-    return "NVIDIA H100", {precision: times[(precision,)] for precision in GPU_PRECISIONS if (precision,) in times}
+    times = broad_times(results / "broad_h200.csv", ["precision"], "torch_us")
+    return "NVIDIA H200", {precision: times[(precision,)] for precision in GPU_PRECISIONS if (precision,) in times}
 
 
 def broad_gradients(results):
