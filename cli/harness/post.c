@@ -138,6 +138,7 @@ static bool parse_post(const char *text, size_t length, tconv_post_op *post, cha
 bool harness_posts_parse(const char *text, size_t length, tconv_desc *desc, char *message, size_t capacity)
 {
     tconv_post_op posts[TCONV_MAX_POST_OPS];
+    memset(posts, 0, sizeof posts);
     int32_t count = 0;
     for (const char *at = text, *const end = text + length; at <= end; ++count) {
         const char *comma = memchr(at, ',', (size_t)(end - at));
@@ -146,7 +147,6 @@ bool harness_posts_parse(const char *text, size_t length, tconv_desc *desc, char
             snprintf(message, capacity, "\"%.*s\" has more than %d post-ops", (int)length, text, TCONV_MAX_POST_OPS);
             return false;
         }
-        memset(&posts[count], 0, sizeof posts[count]);
         if (!parse_post(at, (size_t)(stop - at), &posts[count], message, capacity))
             return false;
         at = stop + 1;

@@ -237,9 +237,10 @@ typedef enum tconv_post_kind {
  * Integers that all steps of ADD, MUL, LINEAR, CLAMP and LEAKY_RELU keep below 2^24 have the same bits on every backend.
  */
 typedef struct tconv_post_op {
-    tconv_post_kind kind;
-    int32_t reserved; /* 0 */
-    double alpha, beta;
+    tconv_post_kind kind; /* what is done */
+    int32_t reserved;     /* 0 */
+    double alpha;         /* a of the kind's formula, rounded to the type of the steps; 0 where there is none */
+    double beta;          /* b, likewise */
 } tconv_post_op;
 
 /*
@@ -437,11 +438,11 @@ TCONV_API tconv_status tconv_plan_execute(const tconv_plan *plan, const tconv_te
 
 /* The tensors of a call, for layers whose post-ops have operands. Fill with 0, then struct_size and what there is. */
 typedef struct tconv_operands {
-    size_t struct_size;      /* sizeof(tconv_operands) as the caller knows it */
-    const tconv_tensor *src; /* this and the next three as tconv_plan_execute takes them */
-    const tconv_tensor *weights;
-    const tconv_tensor *bias;
-    const tconv_tensor *dst;
+    size_t struct_size;                           /* sizeof(tconv_operands) as the caller knows it */
+    const tconv_tensor *src;                      /* as tconv_plan_execute takes it */
+    const tconv_tensor *weights;                  /* likewise */
+    const tconv_tensor *bias;                     /* likewise */
+    const tconv_tensor *dst;                      /* likewise */
     const tconv_tensor *post[TCONV_MAX_POST_OPS]; /* the operand of desc.post[i], NULL where that kind has none */
 } tconv_operands;
 

@@ -19,7 +19,7 @@ typedef struct NAME(operand) {
 
 ALWAYS_INLINE NAME(vector) NAME(repeat)(double number)
 {
-    NAME(vector) lanes;
+    NAME(vector) lanes = {0};
     for (int i = 0; i < LANES; i++)
         lanes[i] = (REAL)number;
     return lanes;
@@ -33,7 +33,7 @@ ALWAYS_INLINE NAME(vector) NAME(choose)(NAME(mask) mask, NAME(vector) where_set,
 
 ALWAYS_INLINE NAME(vector) NAME(multiply_add)(NAME(vector) a, NAME(vector) b, NAME(vector) c)
 {
-    NAME(vector) lanes;
+    NAME(vector) lanes = {0};
     for (int i = 0; i < LANES; i++)
         lanes[i] = MULTIPLY_ADD(a[i], b[i], c[i]);
     return lanes;
@@ -61,7 +61,7 @@ ALWAYS_INLINE NAME(vector) NAME(leaky_relu)(NAME(vector) y, NAME(vector) slope)
 /* Applies a kind that has no vector function, lane by lane. */
 ALWAYS_INLINE NAME(vector) NAME(post_by_lane)(const tconv_post_op *post, NAME(vector) y, const NAME(vector) values[2])
 {
-    NAME(vector) lanes;
+    NAME(vector) lanes = {0};
     for (int i = 0; i < LANES; i++)
         lanes[i] = (REAL)tconv_post_in_double(post, (double)y[i],
                                               (tconv_post_values){(double)values[0][i], (double)values[1][i]});
