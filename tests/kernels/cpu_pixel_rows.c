@@ -119,7 +119,9 @@ static void make_store(store_case *store, const cpu_kernel *kernel, int64_t rows
         .dst = dst->data,
         .to = store->to,
         .stream = manner == STREAMED,
-        .finish = {bias->data, channels, (biased ? TCONV_CPU_ADD_BIAS : 0) | (accumulate ? TCONV_CPU_ADD_HELD : 0)}};
+        .finish = {.bias = bias->data,
+                   .row_channels = channels,
+                   .steps = (biased ? TCONV_CPU_ADD_BIAS : 0) | (accumulate ? TCONV_CPU_ADD_HELD : 0)}};
 }
 
 static void check_store(const void *argument)
