@@ -78,7 +78,7 @@ int harness_posts_format(const tconv_desc *desc, char *text, size_t capacity)
         const double numbers[2] = {post->alpha, post->beta};
         length += snprintf(all + length, sizeof all - (size_t)length, "%s%s", i == 0 ? "" : ",",
                            harness_post_name(post->kind));
-        for (int j = 0; j < harness_post_numbers(post->kind); ++j)
+        for (int j = 0; j < 2 && j < harness_post_numbers(post->kind); ++j)
             length += snprintf(all + length, sizeof all - (size_t)length, ":%.17g", numbers[j]);
     }
     return snprintf(text, capacity, "%s", all);
