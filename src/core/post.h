@@ -25,6 +25,13 @@ static inline bool tconv_post_has_operand(tconv_post_kind kind)
     return kind == TCONV_POST_ADD_TENSOR || tconv_post_channel_vectors(kind) > 0;
 }
 
+/* Whether the post-op and the one after it are one operation: a scale and a shift by channel, rounded once. */
+static inline bool tconv_post_scales_and_shifts(const tconv_desc *desc, int index)
+{
+    return desc->post[index].kind == TCONV_POST_MUL_CHANNEL && index + 1 < desc->post_count &&
+           desc->post[index + 1].kind == TCONV_POST_ADD_CHANNEL;
+}
+
 /* Whether outputs go through anything between the sum and the rounding. */
 static inline bool tconv_has_posts(const tconv_problem *problem)
 {

@@ -99,8 +99,6 @@ static void NAME(apply_posts)(SUMS(vector) * values, int64_t count, const tconv_
     for (int p = 0; p < desc->post_count; p++) {
         const tconv_post_op *post = &desc->post[p];
         const int channel_vectors = tconv_post_channel_vectors(post->kind);
-        const bool shifts =
-            post->kind == TCONV_POST_MUL_CHANNEL && p + 1 < desc->post_count && post[1].kind == TCONV_POST_ADD_CHANNEL;
         SUMS(operand) of[2] = {{NULL, 0}, {NULL, 0}};
         if (post->kind == TCONV_POST_ADD_TENSOR)
             of[0] = NAME(addend)(posts, posts->operands[p], place, count, (REAL *)copied[0]);
@@ -109,7 +107,7 @@ static void NAME(apply_posts)(SUMS(vector) * values, int64_t count, const tconv_
         if (channel_vectors > 1)
             of[1] = NAME(channel_operand)((const REAL *)posts->operands[p] + problem->out_channels, place, count,
                                           (REAL *)copied[1]);
-        if (!shifts) {
+        if (!tconv_post_scales_and_shifts(desc, p)) {
             SUMS(apply_post)(values, vectors, post, of);
             continue;
         }

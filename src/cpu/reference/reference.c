@@ -106,13 +106,10 @@ static tconv_post_values values_of(const tconv_problem *problem, int index, cons
 double tconv_cpu_reference_posts(const tconv_problem *problem, const void *const operands[TCONV_MAX_POST_OPS],
                                  int64_t channel, int64_t addend, double sum)
 {
-    const int count = problem->desc.post_count;
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < problem->desc.post_count; i++) {
         const tconv_post_op *post = &problem->desc.post[i];
         const tconv_post_values values = values_of(problem, i, operands[i], channel, addend);
-        const bool shifts =
-            post->kind == TCONV_POST_MUL_CHANNEL && i + 1 < count && post[1].kind == TCONV_POST_ADD_CHANNEL;
-        if (!shifts) {
+        if (!tconv_post_scales_and_shifts(&problem->desc, i)) {
             sum = tconv_post_in_double(post, sum, values);
             continue;
         }

@@ -17,13 +17,6 @@ static post_number number_of(const tconv_problem *problem, double value)
     return number;
 }
 
-/* Returns whether the post-op and the one after it are one step. */
-static bool is_mul_add(const tconv_desc *desc, int index)
-{
-    return desc->post[index].kind == TCONV_POST_MUL_CHANNEL && index + 1 < desc->post_count &&
-           desc->post[index + 1].kind == TCONV_POST_ADD_CHANNEL;
-}
-
 post_steps tconv_cuda_post_steps(const tconv_problem *problem, const void *const operands[TCONV_MAX_POST_OPS])
 {
     const tconv_desc *desc = &problem->desc;
@@ -40,7 +33,7 @@ post_steps tconv_cuda_post_steps(const tconv_problem *problem, const void *const
             step->first = operands[i];
         if (tconv_post_channel_vectors(post->kind) > 1)
             step->second = (const char *)operands[i] + (size_t)problem->out_channels * size;
-        if (is_mul_add(desc, i)) {
+        if (tconv_post_scales_and_shifts(desc, i)) {
             step->kind = POST_MUL_ADD_CHANNEL;
             step->second = operands[++i];
         }
