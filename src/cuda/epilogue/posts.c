@@ -1,10 +1,12 @@
 /* Translates a layer's list of post-ops to the steps of a kernel. */
 #include "posts.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "../../core/operation.h"
 #include "../../core/post.h"
+#include "../../core/status.h"
 
 static post_number number_of(const tconv_problem *problem, double value)
 {
@@ -15,6 +17,12 @@ static post_number number_of(const tconv_problem *problem, double value)
     else
         number.f32 = (float)value;
     return number;
+}
+
+/* ReLU is a bound: two instructions, and no product of 0 and what is not finite. */
+static bool is_relu(const tconv_post_op *post)
+{
+    return post->kind == TCONV_POST_LEAKY_RELU && post->alpha == 0;
 }
 
 post_steps tconv_cuda_post_steps(const tconv_problem *problem, const void *const operands[TCONV_MAX_POST_OPS])
@@ -29,6 +37,10 @@ post_steps tconv_cuda_post_steps(const tconv_problem *problem, const void *const
         step->kind = (int)post->kind;
         step->alpha = number_of(problem, post->alpha);
         step->beta = number_of(problem, post->beta);
+        if (is_relu(post)) {
+            step->kind = TCONV_POST_CLAMP;
+            step->beta = number_of(problem, INFINITY);
+        }
         if (tconv_post_channel_vectors(post->kind) > 0)
             step->first = operands[i];
         if (tconv_post_channel_vectors(post->kind) > 1)
@@ -48,4 +60,52 @@ bool tconv_cuda_posts_begin_at_multiples(const post_steps *steps, int64_t bytes)
             (uintptr_t)steps->of[i].second % (uintptr_t)bytes != 0)
             return false;
     return true;
+}
+
+bool tconv_cuda_posts_are_affine(const tconv_problem *problem)
+{
+    for (int i = 0; i < problem->desc.post_count; i++)
+        if (!post_step_is_affine((int)problem->desc.post[i].kind))
+            return false;
+    return true;
+}
+
+tconv_status tconv_cuda_check_posts(const tconv_problem *problem, tconv_issue *issue)
+{
+    for (int i = 0; i < problem->desc.post_count; i++)
+        if (!post_step_is_affine((int)problem->desc.post[i].kind))
+            return tconv_decline(issue, "applies no post-op of kind %s", tconv_post_name(problem->desc.post[i].kind));
+    return TCONV_SUCCESS;
+}
+
+/* Instructions of machine code for a value, by cuobjdump, of which some are of the slower pipe of functions. */
+static double instructions_of(tconv_post_kind kind)
+{
+    switch (kind) {
+    case TCONV_POST_ADD_CHANNEL:
+    case TCONV_POST_MUL_CHANNEL:
+    case TCONV_POST_LINEAR: return 1;
+    case TCONV_POST_CLAMP:
+    case TCONV_POST_ADD_TENSOR: return 2;
+    case TCONV_POST_LEAKY_RELU: return 3;
+    case TCONV_POST_HARDSWISH: return 6;
+    case TCONV_POST_SIGMOID:
+    case TCONV_POST_SILU:
+    case TCONV_POST_ELU: return 16;
+    case TCONV_POST_TANH:
+    case TCONV_POST_GELU_TANH:
+    case TCONV_POST_MISH:
+    case TCONV_POST_SOFTPLUS: return 24;
+    case TCONV_POST_GELU:
+    case TCONV_POST_SNAKE: return 32;
+    }
+    return 0;
+}
+
+double tconv_cuda_post_instructions(const tconv_problem *problem)
+{
+    double instructions = 0;
+    for (int i = 0; i < problem->desc.post_count; i++)
+        instructions += instructions_of(problem->desc.post[i].kind);
+    return instructions;
 }

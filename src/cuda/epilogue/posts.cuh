@@ -17,6 +17,9 @@
 namespace tconv
 {
 
+/* What changes no bit of a sum, not that of -0 either. */
+constexpr float NO_BIAS = -0.0f;
+
 /* The step's alpha or beta. */
 template <class Compute> __device__ __forceinline__ Compute number_of(const post_number &number)
 {
@@ -53,9 +56,15 @@ __device__ __forceinline__ double multiply_add_rounded(double a, double b, doubl
 }
 
 /* NaN is neither less nor more. */
-template <class Compute> __device__ __forceinline__ Compute clamp(Compute y, Compute least, Compute most)
+__device__ __forceinline__ double clamp(double y, double least, double most)
 {
     return y < least ? least : y > most ? most : y;
+}
+__device__ __forceinline__ float clamp(float y, float least, float most)
+{
+    float bounded;
+    asm("max.NaN.f32 %0, %1, %2;\n\tmin.NaN.f32 %0, %0, %3;" : "=&f"(bounded) : "f"(y), "f"(least), "f"(most));
+    return bounded;
 }
 
 template <class Compute> __device__ __forceinline__ Compute leaky_relu(Compute y, Compute slope)
@@ -127,6 +136,38 @@ __device__ __forceinline__ void run_posts(const post_steps &steps, Compute (&val
 #pragma unroll 1
     for (int i = 0; i < steps.count; i++)
         run_post(steps.of[i], values, channels, addend);
+}
+
+/* Takes accumulators, in place, through their bias and then through steps that are all affine (post_step_is_affine). The
+ * text of a step is there once for each accumulator. bias(i) returns the bias of accumulator i, and channels(array) a
+ * function that returns the number for accumulator i of an array of a number for each output channel. A kernel that
+ * has taken its accumulators through this adds NO_BIAS where it else adds their bias. */
+template <int COUNT, class Bias, class Channels>
+__device__ __forceinline__ void run_affine_posts(const post_steps &steps, float (&sums)[COUNT], const Bias &bias,
+                                                 const Channels &channels)
+{
+    for_each_value(sums, [&](float sum, int i) { return sum + bias(i); });
+#pragma unroll 1
+    for (int i = 0; i < steps.count; i++) {
+        const post_step &step = steps.of[i];
+        const float alpha = step.alpha.f32, beta = step.beta.f32;
+        if (step.kind == TCONV_POST_CLAMP) {
+            for_each_value(sums, [=](float y, int) { return clamp(y, alpha, beta); });
+        } else if (step.kind == TCONV_POST_LEAKY_RELU) {
+            for_each_value(sums, [=](float y, int) { return y > 0 ? y : multiply_rounded(alpha, y); });
+        } else if (step.kind == TCONV_POST_LINEAR) {
+            for_each_value(sums, [=](float y, int) { return multiply_add_rounded(alpha, y, beta); });
+        } else {
+            /* A factor of 1, or a term of -0, changes no bit. */
+            const bool adds = step.kind == TCONV_POST_ADD_CHANNEL, scales = step.kind == TCONV_POST_MUL_CHANNEL;
+            const auto factors = channels(step.first), terms = channels(scales ? step.first
+                                                                        : adds ? step.first
+                                                                               : step.second);
+            for_each_value(sums, [&](float y, int j) {
+                return multiply_add_rounded(y, adds ? 1.0f : factors(j), scales ? NO_BIAS : terms(j));
+            });
+        }
+    }
 }
 
 } // namespace tconv

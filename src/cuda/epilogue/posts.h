@@ -30,6 +30,23 @@ typedef struct post_steps {
     post_step of[TCONV_MAX_POST_OPS];
 } post_steps;
 
+/* Whether a step is affine: a number times the value and another added, bounds, or a slope below zero. Such a step is one
+ * to three instructions, so that a kernel may take all of a tile's accumulators through it in their registers. */
+static inline bool post_step_is_affine(int kind)
+{
+    return kind == POST_MUL_ADD_CHANNEL || kind == TCONV_POST_ADD_CHANNEL || kind == TCONV_POST_MUL_CHANNEL ||
+           kind == TCONV_POST_LINEAR || kind == TCONV_POST_CLAMP || kind == TCONV_POST_LEAKY_RELU;
+}
+
+/* Whether all steps of a layer's list are affine; an empty list is. */
+bool tconv_cuda_posts_are_affine(const tconv_problem *problem);
+
+/* Declines a layer whose list is not affine, for an implementation that takes no others. */
+tconv_status tconv_cuda_check_posts(const tconv_problem *problem, tconv_issue *issue);
+
+/* Returns about how many instructions the list takes for each output. */
+double tconv_cuda_post_instructions(const tconv_problem *problem);
+
 /* Returns the steps of a layer with operands as tconv_arguments have them. The addend is not among the steps: where it
  * lies is the kernel's to know. */
 post_steps tconv_cuda_post_steps(const tconv_problem *problem, const void *const operands[TCONV_MAX_POST_OPS]);
