@@ -4,9 +4,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "../../core/impl.h"
 #include "../../core/operation.h"
 #include "../../core/post.h"
-#include "../../core/status.h"
 
 static post_number number_of(const tconv_problem *problem, double value)
 {
