@@ -40,8 +40,8 @@ static double clamp(double y, double least, double most)
 
 static double leaky_relu(double y, double slope)
 {
-    if (slope == 0 && y == -INFINITY)
-        return 0;
+    if (slope == 0)
+        return y < 0 ? 0 : y;
     return y > 0 ? y : slope * y;
 }
 

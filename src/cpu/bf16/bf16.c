@@ -210,6 +210,29 @@ static void store_apart(const tconv_cpu_bf16_task *task, const tconv_phase *colu
     plan->pixels->dtype[problem->dtype].store(&pixels);
 }
 
+/* Takes a row of sums of some column phases, the first of which begins at `sums`, through the layer's post-ops. channel: of
+ * all groups. */
+static void post_row(const tconv_cpu_bf16_task *task, const tconv_phase *column, float *sums, int64_t channel,
+                     int64_t channels)
+{
+    const tconv_cpu_bf16_plan *plan = task->job->plan;
+    const tconv_layer *layer = task->job->layer;
+    const bool pixels = layer->problem.layout == TCONV_NHWC;
+    const int64_t phases = plan->together ? layer->columns.count : 1;
+    tconv_cpu_sum_rows rows = {.posts = &task->job->posts, .pixels = pixels, .pitch = TCONV_CPU_BF16_CHANNELS};
+    for (int64_t p = 0; p < phases; p++) {
+        const tconv_phase *phase = plan->together ? &layer->columns.phases[p] : column;
+        const int64_t positions = tconv_min(task->columns, phase->outputs - task->column);
+        rows.rows = pixels ? positions : 1;
+        rows.count = pixels ? channels : positions;
+        for (int64_t c = 0; positions > 0 && c < (pixels ? 1 : channels); c++) {
+            rows.channel = channel + c;
+            rows.sums = sums + (p * TCONV_CPU_BF16_CHANNELS + c) * plan->sums_pitch;
+            plan->kernels->real[0].post_rows(&rows);
+        }
+    }
+}
+
 /* Stores the sums of some rows of a phase, of channels [channel, channel + channels) of the group; where column phases are
  * stored together, of all of its row phase. */
 static void store_rows(const tconv_cpu_bf16_task *task, const tconv_cpu_phase *phase, const struct rows *rows,
@@ -242,8 +265,15 @@ static void store_rows(const tconv_cpu_bf16_task *task, const tconv_cpu_phase *p
         store.count = tconv_min(task->columns * stride, problem->w.out - stride * task->column);
         store.stage = plan->stream && store.count * size >= TCONV_CPU_STREAM_BYTES ? task->stage : NULL;
     }
+    const bool posts_first = tconv_cpu_posts_fit_sums(problem, layer->columns.bias_only);
+    if (posts_first)
+        store.finish.steps = 0;
     for (int64_t i = 0; i < rows->images * rows->count; i++) {
         const int64_t image = i / rows->count, row = i % rows->count, position = row_position(plan, rows, i);
+        if (posts_first)
+            post_row(task, phase->column,
+                     task->sums + position * (problem->layout == TCONV_NHWC ? TCONV_CPU_BF16_CHANNELS : 1),
+                     task->group * problem->group_out + channel, channels);
         const int64_t index =
             first + image * problem->dst.n + problem->h.stride * (task->row + rows->first + row) * problem->dst.h;
         store.sums = task->sums + position;

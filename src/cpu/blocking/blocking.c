@@ -99,7 +99,8 @@ bool tconv_cpu_leaves_caches(const tconv_layer *layer, int64_t results, int thre
     const tconv_cpu_traits *traits = tconv_cpu_find_traits(cpu.tuning);
     const int64_t cache = (int64_t)cpu.l3_bytes / 100 * traits->stream_l3_percent +
                           (int64_t)cpu.l2_bytes / 100 * traits->stream_l2_percent * threads;
-    return tconv_cpu_are_outputs_sums(&layer->problem) && results > cache / (int64_t)layer->problem.element_size;
+    return tconv_cpu_stores_sums(&layer->problem, layer->columns.bias_only) &&
+           results > cache / (int64_t)layer->problem.element_size;
 }
 
 int tconv_cpu_useful_threads(const tconv_layer *layer, const tconv_cpu_axis *rows, const tconv_cpu_axis *columns)

@@ -14,8 +14,10 @@
  * 4. Outputs that are computed one by one, in double (borders beside Inf and NaN, the reference), call
  *    tconv_cpu_reference_posts and tconv_cpu_finish_output (reference/reference.h). Outputs without a tap hold the bias
  *    as it is, or what the post-ops make of the bias (blocking/bias.c).
- * 5. A row with post-ops is summed into a buffer, goes through the list there, and is stored (posts.inc.h). Its channels
- *    and its elements of the addend are found from its address in dst.
+ * 5. Post-ops: sums in a task's memory go through the list there, in long rows of a channel or of a pixel, and are stored
+ *    like those of a layer without one (tconv_cpu_sum_rows, where tconv_cpu_posts_fit_sums). Else a row goes through the
+ *    list in a buffer when it is stored (posts.inc.h); its channels and its elements of the addend are found from its
+ *    address in dst. Both ways give the same bits.
  */
 #ifndef TCONV_CPU_KERNELS_FINISH_H
 #define TCONV_CPU_KERNELS_FINISH_H
@@ -46,10 +48,36 @@ typedef struct tconv_cpu_finish {
     const tconv_cpu_posts *posts; /* with TCONV_CPU_APPLY_POSTS */
 } tconv_cpu_finish;
 
+/* Rows of sums, with their bias, that go through a layer's post-ops where they lie, in the type of the sums. */
+typedef struct tconv_cpu_sum_rows {
+    const tconv_cpu_posts *posts;
+    void *sums;
+    int64_t rows, count, pitch; /* rows of count sums, so far apart */
+    int64_t channel;            /* of all groups: that of all sums, or with `pixels` that of a row's first */
+    bool pixels;                /* a row's sums are of neighbouring channels */
+} tconv_cpu_sum_rows;
+
+typedef void tconv_cpu_sum_rows_function(const tconv_cpu_sum_rows *rows);
+
+/* Whether sums can go through the layer's post-ops where they lie, so that outputs are these sums, rounded: no list adds a
+ * tensor, whose elements are found by where an output lies, and nothing comes between the bias and the list. Not so
+ * where a row of outputs has the bias alone between sums (bias_only: residues without a tap). */
+static inline bool tconv_cpu_posts_fit_sums(const tconv_problem *problem, int64_t bias_only)
+{
+    return tconv_has_posts(problem) && !problem->desc.accumulate && tconv_post_addend(&problem->desc) < 0 &&
+           bias_only == 0;
+}
+
 /* Whether an output of the layer is its sum with the bias, rounded, and nothing else. */
 static inline bool tconv_cpu_are_outputs_sums(const tconv_problem *problem)
 {
     return !problem->desc.accumulate && !tconv_has_posts(problem);
+}
+
+/* Whether rows of sums are stored as they are in the end, so that they may be streamed. */
+static inline bool tconv_cpu_stores_sums(const tconv_problem *problem, int64_t bias_only)
+{
+    return tconv_cpu_are_outputs_sums(problem) || tconv_cpu_posts_fit_sums(problem, bias_only);
 }
 
 /* Returns how sums that have their bias become outputs of the layer. posts may be NULL where the layer has no list. */

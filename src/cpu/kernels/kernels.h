@@ -192,6 +192,7 @@ typedef struct tconv_cpu_kernels {
     /* By the type of the sums: [0] float, [1] double. */
     struct {
         int lanes;
+        tconv_cpu_sum_rows_function *post_rows;
         int max_vectors[TCONV_CPU_MAX_CHANNELS + 1]; /* of a micro-tile, by its channels */
         tconv_cpu_microkernel *microkernels[TCONV_CPU_MAX_CHANNELS + 1][TCONV_CPU_MAX_VECTORS + 1];
     } real[2];

@@ -429,7 +429,7 @@ const tconv_cpu_kernels JOIN(tconv_cpu_kernels, LEVEL) = {
     .load_pairs = load_pairs,
     .split_pairs = load_split_pairs,
 #endif
-    .real = {{VECTOR_BYTES / 4, MAX_VECTORS, {MICROTILES(MICROKERNEL_FLOAT)}},
-             {VECTOR_BYTES / 8, MAX_VECTORS, {MICROTILES(MICROKERNEL_DOUBLE)}}},
+    .real = {{VECTOR_BYTES / 4, post_rows_float, MAX_VECTORS, {MICROTILES(MICROKERNEL_FLOAT)}},
+             {VECTOR_BYTES / 8, post_rows_double, MAX_VECTORS, {MICROTILES(MICROKERNEL_DOUBLE)}}},
     .dtype = {[TCONV_F32] = ROWS(f32), [TCONV_F64] = ROWS(f64), [TCONV_F16] = ROWS(f16), [TCONV_BF16] = ROWS(bf16)},
 };

@@ -52,9 +52,14 @@ ALWAYS_INLINE NAME(vector) NAME(clamp)(NAME(vector) y, NAME(vector) least, NAME(
 
 ALWAYS_INLINE NAME(vector) NAME(leaky_relu)(NAME(vector) y, NAME(vector) slope)
 {
+    return NAME(choose)(y > (NAME(vector)){0}, y, slope * y);
+}
+
+/* Of no product: 0 times what is infinite is none. */
+ALWAYS_INLINE NAME(vector) NAME(relu)(NAME(vector) y)
+{
     const NAME(vector) zero = {0};
-    const NAME(vector) below = NAME(choose)((slope == zero) & (y == NAME(repeat)(-INFINITY)), zero, slope * y);
-    return NAME(choose)(y > zero, y, below);
+    return NAME(choose)(y < zero, zero, y);
 }
 
 #if !defined(HAVE_ACTIVATIONS)
@@ -79,14 +84,14 @@ ALWAYS_INLINE NAME(vector) NAME(post_by_lane)(const tconv_post_op *post, NAME(ve
     } while (0)
 
 /* values * scale + shift: MUL_CHANNEL and the ADD_CHANNEL behind it. */
-static NOT_INLINED void NAME(scale_and_shift)(NAME(vector) * values, int64_t vectors, const NAME(operand) * scale,
+static NOT_INLINED void NAME(scale_and_shift)(NAME(loose_vector) * values, int64_t vectors, const NAME(operand) * scale,
                                               const NAME(operand) * shift)
 {
     EACH_VECTOR(NAME(multiply_add)(y, NAME(operand_lanes)(scale, i), NAME(operand_lanes)(shift, i)));
 }
 
 /* Applies a post-op to some vectors. of: its operands, as many as the kind has. */
-static NOT_INLINED void NAME(apply_post)(NAME(vector) * values, int64_t vectors, const tconv_post_op *post,
+static NOT_INLINED void NAME(apply_post)(NAME(loose_vector) * values, int64_t vectors, const tconv_post_op *post,
                                          const NAME(operand) of[2])
 {
     const NAME(vector) alpha = NAME(repeat)(post->alpha), beta = NAME(repeat)(post->beta);
@@ -96,7 +101,12 @@ static NOT_INLINED void NAME(apply_post)(NAME(vector) * values, int64_t vectors,
     case TCONV_POST_ADD_TENSOR: EACH_VECTOR(NAME(multiply_add)(alpha, NAME(operand_lanes)(&of[0], i), y)); break;
     case TCONV_POST_LINEAR: EACH_VECTOR(NAME(multiply_add)(alpha, y, beta)); break;
     case TCONV_POST_CLAMP: EACH_VECTOR(NAME(clamp)(y, alpha, beta)); break;
-    case TCONV_POST_LEAKY_RELU: EACH_VECTOR(NAME(leaky_relu)(y, alpha)); break;
+    case TCONV_POST_LEAKY_RELU:
+        if (post->alpha == 0)
+            EACH_VECTOR(NAME(relu)(y));
+        else
+            EACH_VECTOR(NAME(leaky_relu)(y, alpha));
+        break;
 #if defined(HAVE_ACTIVATIONS)
     case TCONV_POST_SIGMOID: EACH_VECTOR(NAME(post_sigmoid)(y)); break;
     case TCONV_POST_TANH: EACH_VECTOR(NAME(post_tanh)(y)); break;
@@ -121,6 +131,63 @@ static NOT_INLINED void NAME(apply_post)(NAME(vector) * values, int64_t vectors,
 }
 #undef EACH_VECTOR
 
+/* Returns the numbers that sums have of their channels: all the same one, that of `channel`, or neighbours from there
+ * on, of which as many are copied as do not fill a vector. */
+ALWAYS_INLINE NAME(operand)
+    NAME(channel_numbers)(const void *array, int64_t channel, bool pixels, int64_t count, NAME(vector) * copied)
+{
+    const REAL *numbers = (const REAL *)array + channel;
+    if (pixels && count >= LANES)
+        return (NAME(operand)){numbers, LANES};
+    *copied = NAME(repeat)(pixels ? 0 : (double)*numbers);
+    if (pixels)
+        memcpy(copied, numbers, (size_t)count * sizeof(REAL));
+    return (NAME(operand)){(const REAL *)copied, 0};
+}
+
+/* Takes whole vectors of sums, or fewer sums than one has, through a list without an addend. */
+static void NAME(run_list)(NAME(loose_vector) * values, int64_t count, const tconv_cpu_posts *posts, int64_t channel,
+                           bool pixels)
+{
+    const tconv_desc *desc = &posts->problem->desc;
+    const int64_t vectors = count < LANES ? 1 : count / LANES;
+    NAME(vector) copied[2];
+    for (int p = 0; p < desc->post_count; p++) {
+        const tconv_post_op *post = &desc->post[p];
+        const REAL *numbers = posts->operands[p];
+        const int channel_vectors = tconv_post_channel_vectors(post->kind);
+        NAME(operand) of[2] = {{NULL, 0}, {NULL, 0}};
+        if (channel_vectors > 0)
+            of[0] = NAME(channel_numbers)(numbers, channel, pixels, count, &copied[0]);
+        if (channel_vectors > 1)
+            of[1] = NAME(channel_numbers)(numbers + posts->problem->out_channels, channel, pixels, count, &copied[1]);
+        if (!tconv_post_scales_and_shifts(desc, p)) {
+            NAME(apply_post)(values, vectors, post, of);
+            continue;
+        }
+        of[1] = NAME(channel_numbers)(posts->operands[++p], channel, pixels, count, &copied[1]);
+        NAME(scale_and_shift)(values, vectors, &of[0], &of[1]);
+    }
+}
+
+/* Takes rows of sums through the list where they lie (tconv_cpu_sum_rows). */
+static void NAME(post_rows)(const tconv_cpu_sum_rows *rows)
+{
+    const int64_t rest = rows->count % LANES, whole = rows->count - rest;
+    for (int64_t r = 0; r < rows->rows; r++) {
+        REAL *row = (REAL *)rows->sums + r * rows->pitch;
+        if (whole > 0)
+            NAME(run_list)((NAME(loose_vector) *)row, whole, rows->posts, rows->channel, rows->pixels);
+        if (rest == 0)
+            continue;
+        NAME(vector) last = {0};
+        copy_short(&last, row + whole, (size_t)rest * sizeof(REAL), sizeof last);
+        NAME(run_list)
+        ((NAME(loose_vector) *)&last, rest, rows->posts, rows->channel + (rows->pixels ? whole : 0), rows->pixels);
+        copy_short(row + whole, &last, (size_t)rest * sizeof(REAL), sizeof last);
+    }
+}
+
 #if defined(HAVE_ACTIVATIONS)
 /* Puts a row through a post-op that has no operand, or two of as many numbers; what checks of a level call. */
 static void NAME(activate)(REAL *row, int64_t count, const tconv_post_op *post, const REAL *first, const REAL *second)
@@ -132,7 +199,7 @@ static void NAME(activate)(REAL *row, int64_t count, const tconv_post_op *post, 
         memcpy(&numbers[0], first + i, bytes);
         memcpy(&numbers[1], second + i, bytes);
         const NAME(operand) of[] = {{(const REAL *)&numbers[0], 0}, {(const REAL *)&numbers[1], 0}};
-        NAME(apply_post)(&value, 1, post, of);
+        NAME(apply_post)((NAME(loose_vector) *)&value, 1, post, of);
         memcpy(row + i, &value, bytes);
     }
 }

@@ -108,11 +108,11 @@ static void NAME(apply_posts)(SUMS(vector) * values, int64_t count, const tconv_
             of[1] = NAME(channel_operand)((const REAL *)posts->operands[p] + problem->out_channels, place, count,
                                           (REAL *)copied[1]);
         if (!tconv_post_scales_and_shifts(desc, p)) {
-            SUMS(apply_post)(values, vectors, post, of);
+            SUMS(apply_post)((SUMS(loose_vector) *)values, vectors, post, of);
             continue;
         }
         of[1] = NAME(channel_operand)(posts->operands[++p], place, count, (REAL *)copied[1]);
-        SUMS(scale_and_shift)(values, vectors, &of[0], &of[1]);
+        SUMS(scale_and_shift)((SUMS(loose_vector) *)values, vectors, &of[0], &of[1]);
     }
 }
 

@@ -55,6 +55,27 @@ static void store_apart(const tconv_cpu_task *task, const tconv_cpu_pass *pass, 
     }
 }
 
+/* Takes all sums that are stored through the layer's post-ops. */
+static void post_sums(const tconv_cpu_task *task, const tconv_cpu_pass *pass, const tconv_cpu_sums *sums)
+{
+    const tconv_cpu_job *job = task->job;
+    const tconv_cpu_plan *plan = job->plan;
+    const int64_t phases = plan->together ? job->layer->columns.count : 1;
+    tconv_cpu_sum_rows rows = {.posts = &job->posts, .rows = sums->rows, .pitch = sums->row_pitch};
+    for (int64_t p = 0; p < phases; p++) {
+        const int64_t number = plan->together ? p : pass->first;
+        rows.count = tconv_min(task->columns, tconv_cpu_column_phase(plan, job->layer, number)->outputs - task->column);
+        for (int64_t i = 0; rows.count > 0 && i < sums->channels * task->images; i++) {
+            const int64_t channel = i / task->images, image = i % task->images;
+            rows.channel = sums->channel + channel;
+            rows.sums = tconv_cpu_real_at(plan->real_size, sums->sums,
+                                          (p * sums->channels + channel) * sums->pitch + image * sums->image_pitch +
+                                              tconv_cpu_lag(plan, number));
+            plan->kernels->real[plan->real].post_rows(&rows);
+        }
+    }
+}
+
 void tconv_cpu_store_sums(const tconv_cpu_task *task, const tconv_cpu_pass *pass, const tconv_cpu_sums *sums)
 {
     const tconv_cpu_job *job = task->job;
@@ -75,6 +96,10 @@ void tconv_cpu_store_sums(const tconv_cpu_task *task, const tconv_cpu_pass *pass
         .dst_position = stride * problem->dst.w,
         .finish = tconv_cpu_finish_of(problem, tconv_cpu_real_at(plan->real_size, job->bias, sums->channel),
                                       problem->layout == TCONV_NHWC ? sums->channels : 1, &job->posts)};
+    if (tconv_cpu_posts_fit_sums(problem, job->layer->columns.bias_only)) {
+        post_sums(task, pass, sums);
+        row.finish.steps = 0;
+    }
     if (plan->interleave) {
         list_rows(task, sums, row.residues, rows);
         row.count = tconv_min(task->columns * stride, problem->w.out - stride * task->column) * pixel;

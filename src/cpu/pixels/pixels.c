@@ -95,14 +95,15 @@ static void choose_stores(tconv_cpu_pixel_job *job)
     const tconv_cpu_pixel_plan *plan = job->plan;
     const tconv_problem *problem = &job->layer->problem;
     const int64_t size = (int64_t)problem->element_size;
+    const bool stores_sums = tconv_cpu_are_outputs_sums(problem) || job->posts_fit;
     bool large =
-        tconv_cpu_are_outputs_sums(problem) && plan->kernels->streams &&
+        stores_sums && plan->kernels->streams &&
         problem->dst_extent * size / STREAM_L2_SIZES > (int64_t)tconv_cpu_target_of(&job->layer->target).l2_bytes;
     bool aligned = (uintptr_t)job->dst % TCONV_ALIGNMENT == 0 && problem->dst.w * size % TCONV_ALIGNMENT == 0 &&
                    problem->dst.n * size % TCONV_ALIGNMENT == 0 && plan->group_out * size % TCONV_ALIGNMENT == 0;
-    job->direct = tconv_cpu_are_outputs_sums(problem) && size == plan->real_size && plan->group_out % plan->lanes == 0;
-    job->stage = plan->can_stage && (!job->direct || (large && !aligned));
-    job->stream = large && (job->stage || (job->direct && aligned));
+    job->direct = stores_sums && size == plan->real_size && plan->group_out % plan->lanes == 0;
+    job->stage = plan->can_stage && (!job->direct || (large && (!aligned || job->posts_fit)));
+    job->stream = large && (job->stage || (job->direct && aligned && !job->posts_fit));
 }
 
 /* Takes tasks until none is left. */
@@ -145,6 +146,8 @@ static tconv_status execute(const tconv_layer *layer, const void *made, const tc
                                .taps = (const tconv_cpu_pixel_tap *)(const void *)(packed + TCONV_ALIGNMENT),
                                .weights = packed + TCONV_ALIGNMENT + plan->taps_bytes};
     convert_bias(&planned->view, plan, arguments->bias, arguments->scratch);
+    job.posts_fit =
+        planned->view.outputs == 1 && tconv_cpu_posts_fit_sums(&job.layer->problem, job.layer->columns.bias_only);
     choose_stores(&job);
     tconv_cpu_run_tasks(&layer->target, plan->threads, plan->tasks, &job, (char *)arguments->scratch + plan->bias_bytes,
                         run_share);

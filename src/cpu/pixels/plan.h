@@ -94,6 +94,7 @@ typedef struct tconv_cpu_pixel_panel {
     tconv_cpu_pixel_extent extent;
     int64_t vectors, outputs;                         /* of the block; outputs are its channels without padding */
     tconv_cpu_pixel_microkernel *const *microkernels; /* by their pixels */
+    int64_t channel;                                  /* of all groups: the first output */
     char *dst;                                        /* the first pixel's */
     tconv_cpu_pixel_microtile microtile;
 } tconv_cpu_pixel_panel;

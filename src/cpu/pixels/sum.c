@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "../../core/checked.h"
+#include "../cpu_target.h"
+#include "../kernels/kernels.h"
 #include "strip.h"
 #include "sum.h"
 
@@ -61,6 +63,7 @@ static void describe_panel(const tconv_cpu_pixel_task *task, const tconv_cpu_pha
     panel->outputs = tconv_min(panel->vectors * plan->lanes, plan->group_out - block * width);
     panel->microkernels = plan->depthwise ? plan->kernels->real[plan->real].depthwise[panel->vectors]
                                           : plan->kernels->real[plan->real].dense[panel->vectors];
+    panel->channel = group * plan->group_out + block * width;
     panel->dst =
         first_output(task, phase->row->residue, phase->column->residue, group * plan->group_out + block * width);
     int64_t weights = tconv_cpu_block_weights(plan, group, block) +
@@ -139,6 +142,31 @@ static void sum_pixels(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_p
     }
 }
 
+/* Takes pixels of a panel that are summed through the layer's post-ops. They lie where the micro-tile has written them:
+ * one by one in its dst, or one after another in its sums. */
+static void post_pixels(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_panel *panel, int64_t count,
+                        const tconv_cpu_pixel_microtile *microtile)
+{
+    const tconv_cpu_pixel_plan *plan = task->job->plan;
+    const tconv_cpu_kernels *kernels = tconv_cpu_find_kernels(tconv_cpu_target_of(&task->job->layer->target).cpu_isa);
+    tconv_cpu_sum_rows rows = {.posts = &task->job->posts,
+                               .sums = microtile->sums,
+                               .rows = count,
+                               .count = panel->outputs,
+                               .pitch = panel->vectors * plan->lanes,
+                               .channel = panel->channel,
+                               .pixels = true};
+    if (microtile->dst == NULL) {
+        kernels->real[plan->real].post_rows(&rows);
+        return;
+    }
+    rows.rows = 1;
+    for (int64_t p = 0; p < count; p++) {
+        rows.sums = tconv_cpu_real_at(plan->real_size, microtile->dst, microtile->to[p]);
+        kernels->real[plan->real].post_rows(&rows);
+    }
+}
+
 /* Sums pixels [first, first + count) of the list, and stores them if the microkernel did not. */
 static void sum_to_dst(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_panel *panel, int64_t first,
                        int64_t count, tconv_cpu_pixel_microtile *microtile)
@@ -146,9 +174,13 @@ static void sum_to_dst(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_p
     const tconv_cpu_pixel_plan *plan = task->job->plan;
     microtile->to = task->to + first;
     sum_pixels(task, panel, first, count, microtile);
-    if (microtile->bias == NULL || microtile->dst != NULL)
+    if (microtile->bias == NULL)
         return;
-    const tconv_cpu_pixel_store store = {
+    if (task->job->posts_fit)
+        post_pixels(task, panel, count, microtile);
+    if (microtile->dst != NULL)
+        return;
+    tconv_cpu_pixel_store store = {
         .sums = microtile->sums,
         .rows = count,
         .count = panel->outputs,
@@ -156,6 +188,8 @@ static void sum_to_dst(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_p
         .dst = panel->dst,
         .to = microtile->to,
         .finish = tconv_cpu_finish_of(&task->job->layer->problem, NULL, panel->outputs, &task->job->posts)};
+    if (task->job->posts_fit)
+        store.finish.steps = 0;
     plan->kernels->dtype[task->job->layer->problem.dtype].store(&store);
 }
 
@@ -275,14 +309,15 @@ static void store_stage(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_
     for (int64_t p = 0, run; p < count; p += run) {
         int64_t column = (first + p) % panel->extent.columns, position = task->column + column;
         run = dense ? tconv_min(count - p, panel->extent.columns - column) : 1;
-        const tconv_cpu_pixel_store store = {
-            .sums = tconv_cpu_real_at(plan->real_size, task->stage, p * plan->stage_pitch),
-            .rows = 1,
-            .count = tconv_min(run * stride, problem->w.out - position * stride) * channels,
-            .dst = first_output(task, panel->phase.row->residue, 0, 0),
-            .to = task->to + first + p,
-            .stream = task->job->stream,
-            .finish = tconv_cpu_finish_of(problem, NULL, channels, &task->job->posts)};
+        tconv_cpu_pixel_store store = {.sums = tconv_cpu_real_at(plan->real_size, task->stage, p * plan->stage_pitch),
+                                       .rows = 1,
+                                       .count = tconv_min(run * stride, problem->w.out - position * stride) * channels,
+                                       .dst = first_output(task, panel->phase.row->residue, 0, 0),
+                                       .to = task->to + first + p,
+                                       .stream = task->job->stream,
+                                       .finish = tconv_cpu_finish_of(problem, NULL, channels, &task->job->posts)};
+        if (task->job->posts_fit)
+            store.finish.steps = 0;
         plan->kernels->dtype[problem->dtype].store(&store);
     }
 }
@@ -299,6 +334,8 @@ static void run_panels(const tconv_cpu_pixel_task *task, struct panels *panels, 
         }
         panel->microtile.to = staged;
         sum_pixels(task, panel, first, count, &panel->microtile);
+        if (task->job->posts_fit)
+            post_pixels(task, panel, count, &panel->microtile);
         if (i + 1 == panels->count || panel[1].phase.row != panel->phase.row)
             store_stage(task, panel, first, count);
     }

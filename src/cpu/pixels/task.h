@@ -12,6 +12,7 @@ typedef struct tconv_cpu_pixel_job {
     void *dst;
     const void *bias;     /* Real, [groups][vectors * lanes]; zeros where there is none */
     const void *raw_bias; /* the caller's; NULL: there is none */
+    bool posts_fit;       /* sums go through the post-ops where they are written: tconv_cpu_posts_fit_sums */
     const tconv_cpu_packed_header *header;
     tconv_cpu_posts posts;
     const tconv_cpu_pixel_tap *taps; /* each live tap, in the order of the weights */
