@@ -33,7 +33,7 @@ struct tf32_mode {
     static constexpr int FIRST_EPILOGUE_WARP = 2 * WARPGROUP_WARPS; /* in a warpgroup of its own, for its registers */
     static constexpr int THREADS = threads_of(NUMERICS_TF32);
     static constexpr int EPILOGUE_WARPS = epilogue_warps_of(NUMERICS_TF32); /* for each warpgroup */
-    static constexpr int STAGED_POST_CHANNELS = 4; /* that post-ops are run on at once, as registers allow */
+    static constexpr int STAGED_POST_CHANNELS = 8; /* that post-ops are run on at once, as registers allow */
 };
 struct strict_mode : tf32_mode {
     static constexpr bool STRICT = true;
