@@ -110,11 +110,7 @@ __device__ __forceinline__ void consume(const parameters &params, const shared_l
         pending.release();
         weights_are_loaded = params.resident;
         float bias[2] = {to_compute(loaded_bias[0]), to_compute(loaded_bias[1])};
-        if (params.accumulator_posts.count > 0) {
-            run_accumulator_posts(params, tile, warpgroup, warp % WARPGROUP_WARPS, lane, bias, accumulators);
-            bias[0] = bias[1] = NO_BIAS;
-        }
-        stage_tile<Mode, N>(params, shared, tile, accumulators, bias, warp, lane, staged_parity);
+        finish_tile<Mode, N>(params, shared, tile, accumulators, bias, warp, lane, staged_parity);
     }
 }
 

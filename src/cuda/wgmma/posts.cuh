@@ -36,6 +36,19 @@ __device__ __forceinline__ void run_accumulator_posts(const parameters &params, 
             });
 }
 
+/* The epilogue of a consumer warp. */
+template <class Mode, int N>
+__device__ __forceinline__ void finish_tile(const parameters &params, const shared_layout &shared,
+                                            const tile_place &tile, float (&accumulators)[MMA_TILES][N / 2],
+                                            float (&bias)[2], int warp, int lane, uint32_t &staged_parity)
+{
+    if (params.accumulator_posts.count > 0) {
+        run_accumulator_posts(params, tile, warp / WARPGROUP_WARPS, warp % WARPGROUP_WARPS, lane, bias, accumulators);
+        bias[0] = bias[1] = NO_BIAS;
+    }
+    stage_tile<Mode, N>(params, shared, tile, accumulators, bias, warp, lane, staged_parity);
+}
+
 /* Returns a number as one of which nothing is known: what follows from it is computed again, and no register keeps it
  * through the post-ops, which need all registers. */
 __device__ __forceinline__ int anew(int number)
