@@ -109,6 +109,37 @@ __device__ __forceinline__ void for_each_value(staged_outputs<COUNT, pitch> &out
     }
 }
 
+/* The same as subtile_channel, however the subtile is staged. */
+template <class Mode, int N>
+__device__ __forceinline__ int first_channel(const parameters &params, const tile_place &tile, int warpgroup, int warp,
+                                             int subtile)
+{
+    if (params.column_phases == 2)
+        return subtile_channel<staging<Mode, N, PHASES>>(params, tile, warpgroup, warp, subtile);
+    if (params.position_columns == 2)
+        return subtile_channel<staging<Mode, N, SPACE_TO_DEPTH>>(params, tile, warpgroup, warp, subtile);
+    return subtile_channel<staging<Mode, N, SINGLE>>(params, tile, warpgroup, warp, subtile);
+}
+
+/* Asks for the addend of a subtile, long before the subtile is staged. */
+template <class Mode, int N>
+__device__ __forceinline__ void prefetch_addend(const parameters &params, const tile_place &tile,
+                                                const mma_tile_place &place, int warpgroup, int warp, int subtile,
+                                                int lane)
+{
+    constexpr int LINE = 128 / (int)sizeof(float);
+    const int first = first_channel<Mode, N>(params, tile, warpgroup, warp, subtile);
+    const int channels = min(WARP_M / params.position_columns, params.group_out - first);
+    const float *addend = static_cast<const float *>(params.addend) + place.offset + first * params.dst_channel;
+    for (int at = place.first + lane * LINE; at < place.end; at += WARP * LINE) {
+        const quotient rows = divide(at, place.by_row);
+        const float *from = addend + rows.whole * (int64_t)params.stride_h * params.out_columns + rows.rest;
+#pragma unroll 1
+        for (int c = 0; c < channels; c++, from += params.dst_channel)
+            prefetch(from);
+    }
+}
+
 /* Runs the steps on a subtile, and makes it visible to bulk copies. */
 template <class Mode, int N>
 __device__ __forceinline__ void run_staged_posts(const parameters &params, const tile_place &tile,
@@ -117,11 +148,7 @@ __device__ __forceinline__ void run_staged_posts(const parameters &params, const
 {
     constexpr int COUNT = Mode::STAGED_POST_CHANNELS, PITCH = staging<Mode, N, PHASES>::PITCH;
     using Outputs = staged_outputs<COUNT, PITCH>;
-    const int first = params.column_phases == 2
-                          ? subtile_channel<staging<Mode, N, PHASES>>(params, tile, warpgroup, warp, subtile)
-                      : params.position_columns == 2
-                          ? subtile_channel<staging<Mode, N, SPACE_TO_DEPTH>>(params, tile, warpgroup, warp, subtile)
-                          : subtile_channel<staging<Mode, N, SINGLE>>(params, tile, warpgroup, warp, subtile);
+    const int first = first_channel<Mode, N>(params, tile, warpgroup, warp, subtile);
     const int alternate = 2 - params.position_columns; /* log2 of the channels after which one is PITCH bytes on */
     const int channels = min(WARP_M >> (1 - alternate), params.group_out - first);
     const int64_t offset = place.offset + first * params.dst_channel;

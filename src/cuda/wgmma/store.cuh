@@ -281,19 +281,25 @@ __device__ __forceinline__ void store_tiles(const parameters &params, const shar
     for (int number = (int)blockIdx.x; number < params.tiles; number += (int)gridDim.x) {
         tile_place tile = find_tile(params, number);
         mma_tile_place place;
+        const auto find_place = [&](int warp, int subtile) {
+            return find_mma_tile(params, tile, warpgroup, params.column_phases == 2 ? 0 : subtile,
+                                 params.stack > 1 && warp * WARP_M >= params.mma_tile_channels,
+                                 params.position_columns);
+        };
+        if constexpr (STAGES_F32<Mode>)
+            if (params.addend != NULL)
+#pragma unroll 1
+                for (int i = 0; i < SHARE * SUBTILES; i++)
+                    prefetch_addend<Mode, N>(params, tile, find_place(first_warp + i / SUBTILES, i % SUBTILES),
+                                             warpgroup, first_warp + i / SUBTILES, i % SUBTILES, lane);
         for (int subtile = 0; subtile < SUBTILES; subtile++) {
             const int buffer = params.staging_buffers == 2 ? subtile : 0;
             for (int warp = first_warp; warp < first_warp + SHARE; warp++) {
                 const int consumer = warpgroup * WARPGROUP_WARPS + warp, place_of_warp = consumer * SUBTILES + buffer;
                 uint32_t staged = shared.staged + (consumer * params.staging_buffers + buffer) * STAGED_BYTES<Mode, N>;
-                const auto find_place = [&] {
-                    return find_mma_tile(params, tile, warpgroup, params.column_phases == 2 ? 0 : subtile,
-                                         params.stack > 1 && warp * WARP_M >= params.mma_tile_channels,
-                                         params.position_columns);
-                };
                 /* Differs only between MMA tiles and rows of a stack. */
                 if (warp == first_warp || (params.stack > 1 && warp == WARPGROUP_WARPS / 2))
-                    place = find_place();
+                    place = find_place(warp, subtile);
                 const uint32_t full = shared.staged_full + 8 * place_of_warp, full_parity = parity >> buffer & 1;
                 if (!Mode::STRICT && params.release_early && pending != 0 && !mbarrier_test(full, full_parity))
                     release_read(pending, lane);
@@ -303,7 +309,7 @@ __device__ __forceinline__ void store_tiles(const parameters &params, const shar
                         release_read(pending, lane); /* the post-ops take long */
                         run_staged_posts<Mode, N>(params, tile, place, staged, warpgroup, warp, subtile, lane);
                         tile = find_tile(params, anew(number));
-                        place = find_place();
+                        place = find_place(warp, subtile);
                     }
                 if (params.column_phases == 2)
                     store_subtile<Mode, staging<Mode, N, PHASES>>(params, tile, place, staged, warpgroup, warp, subtile,
