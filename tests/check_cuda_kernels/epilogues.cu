@@ -239,12 +239,12 @@ __global__ void __launch_bounds__(STORE_THREADS<Mode>)
         const wgmma::tile_place tile = wgmma::find_tile(params, number);
         typename Mode::Element loaded[2];
         wgmma::load_bias(params, tile, warp / 4, warp % 4, lane, loaded);
-        const float bias[2] = {to_compute(loaded[0]), to_compute(loaded[1])};
+        float bias[2] = {to_compute(loaded[0]), to_compute(loaded[1])};
         float accumulators[wgmma::MMA_TILES][N / 2];
 #pragma unroll
         for (int i = 0; i < N; i++)
             accumulators[i / (N / 2)][i % (N / 2)] = from[((int64_t)number * N + i) * 256 + warp * 32 + lane];
-        wgmma::stage_tile<Mode, N>(params, shared, tile, accumulators, bias, warp, lane, staged_parity);
+        wgmma::finish_tile<Mode, N>(params, shared, tile, accumulators, bias, warp, lane, staged_parity);
     }
 #endif
 }
@@ -257,7 +257,39 @@ struct store_case {
     bool bulk;
     int vector, offset; /* elements stored at once; elements by which dst is past a multiple of 16 bytes */
     int first_phase, buffers;
+    bool posts;
 };
+
+/* Two steps on accumulators, and three on what is staged in f32: each is one operation, so that the host has the same
+ * bits. */
+post_step step_of(int kind, float alpha, float beta, const float *first, const float *second)
+{
+    post_step step = {kind, {}, {}, first, second};
+    step.alpha.f32 = alpha;
+    step.beta.f32 = beta;
+    return step;
+}
+void add_store_posts(bool staged, const float *scales, const float *shifts, wgmma::parameters *params)
+{
+    post_steps *first = &params->accumulator_posts, *rest = &params->staged_posts;
+    first->of[first->count++] = step_of(POST_MUL_ADD_CHANNEL, 0, 0, scales, shifts);
+    first->of[first->count++] = step_of(TCONV_POST_LEAKY_RELU, 0.25f, 0, NULL, NULL);
+    if (!staged)
+        return;
+    rest->of[rest->count++] = step_of(TCONV_POST_ADD_TENSOR, 1.75f, 0, NULL, NULL);
+    rest->of[rest->count++] = step_of(TCONV_POST_MUL_CHANNEL, 0, 0, shifts, NULL);
+    rest->of[rest->count++] = step_of(TCONV_POST_CLAMP, -1.5f, 1.25f, NULL, NULL);
+}
+float value_of_store_posts(bool staged, float value, float scale, float shift, float addend)
+{
+    value = fmaf(value, scale, shift);
+    value = value > 0 ? value : 0.25f * value;
+    if (!staged)
+        return value;
+    value = fmaf(1.75f, addend, value);
+    value *= shift;
+    return fminf(fmaxf(value, -1.5f), 1.25f);
+}
 
 template <class Mode> wgmma::parameters make_store(const store_case &of)
 {
@@ -307,10 +339,15 @@ template <class Mode> wgmma::parameters make_store(const store_case &of)
     return params;
 }
 
+/* What the host knows of a case: numbers of each channel, and the addend, which lies as dst does. */
+struct store_inputs {
+    std::vector<float> bias, scales, shifts, addend;
+};
+
 /* Wants the outputs of one tile; sums: of one tile, [accumulator][thread of both warpgroups]. */
 template <class Mode, int N>
 void want_tile(const store_case &of, const wgmma::parameters &params, int number, const float *sums,
-               const std::vector<float> &bias, wanted_planes *wanted)
+               const store_inputs &inputs, wanted_planes *wanted)
 {
     const int m_block = number % params.m_blocks, rest = number / params.m_blocks;
     const int first_column = rest % params.column_tiles * params.tile_columns,
@@ -330,9 +367,13 @@ void want_tile(const store_case &of, const wgmma::parameters &params, int number
             if (channel >= of.group_out || row_in_tile >= of.mma_tile_rows || column_in_tile >= params.tile_columns ||
                 row >= of.out_rows || column >= of.out_columns)
                 continue;
-            const int c = m_block / params.group_m_blocks * of.group_out + channel;
-            const float value = sums[(size_t)accumulator * 256 + thread] + bias[(size_t)c];
-            wanted->set(image, c, row, column,
+            const size_t c = (size_t)(m_block / params.group_m_blocks * of.group_out + channel);
+            const int64_t at = image * wanted->image + (int64_t)c * wanted->channel + (int64_t)row * of.out_columns;
+            float value = sums[(size_t)accumulator * 256 + thread] + inputs.bias[c];
+            if (of.posts)
+                value = value_of_store_posts(wgmma::STAGES_F32<Mode>, value, inputs.scales[c], inputs.shifts[c],
+                                             inputs.addend[(size_t)(at + column)]);
+            wanted->set(image, (int64_t)c, row, column,
                         Mode::TYPE == WGMMA_TF32   ? bits_of(value)
                         : Mode::TYPE == WGMMA_BF16 ? bf16_of(value)
                                                    : f16_of(value));
@@ -343,7 +384,9 @@ template <class Mode, int N> void check_store(const store_case &of)
 {
     wgmma::parameters params = make_store<Mode>(of);
     const size_t element = sizeof(typename Mode::Element), channels = (size_t)(of.groups * of.group_out);
-    std::vector<float> sums((size_t)params.tiles * N * 256), bias(channels);
+    std::vector<float> sums((size_t)params.tiles * N * 256);
+    store_inputs inputs = {
+        std::vector<float>(channels), std::vector<float>(channels), std::vector<float>(channels), {}};
     std::vector<uint8_t> bias_bytes(channels * element);
     for (float &sum : sums)
         sum = random_real();
@@ -351,24 +394,36 @@ template <class Mode, int N> void check_store(const store_case &of)
         const float value = random_real();
         const uint32_t bits = element == 4 ? bits_of(value) : Mode::TYPE == WGMMA_BF16 ? bf16_of(value) : f16_of(value);
         memcpy(&bias_bytes[i * element], &bits, element);
-        bias[i] = element == 4               ? value
-                  : Mode::TYPE == WGMMA_BF16 ? float_of_bf16((uint16_t)bits)
-                                             : float_of_f16((uint16_t)bits);
+        inputs.bias[i] = element == 4               ? value
+                         : Mode::TYPE == WGMMA_BF16 ? float_of_bf16((uint16_t)bits)
+                                                    : float_of_f16((uint16_t)bits);
+        inputs.scales[i] = random_real();
+        inputs.shifts[i] = random_real();
     }
     const int gap = of.out_rows * of.out_columns % 8 == 0 ? 8 : 16 - of.out_rows * of.out_columns % 8;
     wanted_planes wanted(of.images, (int)channels, of.out_rows, of.out_columns, gap);
+    inputs.addend.resize(wanted.bits.size());
+    for (float &element_of : inputs.addend)
+        element_of = random_real();
     for (int number = 0; number < params.tiles; number++)
-        want_tile<Mode, N>(of, params, number, &sums[(size_t)number * N * 256], bias, &wanted);
+        want_tile<Mode, N>(of, params, number, &sums[(size_t)number * N * 256], inputs, &wanted);
     begin_case("%d x %d, %d groups of %d channels, tiles of %d columns, %d rows to an MMA tile, %d column phases, "
-               "row stride %d, %s of %d, %d past 16 bytes",
+               "row stride %d, %s of %d, %d past 16 bytes%s",
                of.out_rows, of.out_columns, of.groups, of.group_out, of.tile_columns, of.mma_tile_rows,
-               of.column_phases, of.stride_h, of.bulk ? "bulk copies" : "vectors", of.vector, of.offset);
+               of.column_phases, of.stride_h, of.bulk ? "bulk copies" : "vectors", of.vector, of.offset,
+               of.posts ? ", post-ops" : "");
     const device_buffer from = input("sums", sums), add = input("bias", bias_bytes),
+                        scales = input("scales", inputs.scales), shifts = input("shifts", inputs.shifts),
+                        addend = input("addend", inputs.addend),
                         dst = output("dst", wanted.bits.size() * element, (size_t)of.offset * element);
     params.dst = dst.data;
     params.bias = add.data;
     params.dst_channel = wanted.channel;
     params.dst_image = wanted.image;
+    if (of.posts) {
+        add_store_posts(wgmma::STAGES_F32<Mode>, scales.as<float>(), shifts.as<float>(), &params);
+        params.addend = addend.data;
+    }
     const size_t shared_bytes = (size_t)(wgmma::CONSUMER_WARPS * of.buffers * wgmma::staged_bytes(N, (int)element));
     allow_shared_bytes(store_wgmma<Mode, N>, 200 * 1024);
     store_wgmma<Mode, N><<<2, STORE_THREADS<Mode>, shared_bytes>>>(params, from.as<float>());
@@ -377,28 +432,31 @@ template <class Mode, int N> void check_store(const store_case &of)
 }
 
 const store_case store_cases[] = {
-    {2, 1, 70, 11, 40, 16, 4, 1, 1, false, false, 4, 0, 0, 1},
-    {1, 2, 130, 7, 36, 32, 1, 1, 1, true, false, 4, 0, 0, 2},
-    {1, 1, 64, 9, 35, 24, 2, 1, 1, false, false, 1, 1, 0, 1},
-    {2, 1, 40, 9, 64, 64, 1, 1, 1, false, true, 4, 0, 0, 2},
-    {1, 1, 64, 6, 64, 32, 1, 1, 2, false, true, 2, 2, 0, 1},
-    {2, 1, 50, 10, 72, 32, 1, 2, 2, false, false, 4, 0, 0, 2},
-    {1, 1, 64, 9, 66, 16, 3, 2, 1, false, false, 2, 2, 1, 1},
-    {1, 2, 64, 8, 128, 64, 1, 2, 2, false, true, 4, 0, 1, 1},
+    {2, 1, 70, 11, 40, 16, 4, 1, 1, false, false, 4, 0, 0, 1, false},
+    {1, 2, 130, 7, 36, 32, 1, 1, 1, true, false, 4, 0, 0, 2, false},
+    {1, 1, 64, 9, 35, 24, 2, 1, 1, false, false, 1, 1, 0, 1, false},
+    {2, 1, 40, 9, 64, 64, 1, 1, 1, false, true, 4, 0, 0, 2, false},
+    {1, 1, 64, 6, 64, 32, 1, 1, 2, false, true, 2, 2, 0, 1, false},
+    {2, 1, 50, 10, 72, 32, 1, 2, 2, false, false, 4, 0, 0, 2, false},
+    {1, 1, 64, 9, 66, 16, 3, 2, 1, false, false, 2, 2, 1, 1, false},
+    {1, 2, 64, 8, 128, 64, 1, 2, 2, false, true, 4, 0, 1, 1, false},
 };
 
 template <class Mode, int N> void check_wgmma()
 {
-    for (const store_case &of : store_cases)
-        check_store<Mode, N>(of);
+    for (store_case of : store_cases)
+        for (bool posts : {false, true}) {
+            of.posts = posts;
+            check_store<Mode, N>(of);
+        }
 }
 
 template <class Mode, int N> void bench_wgmma()
 {
     for (bool bulk : {false, true}) {
         begin_case("rate");
-        const store_case of = {16, 1, 128, 64, 128, 64, 1, 1, 1, false, bulk, 16 / (int)sizeof(typename Mode::Element),
-                               0,  0, 2};
+        const store_case of = {
+            16, 1, 128, 64, 128, 64, 1, 1, 1, false, bulk, 16 / (int)sizeof(typename Mode::Element), 0, 0, 2, false};
         wgmma::parameters params = make_store<Mode>(of);
         const int element = sizeof(typename Mode::Element);
         const size_t bytes = (size_t)of.images * of.group_out * of.out_rows * of.out_columns * element;

@@ -109,3 +109,12 @@ double tconv_cuda_post_instructions(const tconv_problem *problem)
         instructions += instructions_of(problem->desc.post[i].kind);
     return instructions;
 }
+
+int tconv_cuda_first_affine_posts(const tconv_problem *problem, double *instructions)
+{
+    int count = 0;
+    *instructions = 0;
+    for (; count < problem->desc.post_count && post_step_is_affine((int)problem->desc.post[count].kind); count++)
+        *instructions += instructions_of(problem->desc.post[count].kind);
+    return count;
+}

@@ -82,9 +82,9 @@ __device__ __forceinline__ void for_each_value(Compute (&values)[COUNT], Functio
         values[i] = function(values[i], i);
 }
 
-/* Takes values through one step: see run_posts. */
-template <int COUNT, class Compute, class Channels, class Addend>
-__device__ __forceinline__ void run_post(const post_step &step, Compute (&values)[COUNT], const Channels &channels,
+/* Takes values through one step: see run_posts. Values that are no array have a for_each_value in their own namespace. */
+template <class Compute, class Values, class Channels, class Addend>
+__device__ __forceinline__ void run_post(const post_step &step, Values &values, const Channels &channels,
                                          const Addend &addend)
 {
     const Compute alpha = number_of<Compute>(step.alpha), beta = number_of<Compute>(step.beta);
@@ -135,7 +135,19 @@ __device__ __forceinline__ void run_posts(const post_steps &steps, Compute (&val
 {
 #pragma unroll 1
     for (int i = 0; i < steps.count; i++)
-        run_post(steps.of[i], values, channels, addend);
+        run_post<Compute>(steps.of[i], values, channels, addend);
+}
+
+/* Takes values that are no array through all steps, each through one before the next: the text of a step is then a loop
+ * over the values. Its function gets the index i that for_each_value gives it, and takes at[i] of what channels(array)
+ * and addend() return. */
+template <class Compute, class Values, class Channels, class Addend>
+__device__ __forceinline__ void run_posts_in_turn(const post_steps &steps, Values &values, const Channels &channels,
+                                                  const Addend &addend)
+{
+#pragma unroll 1
+    for (int i = 0; i < steps.count; i++)
+        run_post<Compute>(steps.of[i], values, channels, addend);
 }
 
 /* Takes accumulators, in place, through their bias and then through steps that are all affine (post_step_is_affine). The

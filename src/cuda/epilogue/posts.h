@@ -47,6 +47,9 @@ tconv_status tconv_cuda_check_posts(const tconv_problem *problem, tconv_issue *i
 /* Returns about how many instructions the list takes for each output. */
 double tconv_cuda_post_instructions(const tconv_problem *problem);
 
+/* Returns how many post-ops at the beginning of the list are affine, and the instructions of those. */
+int tconv_cuda_first_affine_posts(const tconv_problem *problem, double *instructions);
+
 /* Returns the steps of a layer with operands as tconv_arguments have them. The addend is not among the steps: where it
  * lies is the kernel's to know. */
 post_steps tconv_cuda_post_steps(const tconv_problem *problem, const void *const operands[TCONV_MAX_POST_OPS]);

@@ -61,6 +61,12 @@ template <class Value> __device__ __forceinline__ void store_shared(uint32_t add
                      : "memory");
 }
 
+/* Asks for a line of device memory to be brought to the second-level cache. */
+__device__ __forceinline__ void prefetch(const void *from)
+{
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
+}
+
 /* Accesses of 8 bytes of shared memory. */
 __device__ __forceinline__ void store_shared_8(uint32_t address, int64_t value)
 {

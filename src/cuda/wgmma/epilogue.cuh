@@ -140,8 +140,7 @@ __device__ __forceinline__ void stage_phases(const float (&accumulators)[MMA_TIL
     });
 }
 
-/* The epilogue of a consumer warp: it stages its accumulators of a tile, each subtile when its staging buffer is
- * empty. */
+/* Stages a consumer warp's accumulators of a tile, each subtile when its staging buffer is empty. */
 template <class Mode, int N>
 __device__ __forceinline__ void stage_tile(const parameters &params, const shared_layout &shared,
                                            const tile_place &tile, const float (&accumulators)[MMA_TILES][N / 2],

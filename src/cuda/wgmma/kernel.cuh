@@ -25,6 +25,7 @@
 #include "../ptx/dependent_launch.cuh"
 #include "load.cuh"
 #include "mainloop.cuh"
+#include "posts.cuh"
 #include "realign.cuh"
 #include "store.cuh"
 #include "transpose.cuh"
@@ -41,10 +42,7 @@ __device__ __forceinline__ void load_bias(const parameters &params, const tile_p
     const Element *from = static_cast<const Element *>(params.bias) + tile.group * params.group_out;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        const int m = params.space_to_depth_log2 == 1 ? warp * SPACE_TO_DEPTH_CHANNELS + lane / 4
-                                                      : warp * WARP_M + lane / 4 + 8 * i;
-        const int channel =
-            tile.channel + warpgroup * params.warpgroup_channels + (m & (params.mma_tile_channels - 1)); /* 32 or 64 */
+        const int channel = accumulator_channel(params, tile, warpgroup, warp, lane, i);
         bias[i] = params.bias != NULL && channel < params.group_out ? from[channel] : from_compute<Element>(0);
     }
 }
@@ -111,8 +109,8 @@ __device__ __forceinline__ void consume(const parameters &params, const shared_l
         wgmma_wait<0>();
         pending.release();
         weights_are_loaded = params.resident;
-        const float bias[2] = {to_compute(loaded_bias[0]), to_compute(loaded_bias[1])};
-        stage_tile<Mode, N>(params, shared, tile, accumulators, bias, warp, lane, staged_parity);
+        float bias[2] = {to_compute(loaded_bias[0]), to_compute(loaded_bias[1])};
+        finish_tile<Mode, N>(params, shared, tile, accumulators, bias, warp, lane, staged_parity);
     }
 }
 
@@ -141,6 +139,55 @@ __device__ __forceinline__ void init_barriers(const shared_layout &shared, const
     mbarrier_init_fence();
 }
 
+/* The role of a transpose warp. MN-major, it has one only where planes are realigned. */
+template <class Mode>
+__device__ __forceinline__ void make_b_stages(const parameters &params, const shared_layout &shared, int role, int lane)
+{
+    if constexpr (Mode::MN_MAJOR) {
+        if (params.channel_alignment == 8)
+            realign_raw_stages<8>(params, shared, role, lane);
+        else if (params.channel_alignment == 4)
+            realign_raw_stages<4>(params, shared, role, lane);
+        else if (params.channel_alignment == 2)
+            realign_raw_stages<2>(params, shared, role, lane);
+    } else {
+        if (!Mode::STRICT && params.by_tma && params.space_to_depth_log2 == 1)
+            transpose_in_place<Mode, true>(params, shared, role, lane);
+        else if (!Mode::STRICT && params.by_tma && params.in_place)
+            transpose_in_place<Mode, false>(params, shared, role, lane);
+        else if (params.by_tma && params.tight)
+            transpose_raw_stages<Mode, true>(params, shared, role, lane);
+        else if (params.by_tma)
+            transpose_raw_stages<Mode, false>(params, shared, role, lane);
+        else
+            gather_src<Mode>(params, shared, role, lane);
+    }
+}
+
+/* The role of the thread that loads src. */
+template <class Mode>
+__device__ __forceinline__ void load_src(const parameters &params, const CUtensorMap *map, const shared_layout &shared)
+{
+    if (Mode::MN_MAJOR && params.channel_alignment > 0)
+        load_misaligned_raw_stages(params, map, shared);
+    else if (!Mode::STRICT && params.in_place)
+        load_b_stages_in_place<Mode>(params, map, shared);
+    else
+        load_raw_stages(params, map, shared);
+}
+
+/* The role of an epilogue warp. */
+template <class Mode, int N>
+__device__ __forceinline__ void store(const parameters &params, const shared_layout &shared, int epilogue_warp,
+                                      int lane)
+{
+    if (params.row_phases_together)
+        store_tiles_of_both<Mode, N>(params, shared, epilogue_warp, lane);
+    else
+        store_tiles<Mode, N>(params, shared, epilogue_warp, lane);
+}
+
+/* Warpgroups share registers out: all warps of one run the same setmaxnreg. */
 template <class Mode, int N>
 __global__ void TCONV_HOPPER_BOUNDS(Mode::THREADS)
     implicit_gemm(const __grid_constant__ parameters params, const __grid_constant__ CUtensorMap map)
@@ -157,47 +204,26 @@ __global__ void TCONV_HOPPER_BOUNDS(Mode::THREADS)
         setmaxnreg_increase<Mode::CONSUMER_REGISTERS>();
         consume<Mode, N>(params, shared, warp_of_block(), lane_of_warp());
     } else {
-        setmaxnreg_decrease<Mode::OTHER_REGISTERS>();
         const int role = warp_of_block() - CONSUMER_WARPS, lane = lane_of_warp();
         if (role < TRANSPOSE_WARPS) {
-            if constexpr (Mode::MN_MAJOR) {
-                if (params.channel_alignment == 8)
-                    realign_raw_stages<8>(params, shared, role, lane);
-                else if (params.channel_alignment == 4)
-                    realign_raw_stages<4>(params, shared, role, lane);
-                else if (params.channel_alignment == 2)
-                    realign_raw_stages<2>(params, shared, role, lane);
-            } else {
-                if (!Mode::STRICT && params.by_tma && params.space_to_depth_log2 == 1)
-                    transpose_in_place<Mode, true>(params, shared, role, lane);
-                else if (!Mode::STRICT && params.by_tma && params.in_place)
-                    transpose_in_place<Mode, false>(params, shared, role, lane);
-                else if (params.by_tma && params.tight)
-                    transpose_raw_stages<Mode, true>(params, shared, role, lane);
-                else if (params.by_tma)
-                    transpose_raw_stages<Mode, false>(params, shared, role, lane);
-                else
-                    gather_src<Mode>(params, shared, role, lane);
+            setmaxnreg_decrease<Mode::TRANSPOSE_REGISTERS>();
+            make_b_stages<Mode>(params, shared, role, lane);
+        } else if (role < 2 * WARPGROUP_WARPS) {
+            setmaxnreg_decrease<Mode::LOAD_REGISTERS>();
+            if (role == SRC_WARP) {
+                if (lane == 0 && params.by_tma)
+                    load_src<Mode>(params, &map, shared);
+            } else if (role == WEIGHTS_WARP) {
+                if (lane == 0) {
+                    wait_for_weights();
+                    load_a_stages(params, shared);
+                }
+            } else if constexpr (Mode::STRICT) {
+                store<Mode, N>(params, shared, role - Mode::FIRST_EPILOGUE_WARP, lane);
             }
-        } else if (role == SRC_WARP) {
-            if (lane == 0 && params.by_tma) {
-                if (Mode::MN_MAJOR && params.channel_alignment > 0)
-                    load_misaligned_raw_stages(params, &map, shared);
-                else if (!Mode::STRICT && params.in_place)
-                    load_b_stages_in_place<Mode>(params, &map, shared);
-                else
-                    load_raw_stages(params, &map, shared);
-            }
-        } else if (role == WEIGHTS_WARP) {
-            if (lane == 0) {
-                wait_for_weights();
-                load_a_stages(params, shared);
-            }
-        } else if (role < FIRST_EPILOGUE_WARP + WARPGROUPS * Mode::EPILOGUE_WARPS) {
-            if (params.row_phases_together)
-                store_tiles_of_both<Mode, N>(params, shared, role - FIRST_EPILOGUE_WARP, lane);
-            else
-                store_tiles<Mode, N>(params, shared, role - FIRST_EPILOGUE_WARP, lane);
+        } else if constexpr (!Mode::STRICT) {
+            setmaxnreg_decrease<Mode::EPILOGUE_REGISTERS>();
+            store<Mode, N>(params, shared, role - Mode::FIRST_EPILOGUE_WARP, lane);
         }
     }
 #endif

@@ -25,6 +25,7 @@
 #ifndef TCONV_CUDA_WGMMA_PARAMETERS_H
 #define TCONV_CUDA_WGMMA_PARAMETERS_H
 
+#include "../epilogue/posts.h"
 #include "../gemm/shape.h"
 #include "../numeric/divisor.h"
 #include "../numeric/numerics.h"
@@ -156,6 +157,10 @@ typedef struct parameters {
     int channel_alignment;   /* bytes at whose multiples all channels begin: 8, 4 or 2; 0 where nothing is realigned */
     int src_misalignment;    /* pixels by which src begins past a multiple of 16 bytes */
     uint32_t b_stage_bytes, raw_stage_bytes, a_stage_bytes;
+
+    post_steps accumulator_posts; /* affine, the first of the layer's: consumers run them on their accumulators */
+    post_steps staged_posts;      /* the others, in f32: epilogue warps run them on what is staged */
+    const void *addend;           /* of staged_posts, or NULL: it lies as dst does */
 } parameters;
 
 /* Returns the N of a kernel; 0: the registers do not hold another. */

@@ -4,6 +4,7 @@
 
 #include "../ptx/tma.cuh"
 #include "epilogue.cuh"
+#include "posts.cuh"
 
 #include <type_traits>
 
@@ -254,6 +255,16 @@ __device__ __forceinline__ void store_tiles_of_both(const parameters &params, co
     }
 }
 
+/* Releases the staging buffer that waits for its bulk copies to have read it, if there is one. */
+__device__ __forceinline__ void release_read(uint32_t &pending, int lane)
+{
+    if (pending == 0)
+        return;
+    bulk_store_wait_read<0>();
+    signal_for_warp(pending, lane);
+    pending = 0;
+}
+
 /*
  * The role of an epilogue warp: it stores what some consumer warps of a warpgroup stage, one after another. A staging
  * buffer is released when the bulk copies of the next one have been issued, so that some are always under way; where
@@ -268,8 +279,19 @@ __device__ __forceinline__ void store_tiles(const parameters &params, const shar
               first_warp = epilogue_warp % Mode::EPILOGUE_WARPS * SHARE;
     uint32_t parity = 0, pending = 0;
     for (int number = (int)blockIdx.x; number < params.tiles; number += (int)gridDim.x) {
-        const tile_place tile = find_tile(params, number);
+        tile_place tile = find_tile(params, number);
         mma_tile_place place;
+        const auto find_place = [&](int warp, int subtile) {
+            return find_mma_tile(params, tile, warpgroup, params.column_phases == 2 ? 0 : subtile,
+                                 params.stack > 1 && warp * WARP_M >= params.mma_tile_channels,
+                                 params.position_columns);
+        };
+        if constexpr (STAGES_F32<Mode>)
+            if (params.addend != NULL)
+#pragma unroll 1
+                for (int i = 0; i < SHARE * SUBTILES; i++)
+                    prefetch_addend<Mode, N>(params, tile, find_place(first_warp + i / SUBTILES, i % SUBTILES),
+                                             warpgroup, first_warp + i / SUBTILES, i % SUBTILES, lane);
         for (int subtile = 0; subtile < SUBTILES; subtile++) {
             const int buffer = params.staging_buffers == 2 ? subtile : 0;
             for (int warp = first_warp; warp < first_warp + SHARE; warp++) {
@@ -277,16 +299,18 @@ __device__ __forceinline__ void store_tiles(const parameters &params, const shar
                 uint32_t staged = shared.staged + (consumer * params.staging_buffers + buffer) * STAGED_BYTES<Mode, N>;
                 /* Differs only between MMA tiles and rows of a stack. */
                 if (warp == first_warp || (params.stack > 1 && warp == WARPGROUP_WARPS / 2))
-                    place = find_mma_tile(params, tile, warpgroup, params.column_phases == 2 ? 0 : subtile,
-                                          params.stack > 1 && warp * WARP_M >= params.mma_tile_channels,
-                                          params.position_columns);
+                    place = find_place(warp, subtile);
                 const uint32_t full = shared.staged_full + 8 * place_of_warp, full_parity = parity >> buffer & 1;
-                if (!Mode::STRICT && params.release_early && pending != 0 && !mbarrier_test(full, full_parity)) {
-                    bulk_store_wait_read<0>();
-                    signal_for_warp(pending, lane);
-                    pending = 0;
-                }
+                if (!Mode::STRICT && params.release_early && pending != 0 && !mbarrier_test(full, full_parity))
+                    release_read(pending, lane);
                 mbarrier_wait(full, full_parity);
+                if constexpr (STAGES_F32<Mode>)
+                    if (params.staged_posts.count > 0) {
+                        release_read(pending, lane); /* the post-ops take long */
+                        run_staged_posts<Mode, N>(params, tile, place, staged, warpgroup, warp, subtile, lane);
+                        tile = find_tile(params, anew(number));
+                        place = find_place(warp, subtile);
+                    }
                 if (params.column_phases == 2)
                     store_subtile<Mode, staging<Mode, N, PHASES>>(params, tile, place, staged, warpgroup, warp, subtile,
                                                                   lane);

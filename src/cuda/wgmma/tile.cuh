@@ -17,7 +17,6 @@ constexpr int CONSUMER_WARPS = WARPGROUPS * WARPGROUP_WARPS;
 constexpr int TRANSPOSE_WARPS = 4;
 constexpr int SRC_WARP = TRANSPOSE_WARPS;
 constexpr int WEIGHTS_WARP = SRC_WARP + 1;
-constexpr int FIRST_EPILOGUE_WARP = WEIGHTS_WARP + 1;
 
 constexpr uint32_t MMA_A_ROWS = MMA_A_BYTES / CORE_ROW_BYTES;
 
@@ -28,17 +27,25 @@ struct tf32_mode {
     static constexpr bool MN_MAJOR = false;        /* whether planes of src are the B operand as they lie */
     static constexpr int PLANES = 1;               /* of a factor: 2 where it is split */
     static constexpr int CONSUMER_REGISTERS = 168; /* of a thread */
-    static constexpr int OTHER_REGISTERS = 48;     /* of a thread of any other warp */
+    static constexpr int TRANSPOSE_REGISTERS = 48;
+    static constexpr int LOAD_REGISTERS = 32;
+    static constexpr int EPILOGUE_REGISTERS = 64;
+    static constexpr int FIRST_EPILOGUE_WARP = 2 * WARPGROUP_WARPS; /* in a warpgroup of its own, for its registers */
     static constexpr int THREADS = threads_of(NUMERICS_TF32);
     static constexpr int EPILOGUE_WARPS = epilogue_warps_of(NUMERICS_TF32); /* for each warpgroup */
+    static constexpr int STAGED_POST_CHANNELS = 8; /* that post-ops are run on at once, as registers allow */
 };
 struct strict_mode : tf32_mode {
     static constexpr bool STRICT = true;
     static constexpr int PLANES = 2;
     static constexpr int CONSUMER_REGISTERS = 216;
-    static constexpr int OTHER_REGISTERS = 40;
+    static constexpr int TRANSPOSE_REGISTERS = 40;
+    static constexpr int LOAD_REGISTERS = 40;
+    static constexpr int EPILOGUE_REGISTERS = 40;
+    static constexpr int FIRST_EPILOGUE_WARP = WEIGHTS_WARP + 1;
     static constexpr int THREADS = threads_of(NUMERICS_STRICT);
     static constexpr int EPILOGUE_WARPS = epilogue_warps_of(NUMERICS_STRICT);
+    static constexpr int STAGED_POST_CHANNELS = 4;
 };
 struct f16_mode : tf32_mode {
     using Element = __half;
@@ -86,6 +93,16 @@ __device__ __forceinline__ tile_place find_tile(const parameters &params, int nu
     tile.row = left.rest * params.tile_rows;
     tile.image = left.whole;
     return tile;
+}
+
+/* Returns the output channel, in its group, of row lane / 4 (0) or lane / 4 + 8 (1) of the 16 rows of M that a warp
+ * has. */
+__device__ __forceinline__ int accumulator_channel(const parameters &params, const tile_place &tile, int warpgroup,
+                                                   int warp, int lane, int row)
+{
+    const int m = params.space_to_depth_log2 == 1 ? warp * SPACE_TO_DEPTH_CHANNELS + lane / 4
+                                                  : warp * WARP_M + lane / 4 + 8 * row;
+    return tile.channel + warpgroup * params.warpgroup_channels + (m & (params.mma_tile_channels - 1)); /* 32 or 64 */
 }
 
 /* Returns the first column of src that a tile reads. */

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "../../core/checked.h"
+#include "../../core/post.h"
 #include "../../core/status.h"
 #include "../cuda_target.h"
 #include "../implementations.h"
@@ -166,9 +167,25 @@ static void plan_addressing(const tconv_layer *layer, tile_plan *plan)
     plan->long_rows = columns * params->position_columns * element >= LEAST_BULK;
 }
 
+/* Declines lists of post-ops that the kernels do not take: in 16 bits what is staged is rounded, and an addend is read
+ * at the places of outputs in dst. */
+static tconv_status check_posts(const tconv_problem *problem, tconv_issue *issue)
+{
+    const tconv_strides *dst = &problem->dst, *addend = &problem->addend;
+    if (problem->element_size == 2)
+        return tconv_cuda_check_posts(problem, issue);
+    if (tconv_post_addend(&problem->desc) >= 0 &&
+        (addend->n != dst->n || addend->c != dst->c || addend->h != dst->h || addend->w != dst->w))
+        return tconv_decline(issue, "needs an addend with the strides of dst");
+    return TCONV_SUCCESS;
+}
+
 static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_planned *planned, tconv_issue *issue)
 {
     planned_layer *own = memory;
+    const tconv_status taken = check_posts(&layer->problem, issue);
+    if (taken != TCONV_SUCCESS)
+        return taken;
     tile_search search = tconv_wgmma_begin_search(layer, planned->limit, &own->plans[0]);
     const char *why = why_not(layer);
     if (why == NULL)
@@ -260,6 +277,22 @@ static void decide_stores(const tile_plan *plan, size_t element, const void *dst
         plan->arithmetic != NUMERICS_STRICT && (params->staging_buffers == 1 || params->staged_misaligned);
 }
 
+/* Shares the steps of the layer's post-ops out: consumers take the affine ones with which the list begins. The warps that
+ * store both row phases have no text of post-ops. */
+static void share_posts(const tconv_problem *problem, const tconv_arguments *arguments, parameters *params)
+{
+    const post_steps steps = tconv_cuda_post_steps(problem, arguments->post);
+    const int addend = tconv_post_addend(&problem->desc);
+    post_steps *first = &params->accumulator_posts, *rest = &params->staged_posts;
+    for (int i = 0; i < steps.count; i++)
+        if (rest->count == 0 && post_step_is_affine(steps.of[i].kind))
+            first->of[first->count++] = steps.of[i];
+        else
+            rest->of[rest->count++] = steps.of[i];
+    params->addend = addend >= 0 ? arguments->post[addend] : NULL;
+    params->row_phases_together = params->row_phases_together && rest->count == 0;
+}
+
 static const void *kernel_of(const tile_plan *plan)
 {
     return numerics_bytes(plan->arithmetic) == 2
@@ -289,6 +322,7 @@ static tconv_status execute(const tconv_layer *layer, const void *memory, const 
         params.channel_alignment =
             (int)tconv_gcd(params.channel_alignment, (int64_t)((uintptr_t)arguments->src % BOX_ALIGNMENT));
     decide_stores(plan, problem->element_size, arguments->dst, &params);
+    share_posts(problem, arguments, &params);
     void *kernel_arguments[] = {&params, &map};
     const launch_grid grid = {.kernel = kernel_of(plan),
                               .blocks = plan->thread_blocks,
@@ -306,4 +340,5 @@ const tconv_implementation tconv_cuda_wgmma = {.name = "cuda_wgmma",
                                                .plan = plan_layer,
                                                .pack = pack,
                                                .execute = execute,
-                                               .describe = describe};
+                                               .describe = describe,
+                                               .applies_posts = true};

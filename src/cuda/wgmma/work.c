@@ -12,6 +12,11 @@ static const double TILE_CYCLES = 2720;  /* until a tile's sums are staged for t
 
 static const double GATHERED_CORES = 4; /* whose elements are loaded together, whether a K-block has as many or not */
 
+/* Of a post-op that epilogue warps run on staged outputs, beside its arithmetic: instructions that load, store and find
+ * an output, and cycles of an instruction of a warp that waits for its own results. */
+static const double STAGED_POST_INSTRUCTIONS = 4, STAGED_POST_CYCLES = 1.3;
+static const double POST_CYCLES = 40; /* until consumers have the numbers of a post-op's channels */
+
 static const double TIGHT_TIMES = 1.55; /* that transposing takes longer into a patch whose pitch is not the box's */
 
 static void count_main_loop(const tile_search *search, const tile_plan *plan, tconv_cuda_work *work)
@@ -90,6 +95,23 @@ static void count_stores(const tile_search *search, const tile_plan *plan, tconv
         params->column_tiles == 1 ? 0 : rows * tconv_cuda_part_ends(piece, params->dst_channel * element);
 }
 
+/* Counts post-ops: those of consumers to the tile's own cycles, those of epilogue warps to their stores. */
+static void count_posts(const tile_search *search, const tile_plan *plan, tconv_cuda_work *work)
+{
+    const parameters *params = &plan->params;
+    const tconv_problem *problem = &search->layer->problem;
+    double affine;
+    const int first = tconv_cuda_first_affine_posts(problem, &affine), rest = problem->desc.post_count - first;
+    const double of_staged = tconv_cuda_post_instructions(problem) - affine + (double)rest * STAGED_POST_INSTRUCTIONS;
+    const double rows =
+        (double)MMA_M * WARPGROUPS * (params->position_columns == 2 ? 1 : MMA_TILES) * params->mma_tile_rows;
+    const double vectors = ceil((double)params->position_columns * params->mma_tile_columns / WARP);
+    if (first > 0)
+        work->tile_cycles += affine * MMA_M * WARPGROUPS * MMA_TILES * plan->N / 128 + first * POST_CYCLES;
+    if (rest > 0)
+        work->stores += rows * vectors * of_staged * STAGED_POST_CYCLES / tconv_cuda_machine_of(search->layer).store;
+}
+
 tile_search tconv_wgmma_begin_search(const tconv_layer *layer, double limit, tile_plan *best)
 {
     return (tile_search){layer, tconv_cuda_row_vector(layer), tconv_cuda_reads_vectors(layer),
@@ -101,6 +123,7 @@ tconv_cuda_work tconv_wgmma_work(const tile_search *search, const tile_plan *pla
     tconv_cuda_work work = search->begun;
     count_main_loop(search, plan, &work);
     count_stores(search, plan, &work);
+    count_posts(search, plan, &work);
     work.rounds = tconv_cuda_rounds(plan->params.tiles, plan->thread_blocks);
     return work;
 }
