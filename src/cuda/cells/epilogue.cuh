@@ -48,8 +48,8 @@ template <int COUNT> struct channel_numbers {
 };
 
 /* Takes a thread's accumulators through the layer's post-ops, bias included: so many at a time, because the numbers of
- * their channels take registers too. first_channel: the thread's first one, of the group. A column of a cell has all channels of whole rows, so that an
- * accumulator's place among all of them tells its channel whatever the columns. */
+ * their channels take registers too. first_channel: the thread's first one, of the group. A column of a cell has all
+ * channels of whole rows, so that an accumulator's place among all of them tells its channel whatever the columns. */
 template <int BATCH, int all>
 __device__ __forceinline__ void run_posts_of_cells(const parameters &layer, float (&accumulators)[all],
                                                    const tile_coord &tile, int first_channel)
