@@ -97,40 +97,36 @@ struct warp_tile : warp_mainloop<MODE, STRIDE_W, MMAS_M, MMAS_N> {
             array)[group * params.group_out + min(first_channel + channel, params.group_out - 1)];
     }
 
-    /* What the accumulators' channels have of something. */
-    struct channel_numbers {
-        float at[2 * MMAS_M];
-        __device__ __forceinline__ float operator()(int i) const
-        {
-            return at[i / (Mainloop::ACCUMULATORS / MMAS_M) * 2 + i % 4 / 2];
-        }
-    };
-
-    template <class Function> __device__ __forceinline__ channel_numbers of_channels(const Function &function) const
-    {
-        channel_numbers numbers;
-#pragma unroll
-        for (int i = 0; i < 2 * MMAS_M; i++)
-            numbers.at[i] = function(channel_of(i / 2, i % 2));
-        return numbers;
-    }
-
-    /* Takes all accumulators through their bias and the post-ops. */
+    /* Takes all accumulators through their bias and the post-ops: those of an MMA's rows at a time, which are two
+     * channels', and not too many, because the compiler takes more registers then. */
     __device__ __forceinline__ void run_post_steps()
     {
-        float sums[Mainloop::ACCUMULATORS];
+        constexpr int OF_ROWS = Mainloop::ACCUMULATORS / MMAS_M;
+        constexpr int BATCH = OF_ROWS % 16 == 0 ? 16 : 8;
+        struct channel_numbers {
+            float at[2];
+            __device__ __forceinline__ float operator()(int i) const
+            {
+                return at[i % 4 / 2];
+            }
+        };
 #pragma unroll
-        for (int i = 0; i < Mainloop::ACCUMULATORS; i++) {
-            const float sum = Mainloop::element(accumulators, i);
-            sums[i] = is_finite(sum) ? sum : __int_as_float(0x7fc00000);
+        for (int first = 0; first < Mainloop::ACCUMULATORS; first += BATCH) {
+            const int channel = channel_of(first / OF_ROWS, 0), next = channel_of(first / OF_ROWS, 1);
+            float sums[BATCH];
+#pragma unroll
+            for (int i = 0; i < BATCH; i++) {
+                const float sum = Mainloop::element(accumulators, first + i);
+                sums[i] = is_finite(sum) ? sum : __int_as_float(0x7fc00000);
+            }
+            run_affine_posts(
+                params.posts, sums, channel_numbers{bias_of(channel), bias_of(next)}, [&](const void *array) {
+                    return channel_numbers{number_of_channel(array, channel), number_of_channel(array, next)};
+                });
+#pragma unroll
+            for (int i = 0; i < BATCH; i++)
+                Mainloop::element(accumulators, first + i) = sums[i];
         }
-        run_affine_posts(params.posts, sums, of_channels([&](int channel) { return bias_of(channel); }),
-                         [&](const void *array) {
-                             return of_channels([&](int channel) { return number_of_channel(array, channel); });
-                         });
-#pragma unroll
-        for (int i = 0; i < Mainloop::ACCUMULATORS; i++)
-            Mainloop::element(accumulators, i) = sums[i];
     }
 
     /* Where the outputs of a position, and of those after it in its row, go. */
