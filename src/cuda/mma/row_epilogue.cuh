@@ -51,15 +51,24 @@ template <class Element> struct row_writer {
     {
     }
 
+    /* The number of a channel in all groups, hidden from the compiler, which would keep addresses that follow from it in
+     * registers while the main loop needs them. */
+    __device__ __forceinline__ int in_all(int channel) const
+    {
+        int number = first_of_all + channel;
+        asm volatile("" : "+r"(number));
+        return number;
+    }
+
     __device__ __forceinline__ float bias_of(int channel) const
     {
-        return channel_bias<Element>(params->bias, first_of_all + channel, channel < channels);
+        return channel_bias<Element>(params->bias, in_all(channel), channel < channels);
     }
 
     /* The number of a channel, of an array of a number for each channel of all groups. */
     __device__ __forceinline__ float number_of(const void *array, int channel) const
     {
-        return static_cast<const float *>(array)[first_of_all + min(channel, channels - 1)];
+        return static_cast<const float *>(array)[in_all(min(channel, channels - 1))];
     }
 
     /* An output without a tap. */

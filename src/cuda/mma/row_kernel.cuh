@@ -297,7 +297,9 @@ template <mode MODE, row_sums SUMS, int STRIDE_W> struct strip {
                 return at[i % 4 / 2];
             }
         };
-        const int channel = lane / 4, next = channel + 8;
+        int channel = lane / 4;
+        asm volatile("" : "+r"(channel)); /* or what follows from it would stay in registers in the main loop */
+        const int next = channel + 8;
 #pragma unroll
         for (int first = 0; first < COUNT; first += BATCH) {
             float sums[BATCH];
