@@ -5,6 +5,8 @@
  */
 #include "../../src/cuda/cells/epilogue.cuh"
 #include "../../src/cuda/wgmma/kernel.cuh"
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "families.h"
@@ -110,9 +112,24 @@ cells::parameters make_cells(const cells_case &of)
     return layer;
 }
 
+/* What channels add, and where there are post-ops multiply with and add then; the post-ops end with a clamp. */
+struct cells_channels {
+    std::vector<float> bias, factors, terms;
+};
+
+/* The value of an output from its sum. */
+float finished(const cells_channels &of, int channel, float sum)
+{
+    const float value = sum + (of.bias.empty() ? 0 : of.bias[(size_t)channel]);
+    if (of.factors.empty())
+        return value;
+    const float scaled = std::fma(value, of.factors[(size_t)channel], of.terms[(size_t)channel]);
+    return std::min(std::max(scaled, -0.5f), 0.5f);
+}
+
 /* Wants the outputs of one position's cell. value: of each n. */
 void want_cell(const cells_case &of, const cells::parameters &layer, int group, int channel, int image, int row,
-               int column, const std::vector<float> &bias, const std::function<float(int)> &value,
+               int column, const cells_channels &channels, const std::function<float(int)> &value,
                wanted_planes *wanted)
 {
     for (int n = 0; n < CELLS_N; n++) { /* [column][row][channel] */
@@ -121,19 +138,26 @@ void want_cell(const cells_case &of, const cells::parameters &layer, int group, 
         const int out_column = column * of.cell_columns + n / of.cell_channels / of.cell_rows;
         if (c < of.group_out && out_row < layer.out_rows && out_column < layer.out_columns)
             wanted->set(image, group * of.group_out + c, out_row, out_column,
-                        bits_of(value(n) + (bias.empty() ? 0 : bias[(size_t)(group * of.group_out + c)])));
+                        bits_of(finished(channels, group * of.group_out + c, value(n))));
     }
 }
 
-void check_cells_case(const cells_case &of, bool has_bias, size_t offset)
+void check_cells_case(const cells_case &of, bool has_bias, bool has_posts, size_t offset)
 {
     cells::parameters layer = make_cells(of);
     const int blocks = layer.tiles * cells::CLUSTER_BLOCKS;
-    std::vector<float> sums((size_t)blocks * CELLS_N / 2 * CELLS_THREADS), bias;
+    std::vector<float> sums((size_t)blocks * CELLS_N / 2 * CELLS_THREADS);
+    cells_channels channels;
     for (float &sum : sums)
         sum = random_real();
-    for (int i = 0; has_bias && i < of.groups * of.group_out; i++)
-        bias.push_back(random_real());
+    for (int i = 0; i < of.groups * of.group_out; i++) {
+        if (has_bias)
+            channels.bias.push_back(random_real());
+        if (has_posts) {
+            channels.factors.push_back(random_real());
+            channels.terms.push_back(random_real());
+        }
+    }
     wanted_planes wanted(of.images, of.groups * of.group_out, layer.out_rows, layer.out_columns, 4);
     for (int block = 0; block < blocks; block++) {
         const int number = block / cells::CLUSTER_BLOCKS, channel = number % layer.channel_tiles * of.cell_channels;
@@ -160,16 +184,23 @@ void check_cells_case(const cells_case &of, bool has_bias, size_t offset)
                 const int thread = position / 16 * 32 + lane_row * 4 + n % 8 / 2, i = n / 8 * 4 + half * 2 + n % 2;
                 return sums[((size_t)block * (CELLS_N / 2) + i) * CELLS_THREADS + thread];
             };
-            want_cell(of, layer, group, channel, image, row, column, bias, value, &wanted);
+            want_cell(of, layer, group, channel, image, row, column, channels, value, &wanted);
         }
     }
-    begin_case("cells of %d x %d x %d, %d images of %d x %d, %d groups of %d channels%s%s%s", of.cell_rows,
+    begin_case("cells of %d x %d x %d, %d images of %d x %d, %d groups of %d channels%s%s%s%s", of.cell_rows,
                of.cell_columns, of.cell_channels, of.images, of.rows, of.columns, of.groups, of.group_out,
-               of.flat ? ", flat" : "", of.vectors ? ", vectors" : "", has_bias ? ", bias" : "");
-    const device_buffer from = input("sums", sums), add = input("bias", bias),
+               of.flat ? ", flat" : "", of.vectors ? ", vectors" : "", has_bias ? ", bias" : "",
+               has_posts ? ", post-ops" : "");
+    const device_buffer from = input("sums", sums), add = input("bias", channels.bias),
+                        factors = input("factors", channels.factors), terms = input("terms", channels.terms),
                         dst = output("dst", wanted.bits.size() * sizeof(float), offset);
     layer.dst = dst.data;
     layer.bias = has_bias ? add.data : nullptr;
+    if (has_posts) {
+        layer.posts.count = 2;
+        layer.posts.of[0] = {POST_MUL_ADD_CHANNEL, {}, {}, factors.data, terms.data};
+        layer.posts.of[1] = {TCONV_POST_CLAMP, {-0.5f}, {0.5f}, nullptr, nullptr};
+    }
     layer.dst_strides = {wanted.image, wanted.channel, layer.out_columns, 1};
     store_cells<<<blocks, CELLS_THREADS>>>(layer, from.as<float>());
     finish_kernels();
@@ -187,8 +218,10 @@ void check_cells()
                                        {2, 2, 32, 2, 7, 10, 1, 1, 128, 1, 32, 0, 0, true, true},
                                        {1, 1, 128, 1, 7, 19, 1, 4, 32, 1, 130, 0, 0, false, false}};
     for (const cells_case &of : cases) {
-        check_cells_case(of, false, of.vectors ? 0 : 4);
-        check_cells_case(of, true, of.vectors ? 0 : 4);
+        check_cells_case(of, false, false, of.vectors ? 0 : 4);
+        check_cells_case(of, true, false, of.vectors ? 0 : 4);
+        check_cells_case(of, false, true, of.vectors ? 0 : 4);
+        check_cells_case(of, true, true, of.vectors ? 0 : 4);
     }
 }
 

@@ -125,11 +125,11 @@ constexpr int WRITER_THREADS = 96;
 /* Writes rows first_row to last_row of 16 channels or fewer: every third one has no taps. */
 template <class Element>
 __global__ void __launch_bounds__(WRITER_THREADS)
-    write_rows(const __grid_constant__ mma::row_parameters params, Element *dst, const Element *bias,
-               const Element *values, int channels, int first_output, int outputs, int first_row, int last_row)
+    write_rows(const __grid_constant__ mma::row_parameters params, Element *dst, const Element *values, int channels,
+               int first_output, int outputs, int first_row, int last_row)
 {
     extern __shared__ __align__(128) uint4 shared[];
-    mma::row_writer<Element> writer(params, reinterpret_cast<Element *>(shared), dst, bias, channels, first_output,
+    mma::row_writer<Element> writer(params, reinterpret_cast<Element *>(shared), dst, 0, channels, first_output,
                                     outputs, last_row);
     writer.begin_block(0);
     __syncthreads();
@@ -153,15 +153,16 @@ __global__ void __launch_bounds__(WRITER_THREADS)
 
 struct writer_case {
     int channels, rows, columns, first_output, outputs, first_row, last_row, gap, offset;
-    bool joins, bias;
+    bool joins, bias, posts; /* posts: every second channel's outputs without taps times -1 */
 };
 
 template <class Element> void check_writer()
 {
     static const writer_case cases[] = {
-        {16, 7, 64, 0, 64, 0, 6, 0, 0, false, true},   {16, 9, 75, 0, 75, 0, 8, 3, 1, true, true},
-        {13, 8, 101, 0, 101, 1, 6, 5, 3, true, false}, {5, 6, 90, -3, 48, 0, 5, 0, 2, false, true},
-        {16, 7, 90, 40, 64, 2, 6, 7, 0, false, false}, {16, 12, 40, 0, 40, 3, 11, 16, 0, true, true},
+        {16, 7, 64, 0, 64, 0, 6, 0, 0, false, true, false},   {16, 9, 75, 0, 75, 0, 8, 3, 1, true, true, false},
+        {13, 8, 101, 0, 101, 1, 6, 5, 3, true, false, false}, {5, 6, 90, -3, 48, 0, 5, 0, 2, false, true, false},
+        {16, 7, 90, 40, 64, 2, 6, 7, 0, false, false, false}, {16, 12, 40, 0, 40, 3, 11, 16, 0, true, true, false},
+        {16, 9, 75, 0, 75, 0, 8, 3, 1, true, true, true},     {13, 8, 101, 0, 101, 1, 6, 5, 3, true, false, true},
     };
     constexpr int SECTOR = 32 / (int)sizeof(Element);
     using Bits = typename std::conditional<sizeof(Element) == 4, uint32_t, uint16_t>::type;
@@ -178,25 +179,33 @@ template <class Element> void check_writer()
         for (std::vector<Bits> *each : {&values, &bias})
             for (Bits &bits : *each)
                 bits = (Bits)(sizeof(Element) == 4 ? bits_of(random_real()) : f16_of(random_real()));
-        for (int channel = 0; channel < of.channels; channel++)
+        std::vector<float> factors;
+        for (int channel = 0; channel < of.channels; channel++) {
+            factors.push_back(of.posts && channel % 2 == 1 ? -1.0f : 1.0f);
+            const Bits sign = (Bits)((Bits)(factors.back() < 0) << (8 * sizeof(Element) - 1));
+            const Bits untapped = (Bits)((of.bias ? bias[(size_t)channel] : 0) ^ sign);
             for (int row = of.first_row; row <= of.last_row; row++)
                 for (int i = 0; i < of.outputs; i++) {
                     const int column = of.first_output + i;
                     if (column >= 0 && column < of.columns)
                         wanted[(size_t)(channel * params.dst_channel + row * of.columns + column)] =
-                            row % 3 == 2 ? (of.bias ? bias[(size_t)channel] : (Bits)0)
-                                         : values[(size_t)((channel * of.rows + row) * of.columns + column)];
+                            row % 3 == 2 ? untapped : values[(size_t)((channel * of.rows + row) * of.columns + column)];
                 }
-        begin_case("%d channels, %d x %d, outputs from %d, rows %d to %d, gap %d, offset %d%s%s", of.channels, of.rows,
-                   of.columns, of.first_output, of.first_row, of.last_row, of.gap, of.offset,
-                   of.joins ? ", joined" : "", of.bias ? ", bias" : "");
+        }
+        begin_case("%d channels, %d x %d, outputs from %d, rows %d to %d, gap %d, offset %d%s%s%s", of.channels,
+                   of.rows, of.columns, of.first_output, of.first_row, of.last_row, of.gap, of.offset,
+                   of.joins ? ", joined" : "", of.bias ? ", bias" : "", of.posts ? ", post-ops" : "");
         const device_buffer from = input("values", values), add = input("bias", bias),
+                            scale = input("factors", factors),
                             dst = output("dst", wanted.size() * sizeof(Element), (size_t)of.offset * sizeof(Element));
+        params.bias = of.bias ? add.data : nullptr;
+        params.posts.count = of.posts;
+        params.posts.of[0] = {TCONV_POST_MUL_CHANNEL, {}, {}, scale.data, nullptr};
         const size_t shared_elements =
             (size_t)(mma::BLOCK_M * (params.staging_pitch + SECTOR) + params.zeros + 2 * SECTOR);
         write_rows<Element><<<1, WRITER_THREADS, shared_elements * sizeof(Element)>>>(
-            params, dst.as<Element>(), of.bias ? add.as<Element>() : nullptr, from.as<Element>(), of.channels,
-            of.first_output, of.outputs, of.first_row, of.last_row);
+            params, dst.as<Element>(), from.as<Element>(), of.channels, of.first_output, of.outputs, of.first_row,
+            of.last_row);
         finish_kernels();
         compare_bits<Bits>(dst, wanted);
     }

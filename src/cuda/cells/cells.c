@@ -103,6 +103,9 @@ static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_pla
     int64_t size;
     word_layer words = {0};
     const tconv_layer *planned_as = layer; /* the layer itself, or the layer of words */
+    const tconv_status posts = tconv_cuda_check_posts(&layer->problem, issue);
+    if (posts != TCONV_SUCCESS)
+        return posts;
     if (why == NULL && layer->problem.element_size == 2) {
         why = tconv_cells_describe_words(layer, &words);
         planned_as = &words.layer;
@@ -173,6 +176,7 @@ static tconv_status execute(const tconv_layer *layer, const void *memory, const 
     params.weights = arguments->packed;
     params.bias = arguments->bias;
     params.dst = arguments->dst;
+    params.posts = tconv_cuda_post_steps(&layer->problem, arguments->post);
     params.by_tma = !params.copied && tconv_encode_tensor_map(&planned->boxes[0], arguments->src, &maps[0]) &&
                     (!params.stationary || tconv_encode_tensor_map(&planned->boxes[1], arguments->src, &maps[1]));
     if (!params.by_tma && !params.stationary)
@@ -209,4 +213,5 @@ const tconv_implementation tconv_cuda_cells = {.name = "cuda_cells",
                                                .plan = plan_layer,
                                                .pack = pack_weights,
                                                .execute = execute,
-                                               .describe = describe};
+                                               .describe = describe,
+                                               .applies_posts = true};

@@ -1,8 +1,9 @@
-/* The epilogue of the streaming kernel: adds bias and stores a tile's cells from the accumulators. */
+/* The epilogue of the streaming kernel: adds bias, runs post-ops and stores a tile's cells from the accumulators. */
 #ifndef TCONV_CUDA_CELLS_EPILOGUE_CUH
 #define TCONV_CUDA_CELLS_EPILOGUE_CUH
 
 #include "../epilogue/finish.cuh"
+#include "../epilogue/posts.cuh"
 #include "tile.cuh"
 
 namespace tconv::cells
@@ -33,6 +34,51 @@ __device__ __forceinline__ cell_outputs<Element> find_cell(const parameters &lay
     cell.columns = exists ? layer.out_columns - column : 0;
     cell.to = static_cast<Element *>(layer.dst) + image * layer.dst_strides.n + row * layer.dst_strides.h + column;
     return cell;
+}
+
+/* The numbers that a thread's accumulators from `first` on have of an array of a number for each output channel of all
+ * groups. Accumulators lie by 8 channels, of which a thread has two at each of its two positions. */
+template <int COUNT> struct channel_numbers {
+    float at[COUNT / 2];
+
+    __device__ __forceinline__ float operator()(int i) const
+    {
+        return at[i / 4 * 2 + i % 2];
+    }
+};
+
+/* Takes a thread's accumulators through the layer's post-ops, bias included: so many at a time, because the numbers of
+ * their channels take registers too. first_channel: the thread's first one, of the group. A column of a cell has all
+ * channels of whole rows, so that an accumulator's place among all of them tells its channel whatever the columns. */
+template <int BATCH, int all>
+__device__ __forceinline__ void run_posts_of_cells(const parameters &layer, float (&accumulators)[all],
+                                                   const tile_coord &tile, int first_channel)
+{
+    const int last_channel = layer.group_out - 1;
+    int cell_channels = layer.cell_channels;
+    asm volatile("" : "+r"(cell_channels)); /* as in store_vectors */
+#pragma unroll
+    for (int first = 0; first < all; first += BATCH) {
+        float batch[BATCH];
+#pragma unroll
+        for (int i = 0; i < BATCH; i++)
+            batch[i] = accumulators[first + i];
+        const auto channels = [&](const void *array) {
+            const float *of_group = static_cast<const float *>(array) + tile.group * (int64_t)layer.group_out;
+            channel_numbers<BATCH> numbers;
+#pragma unroll
+            for (int i = 0; i < BATCH / 2; i++) {
+                const int channel = first_channel + ((2 * first + i / 2 * 8) & (cell_channels - 1)) + i % 2;
+                numbers.at[i] = __ldg(of_group + min(channel, last_channel));
+            }
+            return numbers;
+        };
+        const channel_numbers<BATCH> none = {};
+        run_affine_posts(layer.posts, batch, layer.bias != NULL ? channels(layer.bias) : none, channels);
+#pragma unroll
+        for (int i = 0; i < BATCH; i++)
+            accumulators[first + i] = batch[i];
+    }
 }
 
 /* Stores a vector of so many columns, or nothing, without a branch. */
@@ -86,13 +132,16 @@ __device__ __forceinline__ void store_vectors(const parameters &layer, const flo
     asm volatile("" : "+r"(cell_channels));
     Element *to[2] = {cells[0].to, cells[1].to};
     int row = 0;
+    const bool has_posts = layer.posts.count > 0; /* with which the bias is added already */
 #pragma unroll
     for (int batch = 0; batch < COLUMN_ACCUMULATORS; batch += BATCH) {
         float add[BATCH / 2];
 #pragma unroll
         for (int i = 0; i < BATCH / 2; i++) {
             const int channel = first_channel + ((2 * batch + i / 2 * 8) & (cell_channels - 1)) + i % 2;
-            add[i] = layer.bias != NULL ? to_compute(__ldg(bias + min(channel, layer.group_out - 1))) : 0.0f;
+            add[i] = has_posts            ? NO_BIAS
+                     : layer.bias != NULL ? to_compute(__ldg(bias + min(channel, layer.group_out - 1)))
+                                          : 0.0f;
         }
 #pragma unroll
         for (int i = batch; i < batch + BATCH; i += 4) {
@@ -167,6 +216,11 @@ template <class Element, int all>
 __device__ __forceinline__ void store_tile(const parameters &layer, float (&accumulators)[all], const tile_coord &tile,
                                            int warp, int lane)
 {
+    constexpr int POSTS_BATCH = all > 64 ? 16 : 8; /* accumulators: more would spill */
+    if constexpr (sizeof(Element) == 4) {
+        if (layer.posts.count > 0)
+            run_posts_of_cells<POSTS_BATCH>(layer, accumulators, tile, tile.channel + lane % 4 * 2);
+    }
     if (sizeof(Element) == 2 || layer.cell_columns == 1) /* 16 bits: of layers whose phases are those of src alone */
         store_cells<Element, 1>(layer, accumulators, tile, warp, lane);
     else if (layer.cell_columns == 2)

@@ -10,7 +10,8 @@
  *
  * Numeric order: K-blocks, then the schedule's entries, then wgmma steps, as the layer and the device alone decide. In
  * strict f32 each factor is split, x = big + small; wgmma sums small * big + big * small + big * big of an entry from
- * zero, and the result is then added in f32; so are the partial sums of segments, in their order. Bias is added last.
+ * zero, and the result is then added in f32; so are the partial sums of segments, in their order. Bias is added last;
+ * post-ops follow.
  */
 #ifndef TCONV_CUDA_CELLS_KERNEL_CUH
 #define TCONV_CUDA_CELLS_KERNEL_CUH

@@ -25,11 +25,18 @@
 namespace tconv::cells
 {
 
+constexpr size_t MAX_PARAMETER_BYTES = 4096; /* of a kernel, with drivers of CUDA 12.0 and before */
+static_assert((sizeof(parameters) + alignof(CUtensorMap) - 1) / alignof(CUtensorMap) * alignof(CUtensorMap) +
+                      2 * sizeof(CUtensorMap) <=
+                  MAX_PARAMETER_BYTES,
+              "the layer and two tensor maps");
+
 constexpr int STATIONARY_CONSUMER_WARPS = PINGPONG_PAIRS * PAIR_WARPGROUPS * WARPGROUP_WARPS;
 constexpr int STATIONARY_MMA_STEPS = 4; /* wgmmas along a K-block */
 constexpr int STATIONARY_CONSUMER_REGISTERS =
     112; /* of a thread; of all threads 96 on average, which the launch gives each */
 constexpr int STATIONARY_PRODUCER_REGISTERS = 32;
+constexpr int STATIONARY_POSTS_BATCH = 16; /* accumulators that go through post-ops at a time */
 constexpr uint32_t BOX_CHANNELS = STATIONARY_MMA_STEPS * MMA_K;
 constexpr uint32_t BOX_BYTES = BOX_CHANNELS * BOX_PITCH * (uint32_t)sizeof(float);
 
@@ -39,7 +46,7 @@ struct stationary_layout {
     uint32_t weights_full;   /* of each K-block */
     uint32_t weights_empty;  /* of all K-blocks */
     uint32_t order;          /* of each consumer warpgroup: it has read all pixels of its block tile */
-    uint32_t bias;           /* of an N tile's channels */
+    uint32_t bias;           /* of an N tile's channels, that is added to sums when they are stored */
     uint32_t weights, pixels;
     /* The boxes of one warpgroup of each pair: those of the other lie between them. */
     __device__ __forceinline__ stage_ring boxes(const parameters &layer, int warpgroup) const
@@ -183,7 +190,7 @@ store_two_cells(const parameters &layer, const float (&accumulators)[STATIONARY_
  * main loop, which needs the registers. */
 template <int COLUMNS>
 __device__ __forceinline__ void store_warpgroup_tile(const parameters &layer, const stationary_layout &shared,
-                                                     const float (&accumulators)[STATIONARY_BLOCK_N / 2], int number,
+                                                     float (&accumulators)[STATIONARY_BLOCK_N / 2], int number,
                                                      tile_scheduler scheduler, int warp, int lane)
 {
     asm volatile("" : "+r"(number), "+r"(scheduler.set), "+r"(warp), "+r"(lane));
@@ -209,6 +216,8 @@ __device__ __forceinline__ void store_warpgroup_tile(const parameters &layer, co
                 (row * layer.out_row_step + layer.schedules[tile.schedule].residue) * layer.dst_strides.h +
                 (pixel - row * layer.flat_columns) * COLUMNS;
     }
+    if (layer.posts.count > 0)
+        run_posts_of_cells<STATIONARY_POSTS_BATCH>(layer, accumulators, tile, first_channel);
     const uint32_t bias = shared.bias + lane % 4 * 2 * (uint32_t)sizeof(float);
     bool vectors = layer.vector_stores;
     if (COLUMNS < 4)
@@ -330,7 +339,7 @@ __device__ __forceinline__ void load_box_elementwise(const parameters &layer, co
     signal_for_warp(full, lane);
 }
 
-/* Loads the bias and the weights of each N tile, by a warp. */
+/* Loads the weights of each N tile, and the bias, which consumers read themselves where there are post-ops; by a warp. */
 __device__ __forceinline__ void load_weights(const parameters &layer, const stationary_layout &shared, int lane)
 {
     uint32_t parity = 1;
@@ -343,8 +352,8 @@ __device__ __forceinline__ void load_weights(const parameters &layer, const stat
         uint32_t to = shared.weights, full = shared.weights_full;
         mbarrier_wait(shared.weights_empty, parity);
         for (int i = lane; i < layer.cell_channels; i += WARP) {
-            float value = 0;
-            if (layer.bias != NULL && tile.channel + i < layer.group_out)
+            float value = layer.posts.count > 0 ? NO_BIAS : 0;
+            if (layer.posts.count == 0 && layer.bias != NULL && tile.channel + i < layer.group_out)
                 value = static_cast<const float *>(layer.bias)[tile.group * layer.group_out + tile.channel + i];
             store_shared(shared.bias + i * (int)sizeof(float), value);
         }

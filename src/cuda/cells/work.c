@@ -16,6 +16,7 @@ static const double TILE_CYCLES = 757;    /* until a tile's sums may be stored *
 /* The same where phases are those of src, of which short tiles took longer and long ones less (measured). */
 static const double OF_SRC_ISSUE_CYCLES = 400, OF_SRC_TILE_CYCLES = 4000;
 
+static const double POST_CYCLES = 200; /* of a step of the post-ops, of all batches of accumulators; not measured */
 static const double WHOLE_ENTRIES =
     0.5; /* of an entry's instructions, where it is all of its schedule: no window, no next */
 static const double CONFLICT_TIMES = 0.6; /* that a step's loads take longer for each further address in a bank */
@@ -23,6 +24,7 @@ static const double WEIGHTS_TIMES = 0.3;  /* of a tile's time, that loading weig
 static const double LOAD_COPIES = 400;    /* copies of words or pairs, by three warps, that take as long as a load */
 
 enum {
+    LANES = 128,        /* values of which a multiprocessor issues an instruction in a cycle */
     LOAD_BYTES = 128,   /* of a load of the one warp that reads what TMA cannot, in forward */
     CONSUMER_WARPS = 8, /* warps that store */
     PAIR_WARPS = 4      /* warps of a pair of warpgroups that store while the others multiply */
@@ -150,6 +152,17 @@ static void count_stores(const tconv_layer *layer, const layer_plan *plan, int N
         work->part_sectors = outputs * element / run_bytes;
 }
 
+/* Counts the post-ops: instructions of the warps that store, beside the products of others where weights stay. */
+static void count_posts(const tconv_layer *layer, int N, tconv_cuda_work *work)
+{
+    const double cycles = (double)N * BLOCK_M * tconv_cuda_post_instructions(&layer->problem) / LANES +
+                          POST_CYCLES * layer->problem.desc.post_count;
+    if (work->overlaps)
+        work->stores += cycles * work->store_warps / tconv_cuda_machine_of(layer).store;
+    else
+        work->tile_cycles += cycles;
+}
+
 /* Taps of a cell's outputs, of the schedule with the fewest: each is a product with all of its channels, in some window. */
 static int64_t least_cell_taps(const tconv_layer *layer, const parameters *params)
 {
@@ -188,6 +201,7 @@ tconv_cuda_work tconv_cells_work_of(const tconv_layer *layer, const layer_plan *
     tconv_cuda_work work = begin_work(layer, plan);
     count_main_loop(layer, plan, N, &work);
     count_stores(layer, plan, N, &work);
+    count_posts(layer, N, &work);
     /* Where weights stay, those of a set are loaded before the tiles of the set. */
     work.rounds = params->stationary
                       ? (double)tconv_ceil_div(params->n_tile_sets, tconv_max(params->set_step, 1)) *

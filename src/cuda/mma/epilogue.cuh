@@ -1,16 +1,18 @@
 /*
- * The epilogue: a warp tile's accumulators become outputs, with the bias. All column phases of a position are in one
+ * The epilogue: a warp tile's accumulators become outputs, with the bias and the post-ops. All column phases of a position are in one
  * thread, which therefore stores runs of neighbouring outputs (NCHW: 2 * stride columns; NHWC: channels). Outputs
  * without a tap get the bias with the others.
  *
  * What is not finite: an output whose sum holds a NaN or Inf comes out of the MMAs as one of them, though padding (0 *
  * Inf) and the split of 3xTF32 (Inf - Inf) may make a NaN of anything. Each such output is summed again by plain
- * multiply-adds over the taps that it has.
+ * multiply-adds over the taps that it has. Post-ops may make something finite of Inf, but not of NaN: before them such
+ * sums become NaN.
  */
 #ifndef TCONV_CUDA_MMA_EPILOGUE_CUH
 #define TCONV_CUDA_MMA_EPILOGUE_CUH
 
 #include "../epilogue/finish.cuh"
+#include "../epilogue/posts.cuh"
 #include "../ptx/dependent_launch.cuh"
 #include "mainloop.cuh"
 #include "mode.cuh"
@@ -66,7 +68,7 @@ struct warp_tile : warp_mainloop<MODE, STRIDE_W, MMAS_M, MMAS_N> {
     static constexpr int STAGING_WORDS = MMA_SYNC_N * (MMA_SYNC_M / 2) * STRIDE_W; /* of a warp */
     static constexpr int RUN = channel_run_of(MMAS_M, sizeof(Element));            /* channels, in NHWC */
 
-    float bias[MMAS_M][2]; /* of the accumulators 2 * half of MMA m of M */
+    float bias[MMAS_M][2]; /* of the accumulators 2 * half of MMA m of M; NO_BIAS where post-ops come after it */
 
     /* The channel, of this warp's, of accumulator 2 * half of MMA m of M: channel_of_row in packed.cuh. */
     __device__ __forceinline__ int channel_of(int m, int half) const
@@ -74,13 +76,56 @@ struct warp_tile : warp_mainloop<MODE, STRIDE_W, MMAS_M, MMAS_N> {
         return channel_of_row(m, half, lane / 4, params.channel_run);
     }
 
+    /* The bias of a channel of this warp's; zero where the channel does not exist. */
+    __device__ __forceinline__ float bias_of(int channel) const
+    {
+        return channel_bias<Element>(params.bias, group * params.group_out + first_channel + channel,
+                                     first_channel + channel < params.group_out);
+    }
+
     __device__ __forceinline__ void load_bias()
     {
-        const Element *from = static_cast<const Element *>(params.bias) + group * params.group_out;
 #pragma unroll
-        for (int i = 0; i < 2 * MMAS_M; i++) {
-            const int channel = first_channel + channel_of(i / 2, i % 2);
-            bias[i / 2][i % 2] = params.bias != NULL && channel < params.group_out ? to_compute(from[channel]) : 0;
+        for (int i = 0; i < 2 * MMAS_M; i++)
+            bias[i / 2][i % 2] = params.posts.count > 0 ? NO_BIAS : bias_of(channel_of(i / 2, i % 2));
+    }
+
+    /* The number of a channel of this warp's, of an array of a number for each channel. */
+    __device__ __forceinline__ float number_of_channel(const void *array, int channel) const
+    {
+        return static_cast<const float *>(
+            array)[group * params.group_out + min(first_channel + channel, params.group_out - 1)];
+    }
+
+    /* Takes all accumulators through their bias and the post-ops: those of an MMA's rows at a time, which are two
+     * channels', and not too many, because the compiler takes more registers then. */
+    __device__ __forceinline__ void run_post_steps()
+    {
+        constexpr int OF_ROWS = Mainloop::ACCUMULATORS / MMAS_M;
+        constexpr int BATCH = OF_ROWS % 16 == 0 ? 16 : 8;
+        struct channel_numbers {
+            float at[2];
+            __device__ __forceinline__ float operator()(int i) const
+            {
+                return at[i % 4 / 2];
+            }
+        };
+#pragma unroll
+        for (int first = 0; first < Mainloop::ACCUMULATORS; first += BATCH) {
+            const int channel = channel_of(first / OF_ROWS, 0), next = channel_of(first / OF_ROWS, 1);
+            float sums[BATCH];
+#pragma unroll
+            for (int i = 0; i < BATCH; i++) {
+                const float sum = Mainloop::element(accumulators, first + i);
+                sums[i] = is_finite(sum) ? sum : __int_as_float(0x7fc00000);
+            }
+            run_affine_posts(
+                params.posts, sums, channel_numbers{bias_of(channel), bias_of(next)}, [&](const void *array) {
+                    return channel_numbers{number_of_channel(array, channel), number_of_channel(array, next)};
+                });
+#pragma unroll
+            for (int i = 0; i < BATCH; i++)
+                Mainloop::element(accumulators, first + i) = sums[i];
         }
     }
 
@@ -242,6 +287,18 @@ struct warp_tile : warp_mainloop<MODE, STRIDE_W, MMAS_M, MMAS_N> {
         return total;
     }
 
+    /* An output from what sum_again returns. */
+    __device__ __forceinline__ Element finish_again(float sum, int channel) const
+    {
+        float value[1] = {sum};
+        run_affine_posts(
+            params.posts, value, [&](int) { return bias_of(channel); },
+            [&](const void *array) {
+                return [this, array, channel](int) { return number_of_channel(array, channel); };
+            });
+        return to_output<Element>(value[0]);
+    }
+
     /* Sums again what came out not finite; the sums in registers are not needed any more. */
     __device__ __forceinline__ void repair(const tile_origin &tile)
     {
@@ -254,15 +311,16 @@ struct warp_tile : warp_mainloop<MODE, STRIDE_W, MMAS_M, MMAS_N> {
                 continue;
             Element *to = target.to + at * params.dst_strides.w + (first_channel + channel) * params.dst_strides.c;
             if (!is_finite(to_compute(*to)))
-                *to = finish_output<Element>(
-                    sum_again(target, at % STRIDE_W, target.src_column + at / STRIDE_W, channel),
-                    channel_bias<Element>(params.bias, group * params.group_out + first_channel + channel));
+                *to =
+                    finish_again(sum_again(target, at % STRIDE_W, target.src_column + at / STRIDE_W, channel), channel);
         }
     }
 
     __device__ __forceinline__ void finish(const tile_origin &tile)
     {
         Mainloop::flush();
+        if (params.posts.count > 0)
+            run_post_steps();
         bool finite;
         if (is_nhwc<MODE>(params))
             finite = store_channels(tile);

@@ -28,6 +28,9 @@ static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_pla
         return tconv_decline(issue, "a device of compute capability 8.0 or more");
     if (problem->group_out < MIN_GROUP_OUT || problem->group_in < MIN_GROUP_IN)
         return tconv_decline(issue, "at least %d input and output channels per group", MIN_GROUP_IN);
+    const tconv_status posts = tconv_cuda_check_posts(problem, issue);
+    if (posts != TCONV_SUCCESS)
+        return posts;
     tconv_cuda_work work;
     const char *why = tconv_mma_choose(layer, planned->limit, plan, &work);
     if (why != NULL)
@@ -84,6 +87,7 @@ static tconv_status execute(const tconv_layer *layer, const void *memory, const 
     params.packed = arguments->packed;
     params.bias = arguments->bias;
     params.dst = arguments->dst;
+    params.posts = tconv_cuda_post_steps(&layer->problem, arguments->post);
     params.src_vector = vector_at(arguments->src, size, params.src_vector);
     params.store_vector = vector_at(arguments->dst, size, params.store_vector);
     tconv_device_guard guard;
@@ -115,4 +119,5 @@ const tconv_implementation tconv_cuda_mma = {.name = "cuda_mma",
                                              .plan = plan_layer,
                                              .pack = pack,
                                              .execute = execute,
-                                             .describe = describe};
+                                             .describe = describe,
+                                             .applies_posts = true};

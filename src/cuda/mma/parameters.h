@@ -22,6 +22,7 @@
 #define TCONV_CUDA_MMA_PARAMETERS_H
 
 #include "../../core/impl.h"
+#include "../epilogue/posts.h"
 #include "../hardware.h"
 #include "../numeric/numerics.h"
 
@@ -102,6 +103,7 @@ typedef struct parameters {
     bool staged;      /* the epilogue stores runs of columns through shared memory */
     bool linear;      /* a warp's positions are neighbours in the patch */
     int flush_steps;  /* steps that the tensor cores accumulate before f32 adds take over */
+    post_steps posts; /* affine ones */
 } parameters;
 
 /* The kernels are compiled for these warp tiles. A shape is three digits: the column stride, the MMAs of a warp along M,

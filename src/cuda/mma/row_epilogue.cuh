@@ -1,9 +1,10 @@
-/* The epilogue: stores rows of dst, 16 output channels of one row at a time, from shared memory by bulk stores, or the
- * bias alone. */
+/* The epilogue: stores rows of dst, 16 output channels of one row at a time, from shared memory by bulk stores, or what
+ * the post-ops make of the bias alone. */
 #ifndef TCONV_CUDA_MMA_ROW_EPILOGUE_CUH
 #define TCONV_CUDA_MMA_ROW_EPILOGUE_CUH
 
 #include "../epilogue/finish.cuh"
+#include "../epilogue/posts.cuh"
 #include "../ptx/memory.cuh"
 #include "../ptx/sync.cuh"
 #include "../ptx/tma.cuh"
@@ -26,32 +27,58 @@ template <class Element> struct row_writer {
     static constexpr int HALF_WARP = 16;
     static_assert(SECTOR <= HALF_WARP, "a lane has an element of a sector");
 
+    const row_parameters *params;
     Element *staging, *kept, *zeros,
         *dst; /* dst: of the first channel, where the tile's first output would be in row 0 */
-    const Element *bias;
     int64_t channel_stride;
     int row_stride, pitch, zero_count;
-    int channels;   /* that exist, of the block's */
-    int begin, end; /* outputs of the tile that exist: the first may be in the padding */
-    int last_row;   /* that the block writes; -1 where ends are not kept */
-    int written;    /* the last row that was written, or -1; its end was kept, if ends are */
+    int first_of_all; /* the block's first channel, counted in all groups */
+    int channels;     /* that exist, of the block's */
+    int begin, end;   /* outputs of the tile that exist: the first may be in the padding */
+    int last_row;     /* that the block writes; -1 where ends are not kept */
+    int written;      /* the last row that was written, or -1; its end was kept, if ends are */
 
     row_writer() = default;
 
+    /* dst: row 0 of the block's first channel. */
     __device__ __forceinline__ row_writer(const row_parameters &params, Element *staging, Element *dst,
-                                          const Element *bias, int channels, int first_output, int outputs,
-                                          int last_row)
-        : staging(staging), kept(staging + BLOCK_M * params.staging_pitch), zeros(kept + BLOCK_M * SECTOR),
-          dst(dst + first_output), bias(bias), channel_stride(params.dst_channel), row_stride(params.out_columns),
-          pitch(params.staging_pitch), zero_count(params.zeros), channels(min(channels, BLOCK_M)),
-          begin(max(-first_output, 0)), end(min(outputs, params.out_columns - first_output)),
-          last_row(params.joins_rows ? last_row : -1), written(-1)
+                                          int first_of_all, int channels, int first_output, int outputs, int last_row)
+        : params(&params), staging(staging), kept(staging + BLOCK_M * params.staging_pitch),
+          zeros(kept + BLOCK_M * SECTOR), dst(dst + first_output), channel_stride(params.dst_channel),
+          row_stride(params.out_columns), pitch(params.staging_pitch), zero_count(params.zeros),
+          first_of_all(first_of_all), channels(min(channels, BLOCK_M)), begin(max(-first_output, 0)),
+          end(min(outputs, params.out_columns - first_output)), last_row(params.joins_rows ? last_row : -1), written(-1)
     {
+    }
+
+    /* The number of a channel in all groups, hidden from the compiler, which would keep addresses that follow from it in
+     * registers while the main loop needs them. */
+    __device__ __forceinline__ int in_all(int channel) const
+    {
+        int number = first_of_all + channel;
+        asm volatile("" : "+r"(number));
+        return number;
     }
 
     __device__ __forceinline__ float bias_of(int channel) const
     {
-        return channel_bias<Element>(bias, channel, channel < channels);
+        return channel_bias<Element>(params->bias, in_all(channel), channel < channels);
+    }
+
+    /* The number of a channel, of an array of a number for each channel of all groups. */
+    __device__ __forceinline__ float number_of(const void *array, int channel) const
+    {
+        return static_cast<const float *>(array)[in_all(min(channel, channels - 1))];
+    }
+
+    /* An output without a tap. */
+    __device__ __forceinline__ Element untapped(int channel) const
+    {
+        float value[1] = {NO_BIAS};
+        run_affine_posts(
+            params->posts, value, [&](int) { return bias_of(channel); },
+            [&](const void *array) { return [this, array, channel](int) { return number_of(array, channel); }; });
+        return to_output<Element>(value[0]);
     }
 
     __device__ __forceinline__ Element *target(int channel, int row) const
@@ -69,7 +96,7 @@ template <class Element> struct row_writer {
     {
         if (bias_rows > 0)
             for (int channel = first_channel(); channel < channels; channel += channel_step()) {
-                const Element value = finish_total<Element>(bias_of(channel));
+                const Element value = untapped(channel);
                 for (int i = lane_of_half(); i < pitch; i += HALF_WARP)
                     staging[channel * pitch + i] = value;
             }
@@ -132,7 +159,7 @@ template <class Element> struct row_writer {
         const int lane = lane_of_half(), shift = shift_of_row(row);
         __syncwarp();
         for (int channel = first_channel(); channel < channels; channel += channel_step()) {
-            const Element value = finish_total<Element>(bias_of(channel));
+            const Element value = untapped(channel);
             const int at = shift + channel * pitch;
             Element *to = target(channel, row) - at, *kept_of_channel = kept + channel * SECTOR;
             const sector_run run = run_of(at, 0);
@@ -153,7 +180,7 @@ template <class Element> struct row_writer {
     __device__ __forceinline__ void write_constant(Element *to, int first, int last, Element value, int lane) const
     {
 #if __CUDA_ARCH__ >= 900
-        if (bias == NULL) {
+        if (params->bias == NULL && __float_as_uint(to_compute(value)) == 0) {
             if (lane == 0)
 #pragma unroll 1
                 for (int column = first; column < last; column += zero_count)

@@ -5,10 +5,10 @@
  * the next one is loaded while this one is multiplied.
  *
  * A row of dst is staged in shared memory and goes out by bulk stores while the next is multiplied: no thread waits for
- * its own stores. Rows without taps, which are the bias, go out with the row before them or are stored directly.
+ * its own stores. Rows without taps, which are what the post-ops make of the bias, go out with the row before them or are stored directly.
  * Devices before Hopper store from shared memory.
  *
- * Numeric order of an output: columns from the first back, row taps, steps of channels (row_mode.cuh), the bias. Taps
+ * Numeric order of an output: columns from the first back, row taps, steps of channels (row_mode.cuh), the bias, the post-ops. Taps
  * cut off by the left and right border are multiplied as zeros, those of rows are skipped.
  */
 #ifndef TCONV_CUDA_MMA_ROW_KERNEL_CUH
@@ -75,9 +75,8 @@ template <mode MODE, row_sums SUMS, int STRIDE_W> struct strip {
         writer = row_writer<Element>(
             params, stages + params.stages * params.stage_elements,
             static_cast<Element *>(params.dst) + image * params.dst_image + channel_of_all * params.dst_channel,
-            params.bias == NULL ? NULL : static_cast<const Element *>(params.bias) + channel_of_all,
-            params.group_out - channel, column * STRIDE_W - params.column_pad, params.tile_columns * STRIDE_W,
-            min(end_row * params.row_stride - params.row_pad, params.out_rows) - 1);
+            (int)channel_of_all, params.group_out - channel, column * STRIDE_W - params.column_pad,
+            params.tile_columns * STRIDE_W, min(end_row * params.row_stride - params.row_pad, params.out_rows) - 1);
     }
 
     /* Begins to copy the block's weights, and clears the channels of the stages that src does not have. */
@@ -245,7 +244,9 @@ template <mode MODE, row_sums SUMS, int STRIDE_W> struct strip {
                 receive_row(row_position + 1,
                             next); /* the barriers of this row of dst are those of the next row of src */
             arrived = true;
-            if (params.bias != NULL)
+            if (params.posts.count > 0)
+                run_post_steps(accumulators);
+            else if (params.bias != NULL)
                 finish_sums(accumulators);
             writer.wait_for_staging();
             const int shift = writer.shift_of_row(row);
@@ -282,6 +283,37 @@ template <mode MODE, row_sums SUMS, int STRIDE_W> struct strip {
         for (int i = 0; i < STRIDE_W * MMAS_N * 4; i++) {
             float &sum = accumulators[i / 4 / MMAS_N][i / 4 % MMAS_N][i % 4];
             sum = finish_sum(sum, bias[i % 4 / 2]);
+        }
+    }
+
+    /* Takes a row's accumulators through the bias and the post-ops, so many at a time. */
+    __device__ __forceinline__ void run_post_steps(float (&accumulators)[STRIDE_W][MMAS_N][4]) const
+    {
+        constexpr int COUNT = STRIDE_W * MMAS_N * 4, BATCH = COUNT % 16 == 0 ? 16 : 8;
+        struct channel_numbers {
+            float at[2];
+            __device__ __forceinline__ float operator()(int i) const
+            {
+                return at[i % 4 / 2];
+            }
+        };
+        int channel = lane / 4;
+        asm volatile("" : "+r"(channel)); /* or what follows from it would stay in registers in the main loop */
+        const int next = channel + 8;
+#pragma unroll
+        for (int first = 0; first < COUNT; first += BATCH) {
+            float sums[BATCH];
+#pragma unroll
+            for (int i = 0; i < BATCH; i++)
+                sums[i] = accumulators[(first + i) / 4 / MMAS_N][(first + i) / 4 % MMAS_N][i % 4];
+            run_affine_posts(
+                params.posts, sums, channel_numbers{writer.bias_of(channel), writer.bias_of(next)},
+                [&](const void *array) {
+                    return channel_numbers{writer.number_of(array, channel), writer.number_of(array, next)};
+                });
+#pragma unroll
+            for (int i = 0; i < BATCH; i++)
+                accumulators[(first + i) / 4 / MMAS_N][(first + i) / 4 % MMAS_N][i % 4] = sums[i];
         }
     }
 

@@ -104,6 +104,7 @@ typedef struct row_parameters {
     bool joins_rows;       /* a tile has whole rows, of at least two sectors */
     bool staging_pairs;    /* all channels' rows begin alike, so that pairs of elements are staged at once */
     bool src_aligned;      /* all vectors of src are at multiples of 16 bytes */
+    post_steps posts;      /* affine ones */
 } row_parameters;
 
 /* Return the row kernel of a column stride, 1 to 6 or 8 (configs_*.cu); NULL in a build without CUDA. */

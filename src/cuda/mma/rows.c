@@ -19,6 +19,8 @@ static const double ISSUE_CYCLES = 1460;  /* of a row of dst: staging it, two ba
 static const double MMA_CYCLES = 73;      /* of an MMA, in place of the machine's mma_chain */
 static const double STRICT_CYCLES = 44.3; /* the same in strict f32 */
 
+static const double POST_CYCLES = 40;    /* of a step of the post-ops and a row of dst; not measured */
+enum { LANES = 128 };                    /* values of which a multiprocessor issues an instruction in a cycle */
 static const double UNALIGNED_LOADS = 4; /* for a channel's row, where it is no vectors of 16 bytes; else 1 */
 
 /* Counts the work of a plan: see work.h. A tile is the strip of a block, at BLOCK_M output channels; a K-block is one row
@@ -47,6 +49,10 @@ static tconv_cuda_work count_work(const tconv_layer *layer, const row_plan *plan
     work.box_bytes = (double)problem->group_in * columns * element;
     work.chain_loads =
         fmax(1, (double)problem->group_in / warps) * (tconv_cuda_reads_vectors(layer) ? 1 : UNALIGNED_LOADS);
+    const double rows = (double)(params->strip_rows * problem->h.stride);
+    work.tile_cycles =
+        rows * (BLOCK_M * columns * (double)problem->w.stride * tconv_cuda_post_instructions(problem) / LANES +
+                POST_CYCLES * problem->desc.post_count);
     work.stages = 2;
     work.bulk_stores = (double)(BLOCK_M * problem->h.stride * params->strip_rows);
     work.store_warps = warps;
@@ -62,6 +68,9 @@ static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_pla
 {
     row_plan *plan = memory;
     const row_parameters *params = &plan->params;
+    const tconv_status posts = tconv_cuda_check_posts(&layer->problem, issue);
+    if (posts != TCONV_SUCCESS)
+        return posts;
     const char *why = tconv_mma_plan_rows(layer, plan);
     if (why != NULL)
         return tconv_decline(issue, "%s", why);
@@ -115,6 +124,7 @@ static tconv_status execute(const tconv_layer *layer, const void *memory, const 
     params.weights = arguments->packed;
     params.bias = arguments->bias;
     params.dst = arguments->dst;
+    params.posts = tconv_cuda_post_steps(&layer->problem, arguments->post);
     params.src_aligned = params.src_aligned && (uintptr_t)arguments->src % VECTOR_BYTES == 0;
     grid.kernel = kernel_of(layer, plan->sums);
     grid.overlaps = grid.overlaps && arguments->packs;
@@ -144,4 +154,5 @@ const tconv_implementation tconv_cuda_rows = {.name = "cuda_rows",
                                               .plan = plan_layer,
                                               .pack = pack,
                                               .execute = execute,
-                                              .describe = describe};
+                                              .describe = describe,
+                                              .applies_posts = true};

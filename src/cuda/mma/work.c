@@ -11,7 +11,11 @@ static const double TILE_CYCLES = 3830;   /* of a tile: tables of positions, and
 
 static const double SPLIT_TIMES = 1.5;  /* as long for a load in strict f32, whose operand is then split */
 static const double HALVES_TIMES = 1.4; /* as long with a 16-bit patch: a B operand's word is put together from two */
-enum { LOAD_BYTES = 4 };                /* the least that cp.async copies */
+static const double POST_CYCLES = 40;   /* of a step of the post-ops, beside its instructions; not measured */
+enum {
+    LANES = 128,   /* values of which a multiprocessor issues an instruction in a cycle */
+    LOAD_BYTES = 4 /* the least that cp.async copies */
+};
 
 static void count_main_loop(const tiling_search *search, tconv_cuda_work *work)
 {
@@ -59,6 +63,9 @@ static void count_stores(const tiling_search *search, tconv_cuda_work *work)
                            : params->nhwc ? tconv_min(params->store_vector, tconv_max(params->channel_run, 1))
                                           : tconv_min(search->row_vector, run & -run);
     const double parts = params->nhwc || params->staged ? 1 : fmax(1, (double)run / (double)vector);
+    const tconv_problem *problem = &search->layer->problem;
+    work->tile_cycles +=
+        outputs * tconv_cuda_post_instructions(problem) / LANES + POST_CYCLES * problem->desc.post_count;
     work->stores = outputs / WARP / (double)tconv_max(vector, 1);
     work->store_warps = block_warps(params);
     work->sectors = outputs * search->element_size / SECTOR_BYTES * parts;
