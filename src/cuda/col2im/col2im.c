@@ -6,6 +6,8 @@
  * Hopper has kernels of its own (row_sums_cp_async.cu, row_sums_tma.cu), for layers whose kernel rows are neighbours
  * and fit one of their configs: up to 168 weights, in each of up to four blocks of output channels, which share src.
  *
+ * Post-ops of any kind are run where outputs are gathered, on values in f32.
+ *
  * The numeric order is said with the kernels; it depends on the layer alone.
  */
 #include "../../core/impl.h"
@@ -70,6 +72,7 @@ static tconv_status launch(const tconv_layer *layer, const col2im_plan *plan, co
     params.weights = arguments->packed;
     params.bias = arguments->bias;
     params.dst = arguments->dst;
+    params.posts = tconv_cuda_layer_posts(&layer->problem, arguments);
     params.src_aligned = params.src_aligned && (uintptr_t)arguments->src % VECTOR_BYTES == 0;
     params.src_words = params.src_words && (uintptr_t)arguments->src % WORD_BYTES == 0;
     params.dst_runs = params.dst_runs && (uintptr_t)arguments->dst % dst_run == 0;
@@ -122,4 +125,5 @@ const tconv_implementation tconv_cuda_col2im = {
     .pack = pack,
     .execute = execute,
     .describe = describe,
+    .applies_posts = true,
 };

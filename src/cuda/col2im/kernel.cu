@@ -15,6 +15,7 @@
  * to the first, column taps in order, bias last.
  */
 #include "../epilogue/finish.cuh"
+#include "../epilogue/layer_posts.cuh"
 #include "load.cuh"
 #include "mainloop.cuh"
 
@@ -79,11 +80,11 @@ __device__ __forceinline__ float sum_partials(const float *partials, int step, i
 
 /* Adds the partials of one row of src to an output column, and stores the rows that are complete with it. partials:
  * those of the row, column and channel; sums: the ring buffer of the column and channel; ring_row, dst: the first of
- * those rows. */
+ * those rows. channel, column: of the block. */
 template <class Element>
 __device__ __forceinline__ void gather_row(const parameters &layer, const block_tile &block, int row,
                                            const float *partials, int count, float *sums, int ring_row, float bias,
-                                           Element *dst)
+                                           Element *dst, int channel, int column)
 {
     const small_axis &rows = layer.rows;
     const int ring = layer.sum_rows, pitch = layer.group_out * layer.sum_columns;
@@ -97,8 +98,21 @@ __device__ __forceinline__ void gather_row(const parameters &layer, const block_
             sums[ring_row * pitch] = 0;
             if (has && exists)
                 sum += sum_partials(partials, layer.tap_step, count);
-            if ((unsigned)(row * rows.stride + i - rows.pad) < (unsigned)rows.out)
-                *dst = finish_output<Element>(sum, bias);
+            const int to_row = row * rows.stride + i - rows.pad;
+            if ((unsigned)to_row < (unsigned)rows.out) {
+                float values[] = {finish_sum(sum, bias)};
+                if (layer.posts.steps.count > 0) {
+                    run_layer_posts<Element>(
+                        layer.posts, values, [&](int) { return block.first_out + channel; },
+                        [&](int) {
+                            const tconv_strides &strides = layer.posts.addend_strides;
+                            const block_tile again = find_block_tile(layer, 1, forgotten(blockIdx.x));
+                            return again.first_image * strides.n + (again.first_out + channel) * strides.c +
+                                   to_row * strides.h + (again.first_output + column) * strides.w;
+                        });
+                }
+                *dst = to_output<Element>(values[0]);
+            }
         }
         if (has) {
             kernel_row++;
@@ -181,7 +195,8 @@ __device__ __forceinline__ void gather(const parameters &layer, const block_tile
                     gather_row_unrolled<STRIDE, KERNEL>(layer, block, first + i, partials, found.count, sums, bias,
                                                         row_to);
                 else
-                    gather_row(layer, block, first + i, partials, found.count, sums, ring_row, bias, row_to);
+                    gather_row(layer, block, first + i, partials, found.count, sums, ring_row, bias, row_to, channel,
+                               column);
                 partials += 1 << layer.row_pixels_log2;
                 row_to += layer.rows.stride * layer.dst_strides.h;
                 ring_row += ring_step;
@@ -270,8 +285,12 @@ __device__ __forceinline__ void main_loop(const parameters &layer, const block_t
     }
 }
 
+/* Blocks of a multiprocessor: of few N tiles one more than is planned for. */
+template <class Arithmetic, int N_TILES>
+constexpr int BLOCKS = mma_blocks(N_TILES) + (Arithmetic::PARTS == 1 && N_TILES <= 4 ? 1 : 0);
+
 template <class Arithmetic, int N_TILES, bool nhwc>
-__global__ void __launch_bounds__(THREADS, mma_blocks(N_TILES))
+__global__ void __launch_bounds__(THREADS, (BLOCKS<Arithmetic, N_TILES>))
     multiply_and_gather(const __grid_constant__ parameters layer)
 {
     constexpr bool SPLITS = Arithmetic::PARTS > 1;

@@ -15,6 +15,7 @@
 #ifndef TCONV_CUDA_COL2IM_PARAMETERS_H
 #define TCONV_CUDA_COL2IM_PARAMETERS_H
 
+#include "../epilogue/layer_posts.h"
 #include "../hardware.h"
 #include "../maps/small_axis.h"
 #include "../numeric/numerics.h"
@@ -184,6 +185,7 @@ typedef struct parameters {
     void *dst;
     small_axis rows, columns;
     tconv_strides src_strides, dst_strides;
+    layer_posts posts; /* with them gather is GATHER_ANY, in the kernel for any device */
     int group_in, group_out, groups;
     int block_out;       /* output channels of a block, at most */
     int out_blocks;      /* of a group: they share src, and are neighbours in the order of blocks */

@@ -4,6 +4,7 @@
 #include "../cuda_target.h"
 
 #include "../../core/checked.h"
+#include "../../core/post.h"
 #include "../model/search.h"
 
 enum {
@@ -147,7 +148,7 @@ static int64_t mma_weight_bytes(const tconv_problem *problem)
     return count_steps(problem) * choose_n_tiles(problem) * WARP * FRAGMENT_BYTES;
 }
 
-/* Returns the way of gathering that the layer can take. */
+/* Returns the way of gathering that the layer can take: post-ops are in the one for any kernel and stride alone. */
 static int choose_mma_gather(const tconv_problem *problem)
 {
     static const struct {
@@ -155,7 +156,8 @@ static int choose_mma_gather(const tconv_problem *problem)
         int gather;
     } unrolled[] = {{3, 1, GATHER_3_BY_1}, {3, 2, GATHER_3_BY_2}, {4, 2, GATHER_4_BY_2}, {9, 4, GATHER_9_BY_4}};
     const tconv_axis *h = &problem->h, *w = &problem->w;
-    if (h->dilation == 1 && w->dilation == 1 && h->stride == w->stride && h->kernel == w->kernel)
+    if (!tconv_has_posts(problem) && h->dilation == 1 && w->dilation == 1 && h->stride == w->stride &&
+        h->kernel == w->kernel)
         for (size_t i = 0; i < sizeof unrolled / sizeof unrolled[0]; i++)
             if (h->kernel == unrolled[i].kernel && h->stride == unrolled[i].stride)
                 return unrolled[i].gather;

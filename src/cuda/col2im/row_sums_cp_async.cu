@@ -66,6 +66,16 @@ template <class Arithmetic_, bool nhwc> struct cp_async_operand {
             __syncwarp();
             load.next(layer);
         }
+        load_fragments<step>();
+    }
+
+    __device__ __forceinline__ void load_again()
+    {
+        load_fragments<0>();
+    }
+
+    template <int step> __device__ __forceinline__ void load_fragments()
+    {
         const Element *x = stage + step * Stage::STEP * Stage::CHANNEL;
         if constexpr (sizeof(Element) == sizeof(float)) {
             float values[4];

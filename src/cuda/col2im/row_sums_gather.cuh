@@ -4,6 +4,7 @@
 #define TCONV_CUDA_COL2IM_ROW_SUMS_GATHER_CUH
 
 #include "../epilogue/finish.cuh"
+#include "../epilogue/layer_posts.cuh"
 #include "tile.cuh"
 
 #include <climits>
@@ -260,6 +261,160 @@ template <class Element, int CONFIG, bool few_registers> struct gatherer {
         }
     }
 
+    /*
+     * With post-ops outputs are gathered by one loop for all codes, so that the text of the kinds is there once: by pieces
+     * of POST_VALUES outputs, which are neighbouring columns of a run, or every other line of a column. Few registers are
+     * left beside the sums of rows: where a piece lies is one number, from which all is found again before and after the
+     * post-ops.
+     */
+    static constexpr int POST_VALUES = 2, LINE_BITS = 8, COLUMN_BITS = 3;
+
+    struct post_piece {
+        int unit;               /* of the thread's runs, or columns */
+        int column;             /* of the run, or 0 */
+        int line;               /* the first */
+        bool is_run, is_pair;   /* is_pair: of columns, not of lines */
+        bool exists;            /* the unit does */
+        bool whole;             /* columns are stored at once */
+        int from;               /* floats of the column buffer to the run or column, in line 0 */
+        int first, begin, end;  /* column of dst; those of the unit, from there on, that are the block's */
+        int columns, last_line; /* columns of a unit */
+    };
+
+    __device__ __forceinline__ post_piece find_piece(int at) const
+    {
+        post_piece piece = {};
+        piece.line = at & ((1 << LINE_BITS) - 1);
+        piece.column = at >> LINE_BITS & ((1 << COLUMN_BITS) - 1);
+        piece.unit = at >> (LINE_BITS + COLUMN_BITS);
+        piece.is_run = layer.gather >= FIRST_RUNS;
+        piece.columns = piece.is_run ? layer.columns.stride : 1;
+        piece.is_pair = piece.columns > 1;
+        const int i = ((int)threadIdx.x & (pixels() - 1)) + piece.unit * pixels();
+        const int place = (int)threadIdx.x >> (layer.row_pixels_log2 + 1);
+        if (piece.is_run) {
+            const int this_run = block.first_output / layer.columns.stride + i;
+            piece.first = this_run * layer.columns.stride;
+            piece.begin = block.first_output - piece.first;
+            piece.end = piece.begin + block.outputs;
+            piece.whole = layer.dst_runs && piece.begin <= 0 && piece.end >= layer.columns.stride;
+            piece.from =
+                place * (pixels() + GUARD) +
+                min(this_run + layer.columns.pad / layer.columns.stride - block.first_column, pixels() + GUARD - 2);
+        } else {
+            piece.first = block.first_output + i;
+            piece.end = block.outputs - i;
+            piece.from = place * (pixels() + GUARD) + (piece.end > 0 ? shared.columns[i].first : 0);
+        }
+        piece.exists = block.first_image + place < layer.images && piece.end > 0;
+        return piece;
+    }
+
+    /* Output i of a piece: one that does not exist has the place of the first. */
+    __device__ __forceinline__ bool piece_has(const post_piece &piece, int i) const
+    {
+        return i == 0 || (piece.is_pair ? piece.column + 1 < piece.columns : piece.line + 2 < lines());
+    }
+    __device__ __forceinline__ int line_of(const post_piece &piece, int i) const
+    {
+        return piece.line + (!piece.is_pair && piece_has(piece, i) ? 2 * i : 0);
+    }
+    __device__ __forceinline__ int column_of(const post_piece &piece, int i) const
+    {
+        return piece.column + (piece.is_pair && piece_has(piece, i) ? i : 0);
+    }
+    __device__ __forceinline__ bool is_stored(const post_piece &piece, int i, int first_row) const
+    {
+        const int column = column_of(piece, i), row = first_row + shared.outputs[line_of(piece, i)].row;
+        return piece_has(piece, i) && column >= piece.begin && column < piece.end &&
+               (unsigned)row < (unsigned)layer.rows.out;
+    }
+
+    __device__ __forceinline__ void sum_piece(const post_piece &piece, const float *partials,
+                                              float (&sums)[POST_VALUES]) const
+    {
+        const int pitch = layer.columns.kernel * ROW_SUMS_PITCH;
+#pragma unroll
+        for (int i = 0; i < POST_VALUES; i++) {
+            const int line = line_of(piece, i), column = column_of(piece, i);
+            const float *taps = partials + piece.from + line * pitch + (piece.is_run ? layer.run_taps[column] : 0);
+            const int count = piece.is_run ? layer.gather % GATHER_STRIDES - 1 + (int)(layer.run_ends >> column & 1)
+                                           : shared.columns[piece.first - block.first_output].count;
+            sums[i] = count > 0 ? taps[0] : 0;
+#pragma unroll 1
+            for (int t = 1; t < count; t++)
+                sums[i] += taps[t * layer.tap_step];
+            sums[i] = finish_sum(sums[i], shared.outputs[line].bias);
+        }
+    }
+
+    __device__ __forceinline__ void store_piece(const post_piece &piece, int first_row,
+                                                const float (&values)[POST_VALUES]) const
+    {
+        const int place = (int)threadIdx.x >> (layer.row_pixels_log2 + 1);
+        Element *to = find_dst<Element>(layer, block, block.first_image + place) + first_row * layer.dst_strides.h +
+                      piece.first * layer.dst_strides.w;
+        if (piece.whole && piece.is_pair) {
+            if (is_stored(piece, 0, first_row))
+                *reinterpret_cast<element_vector<Element, POST_VALUES> *>(
+                    to + piece.column + shared.outputs[piece.line].offset) = to_outputs<Element, POST_VALUES>(values);
+            return;
+        }
+#pragma unroll
+        for (int i = 0; i < POST_VALUES; i++)
+            if (is_stored(piece, i, first_row))
+                to[shared.outputs[line_of(piece, i)].offset + column_of(piece, i) * layer.dst_strides.w] =
+                    to_output<Element>(values[i]);
+    }
+
+    __device__ __forceinline__ void gather_with_posts(const float *partials, int row) const
+    {
+        const int first_row = row * layer.rows.stride - layer.rows.pad;
+        const int begin = (int)threadIdx.x >> layer.row_pixels_log2 & 1;
+        if (begin >= lines())
+            return;
+#pragma unroll 1
+        for (int at = begin;;) {
+            float values[POST_VALUES];
+            {
+                const post_piece piece = find_piece(at);
+                if (!piece.exists)
+                    return;
+                sum_piece(piece, partials, values);
+            }
+            at = forgotten(at);
+            /* Rows of a channel that does not exist have no number. */
+            const auto channel = [&](int i) {
+                const int line = line_of(find_piece(at), i), line_row = shared.outputs[line].row;
+                return block.first_out + (line_row >= 0 ? line - line_row * layer.block_out : 0);
+            };
+            run_layer_posts<Element>(layer.posts, values, channel, [&](int i) {
+                const tconv_strides &strides = layer.posts.addend_strides;
+                const post_piece piece = find_piece(at);
+                const int place = (int)threadIdx.x >> (layer.row_pixels_log2 + 1);
+                const int64_t to_row = first_row + shared.outputs[line_of(piece, i)].row;
+                return is_stored(piece, i, first_row)
+                           ? (block.first_image + place) * strides.n + channel(i) * strides.c + to_row * strides.h +
+                                 (piece.first + column_of(piece, i)) * strides.w
+                           : NO_PLACE;
+            });
+            at = forgotten(at);
+            post_piece piece = find_piece(at);
+            store_piece(piece, first_row, values);
+            /* On to the next lines, then columns, then units. */
+            at += piece.is_pair ? 2 : 2 * POST_VALUES;
+            if ((at & ((1 << LINE_BITS) - 1)) < lines())
+                continue;
+            piece.column += piece.is_pair ? POST_VALUES : 1;
+            if (piece.column >= piece.columns) {
+                piece.column = 0;
+                piece.unit++;
+            }
+            at = begin | (piece.column | piece.unit << COLUMN_BITS) << LINE_BITS;
+        }
+    }
+
+    /* Adds up and stores the outputs that are complete with a row of src. */
     __device__ __forceinline__ void gather(const float *partials, int row) const
     {
         static_assert(MAX_RUN == 4 && MIN_TAPS == 2 && MAX_TAPS == 3, "as here");

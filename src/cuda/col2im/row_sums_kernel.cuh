@@ -16,6 +16,8 @@
  *                                      next one, while the tensor cores work with the other step's: they have to be
  *                                      different ones, or the compiler lets nothing run at the same time. After the
  *                                      last one of all they are of stale data, and are not used
+ *     load_again                       loads the fragments of K step 0 of the present stage once more: none are held
+ *                                      while post-ops need registers
  *
  * Strict f32: the tensor cores sum small * big, big * small and big * big of a K-block (their own additions lose bits:
  * over 8 steps of like terms up to 30 units), and the sums are added in f32. A factor that is not finite is in the
@@ -225,10 +227,14 @@ __device__ __forceinline__ void main_loop(const parameters &layer, const block_t
             shift_bands<N_TILES, BAND_TILES, N_TILES>(layer.gemm_n, lane, sums);
         if (complete) {
             named_barrier_sync<THREADS>();
-            if constexpr (KEEPS)
+            if (layer.posts.steps.count > 0) {
+                kept.gather_with_posts(partials, row);
+                operand.load_again();
+            } else if constexpr (KEEPS) {
                 kept.gather(partials, row);
-            else
+            } else {
                 Gatherer(layer, block, shared).gather(partials, row);
+            }
             buffer = layer.buffers - 1 - buffer;
         }
     }

@@ -141,6 +141,11 @@ template <class Arithmetic_> struct tma_operand {
         }
     }
 
+    __device__ __forceinline__ void load_again()
+    {
+        load<0>();
+    }
+
     template <int step> __device__ __forceinline__ void load_step(const parameters &)
     {
         if (step == 0) {

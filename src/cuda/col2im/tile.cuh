@@ -27,11 +27,10 @@ struct block_tile {
     int outs;      /* output channels */
 };
 
-/* images: of a block. */
-__device__ __forceinline__ block_tile find_block_tile(const parameters &layer, int images)
+/* images: of a block. number: the block's. */
+__device__ __forceinline__ block_tile find_block_tile(const parameters &layer, int images, unsigned number = blockIdx.x)
 {
     const small_axis &rows = layer.rows, &columns = layer.columns;
-    unsigned number = blockIdx.x;
     const int out_block = (int)(number % (unsigned)layer.out_blocks);
     number /= (unsigned)layer.out_blocks;
     const int tile = (int)(number % (unsigned)layer.column_tiles);

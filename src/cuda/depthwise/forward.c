@@ -7,9 +7,12 @@
  *
  * NCHW reads the weights of a block's channel where they lie, and packs none in a call.
  *
+ * Post-ops are run on a row's outputs in registers, of a walk that is unrolled: affine lists alone, not in f64.
+ *
  * The numeric order is that of walk.cuh, or strip.cuh; it depends on the layer alone.
  */
 #include "../../core/checked.h"
+#include "../../core/post.h"
 #include "../../core/status.h"
 #include "../cuda_target.h"
 #include "../general/fill.h"
@@ -257,7 +260,8 @@ static const char *plan_planes(const tconv_layer *layer, layer_plan *plan)
             continue;
         planes.dst_multiple = vectors ? VECTOR_BYTES : 1;
         planes.kind = columns_of(layer, plan->taps, vectors);
-        planes.kernel = tconv_depthwise_planes_kernel(problem->dtype, planes.kind, plan->taps, vectors);
+        planes.kernel =
+            tconv_depthwise_planes_kernel(problem->dtype, planes.kind, plan->taps, vectors, tconv_has_posts(problem));
         plan->by_address[plan->variants++] = planes;
     }
     return NULL;
@@ -285,7 +289,7 @@ static void add_pixels(const tconv_layer *layer, int kind, uintptr_t src_multipl
         kind = PIXEL_VECTORS;
         *tile = pixel_tile(layer, kind);
     }
-    pixels->kernel = tconv_depthwise_pixels_kernel(problem->dtype, plan->taps, kind);
+    pixels->kernel = tconv_depthwise_pixels_kernel(problem->dtype, plan->taps, kind, tconv_has_posts(problem));
     pixels->blocks = problem->batch * tile->row_tiles.divisor * tile->column_tiles.divisor * tile->channel_tiles;
     pixels->shared_bytes = kind == PIXEL_TILE ? tile->load_rows * (int64_t)tile->row_vectors * VECTOR_BYTES : 0;
     pixels->src_multiple = src_multiple;
@@ -364,6 +368,11 @@ static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_pla
         why = plan_planes(layer, plan);
     if (why != NULL)
         return tconv_decline(issue, "%s", why);
+    if (problem->dtype == TCONV_F64 && tconv_has_posts(problem))
+        return tconv_decline(issue, "post-ops in f64");
+    const tconv_status status = tconv_cuda_check_posts(problem, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
     planned->sizes = tconv_depthwise_packed_sizes(problem);
     const tconv_cuda_work work = tconv_depthwise_forward_work_of(layer, plan);
     tconv_cuda_predict(layer, &work, planned);
@@ -388,6 +397,7 @@ static tconv_status execute(const tconv_layer *layer, const void *memory, const 
     params.weight_tap = unpacked ? problem->weight.w : problem->out_channels;
     params.bias = arguments->bias;
     params.dst = arguments->dst;
+    params.posts = tconv_cuda_post_steps(problem, arguments->post);
     params.tile = taken->tile;
     params.tile.src_aligned = plan->src_vectors && src % VECTOR_BYTES == 0;
     void *kernel_arguments[] = {&params};
@@ -430,4 +440,5 @@ const tconv_implementation tconv_cuda_depthwise_forward = {.name = "cuda_depthwi
                                                            .plan = plan_layer,
                                                            .pack = tconv_depthwise_pack,
                                                            .execute = execute,
-                                                           .describe = describe};
+                                                           .describe = describe,
+                                                           .applies_posts = true};

@@ -11,6 +11,9 @@ static const double TILE_CYCLES = 1500; /* of the first and the last block: tabl
 
 /* Loads of a warp from the first-level cache take so much longer, with their indices, than those from shared memory. */
 static const double CACHE_LOADS = 1.6;
+/* Instructions for a step of post-ops beside its own, of an output: its kind is read once for those of a thread's row. */
+static const double POST_INSTRUCTIONS = 3;
+
 enum { STORE_WARPS = 48 }; /* of the blocks that share a multiprocessor */
 
 tconv_cuda_work tconv_depthwise_forward_work_of(const tconv_layer *layer, const layer_plan *plan)
@@ -29,7 +32,7 @@ tconv_cuda_work tconv_depthwise_forward_work_of(const tconv_layer *layer, const 
         (double)problem->batch * (double)problem->out_channels * (double)(problem->h.out * problem->w.out);
     tconv_cuda_work work = tconv_cuda_begin_work(layer);
     work.k_blocks = fmax(1, all / outputs / tconv_cuda_target_of(&layer->target).multiprocessors);
-    work.ffma = outputs * taps;
+    work.ffma = outputs * (taps + tconv_cuda_post_instructions(problem) + POST_INSTRUCTIONS * problem->desc.post_count);
     work.loads = outputs * taps * (loops ? strip_loads / WARP : 1.0 / THREADS);
     work.tile_cycles = TILE_CYCLES;
     work.stores = outputs * element / VECTOR_BYTES / WARP * work.k_blocks;

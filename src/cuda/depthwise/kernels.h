@@ -11,11 +11,11 @@ TCONV_ROOM_BEGIN(tconv::depthwise)
  * says (COLUMNS_... of forward_parameters.h); COLUMNS_WINDOW_1 is for 3 taps, others of a window and COLUMNS_SHARED are for
  * 2. vectors: each thread has a vector of neighbouring columns and stores it at once; else its columns are `lanes` apart.
  * Both have access_length columns a thread. */
-const void *tconv_depthwise_planes_kernel(tconv_dtype dtype, int columns, int taps, bool vectors);
+const void *tconv_depthwise_planes_kernel(tconv_dtype dtype, int columns, int taps, bool vectors, bool has_posts);
 
 /* Forward. The NHWC kernel (pixels.cu) for up to `taps` taps along either axis, or any number in a loop, whose threads have
  * the elements that `elements` says (PIXEL_... of forward_parameters.h); NULL for runs of f64. */
-const void *tconv_depthwise_pixels_kernel(tconv_dtype dtype, int taps, int elements);
+const void *tconv_depthwise_pixels_kernel(tconv_dtype dtype, int taps, int elements, bool has_posts);
 
 /* The gradient of src (data_kernels.cu). vector: outputs of a row that are loaded at once, 1, 2 or 4; 1 in NHWC. */
 const void *tconv_depthwise_data_kernel(tconv_dtype dtype, tconv_layout layout, int vector);

@@ -1,15 +1,15 @@
 /* The kernels of cuda_depthwise in a build without CUDA: there are none. */
 #include "kernels.h"
 
-const void *tconv_depthwise_planes_kernel(tconv_dtype dtype, int columns, int taps, bool vectors)
+const void *tconv_depthwise_planes_kernel(tconv_dtype dtype, int columns, int taps, bool vectors, bool has_posts)
 {
-    (void)dtype, (void)columns, (void)taps, (void)vectors;
+    (void)dtype, (void)columns, (void)taps, (void)vectors, (void)has_posts;
     return NULL;
 }
 
-const void *tconv_depthwise_pixels_kernel(tconv_dtype dtype, int taps, int elements)
+const void *tconv_depthwise_pixels_kernel(tconv_dtype dtype, int taps, int elements, bool has_posts)
 {
-    (void)dtype, (void)taps, (void)elements;
+    (void)dtype, (void)taps, (void)elements, (void)has_posts;
     return NULL;
 }
 

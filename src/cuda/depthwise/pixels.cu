@@ -78,12 +78,18 @@ struct pixel_columns : row_columns<Element, TAPS, LENGTH, std::conditional_t<til
     const Element *weights; /* of kernel position (0, first_kernel) */
     int offsets[TAPS];      /* elements from tap 0 in src, or to zeros */
     bool present[TAPS];
+    int first_channel;
+
+    __device__ __forceinline__ int channel(const parameters &, int i) const
+    {
+        return first_channel + i;
+    }
 
     __device__ __forceinline__ void find(const parameters &layer, const thread_tile &thread, const View &view)
     {
         const quotient quotient = divide(thread.column, layer.column_stride);
         const int residue = quotient.rest, src_column = quotient.whole + layer.columns.first_shift[residue];
-        const int channel = thread.channel;
+        const int channel = first_channel = thread.channel;
         weights = static_cast<const Element *>(layer.weights) + channel +
                   (int64_t)layer.columns.first_kernel[residue] * layer.channels.divisor;
         src = view.at + (decltype(view.row_step))src_column * view.column_step;
@@ -143,6 +149,12 @@ template <class Element, int TAPS> struct pixel_run : row_columns<Element, TAPS,
     unsigned from[VALUES]; /* bytes in a row of src */
     int weight_0[LENGTH];  /* of tap 0 in kernel row 0 */
     bool present[VALUES];
+
+    /* The remainder of what lies at kernel row 0. */
+    __device__ __forceinline__ int channel(const parameters &layer, int i) const
+    {
+        return divide(weight_0[i], layer.channels).rest;
+    }
 
     __device__ __forceinline__ void find(const parameters &layer, const thread_tile &thread, const View &view)
     {
@@ -246,7 +258,7 @@ __device__ __forceinline__ typename Columns::View load_tile(const parameters &la
             column_step, row_step, src_column + row_step / column_step - 1};
 }
 
-template <class Columns>
+template <class Columns, bool has_posts>
 __global__ void __launch_bounds__(THREADS) walk_pixels(const __grid_constant__ parameters layer)
 {
     using Element = typename Columns::Element;
@@ -267,8 +279,9 @@ __global__ void __launch_bounds__(THREADS) walk_pixels(const __grid_constant__ p
     for (int residue = 0; residue < layer.rows.stride; residue++) {
         const int end = min(thread.first_row + layer.tile.rows, quotients_of(layer, residue));
         const part part = {residue, thread.first_row, end};
-        walk(layer, part, columns, columns.src + (part.first + layer.rows.first_shift[residue]) * view.row_step,
-             view.row_step, columns.dst + ((int64_t)part.first * layer.rows.stride + residue) * layer.dst_strides.h);
+        walk<has_posts>(layer, part, columns,
+                        columns.src + (part.first + layer.rows.first_shift[residue]) * view.row_step, view.row_step,
+                        columns.dst + ((int64_t)part.first * layer.rows.stride + residue) * layer.dst_strides.h);
     }
 }
 
@@ -312,38 +325,39 @@ __global__ void __launch_bounds__(THREADS, LOOP_BLOCKS<compensated>)
         view.x = src + view.src_row * layer.src_strides.h + view.src_column * layer.src_strides.w;
         view.weights = weights + layer.rows.first_kernel[residue] * layer.weight_row +
                        layer.columns.first_kernel[phase.rest] * layer.weight_column;
-        walk_row_strips<STRIP, false, compensated>(layer, view, end - thread.first_row, bias,
-                                                   dst + ((int64_t)thread.first_row * layer.rows.stride + residue) *
-                                                             layer.dst_strides.h);
+        walk_row_strips<STRIP, false, compensated, true>(
+            layer, view, end - thread.first_row, bias, [&] { return thread.channel; },
+            dst + ((int64_t)thread.first_row * layer.rows.stride + residue) * layer.dst_strides.h);
     }
 }
 
 typedef void (*kernel_function)(parameters);
 
-template <class Element, int TAPS> kernel_function find_kernel(int elements)
+template <class Element, int TAPS, bool has_posts> kernel_function find_kernel(int elements)
 {
     switch (elements) {
-    case PIXEL_SINGLE: return walk_pixels<pixel_columns<Element, TAPS, 1>>;
-    case PIXEL_VECTORS: return walk_pixels<pixel_columns<Element, TAPS, access_length<Element>>>;
-    case PIXEL_TILE: return walk_pixels<pixel_columns<Element, TAPS, tile_length(sizeof(Element), TAPS), true>>;
+    case PIXEL_SINGLE: return walk_pixels<pixel_columns<Element, TAPS, 1>, has_posts>;
+    case PIXEL_VECTORS: return walk_pixels<pixel_columns<Element, TAPS, access_length<Element>>, has_posts>;
+    case PIXEL_TILE:
+        return walk_pixels<pixel_columns<Element, TAPS, tile_length(sizeof(Element), TAPS), true>, has_posts>;
     default:
         if constexpr (sizeof(compute_type<Element>) == sizeof(float))
-            return walk_pixels<pixel_run<Element, TAPS>>;
+            return walk_pixels<pixel_run<Element, TAPS>, has_posts>;
         else
             return NULL; /* the numbers of f64 would not fit in registers */
     }
 }
 
-template <class Element> kernel_function kernel_of_elements(int taps, int elements)
+template <class Element, bool has_posts> kernel_function kernel_of_elements(int taps, int elements)
 {
     constexpr bool IN_F32 = sizeof(compute_type<Element>) == sizeof(float);
     if (elements == PIXEL_LOOP)
         return walk_pixel_taps<Element, false>;
     if (elements == PIXEL_LONG_LOOP)
         return walk_pixel_taps<Element, IN_F32>; /* f64 has no segments */
-    return taps == 1   ? find_kernel<Element, 1>(elements)
-           : taps == 2 ? find_kernel<Element, 2>(elements)
-                       : find_kernel<Element, 3>(elements);
+    return taps == 1   ? find_kernel<Element, 1, has_posts>(elements)
+           : taps == 2 ? find_kernel<Element, 2, has_posts>(elements)
+                       : find_kernel<Element, 3, has_posts>(elements);
 }
 
 } // namespace
@@ -353,10 +367,13 @@ template <class Element> kernel_function kernel_of_elements(int taps, int elemen
 namespace tconv::depthwise
 {
 
-extern "C" const void *tconv_depthwise_pixels_kernel(tconv_dtype dtype, int taps, int elements)
+extern "C" const void *tconv_depthwise_pixels_kernel(tconv_dtype dtype, int taps, int elements, bool has_posts)
 {
     return with_element(dtype, [&](auto element) {
-        return (const void *)forward::kernel_of_elements<decltype(element)>(taps, elements);
+        using Element = decltype(element);
+        constexpr bool MAY_HAVE = !std::is_same<Element, double>::value;
+        return (const void *)(has_posts ? forward::kernel_of_elements<Element, MAY_HAVE>(taps, elements)
+                                        : forward::kernel_of_elements<Element, false>(taps, elements));
     });
 }
 

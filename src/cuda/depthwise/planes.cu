@@ -64,20 +64,21 @@ __device__ __forceinline__ taps_view<Element> view_taps(const parameters &layer,
 }
 
 /* Sums the taps of a part in one column one by one, and skips those outside src: this is not meant to be fast. */
-template <bool compensated, class Element>
+template <bool compensated, bool may_have_posts, class Element>
 __device__ __forceinline__ void walk_checked(const parameters &layer, const block_tile &block, const part &part,
                                              const tile_weights<compute_type<Element>> &weights, int output,
                                              compute_type<Element> bias)
 {
-    walk_row_strips<1, true, compensated>(layer, view_taps<Element>(layer, block, part, weights, output),
-                                          part.end - part.first, bias, find_dst<Element>(layer, block, part, output));
+    walk_row_strips<1, true, compensated, may_have_posts>(
+        layer, view_taps<Element>(layer, block, part, weights, output), part.end - part.first, bias,
+        [&] { return find_channel_again(layer); }, find_dst<Element>(layer, block, part, output));
 }
 
 /*
  * The columns of a thread, as walk_planes has them:
  *
  *     find(layer, block, weights)                  false where the thread has none
- *     walk_part(layer, block, part, weights)       walks down a part
+ *     walk_part<has_posts>(layer, block, part, weights)    walks down a part
  *     ROW_ENDS                                     whether a zero follows each row of src in shared memory
  *     BLOCKS                                       on a multiprocessor
  *     bias                                         of each
@@ -99,6 +100,7 @@ template <class Element_, bool compensated> struct loop_columns {
         return first - block.first_column < layer.tile.column_step && first < layer.columns.out;
     }
 
+    template <bool has_posts>
     __device__ __forceinline__ void walk_part(const parameters &layer, const block_tile &block, const part &part,
                                               const Weights &weights) const
     {
@@ -106,20 +108,22 @@ template <class Element_, bool compensated> struct loop_columns {
         const int step = layer.tile.column_step, distance = divide(step, layer.column_stride).whole;
         taps_view<Element> view = view_taps<Element>(layer, block, part, weights, first);
         Element *dst = find_dst<Element>(layer, block, part, first);
+        const auto channel = [&] { return find_channel_again(layer); };
         if (!weights.finite) {
             for (int output = first; output < end; output += step)
-                walk_checked<compensated, Element>(layer, block, part, weights, output, bias[0]);
+                walk_checked<compensated, true, Element>(layer, block, part, weights, output, bias[0]);
         } else if (count < LEAST_OF_STRIP) {
 #pragma unroll 1
             for (int output = first; output < end; output += LENGTH * step) {
-                walk_column_strips<LENGTH, compensated>(layer, view, distance, count, bias[0], end - output, step, dst);
+                walk_column_strips<LENGTH, compensated>(layer, view, distance, count, bias[0], channel, end - output,
+                                                        step, dst);
                 view.x += LENGTH * distance;
                 dst += LENGTH * step;
             }
         } else {
 #pragma unroll 1
             for (int output = first; output < end; output += step) {
-                walk_row_strips<STRIP, false, compensated>(layer, view, count, bias[0], dst);
+                walk_row_strips<STRIP, false, compensated, true>(layer, view, count, bias[0], channel, dst);
                 view.x += distance;
                 dst += step;
             }
@@ -178,6 +182,11 @@ struct table_columns : row_columns<Element, TAPS, access_length<Element>> {
         }
     }
 
+    static __device__ __forceinline__ int channel(const parameters &layer, int)
+    {
+        return find_channel_again(layer);
+    }
+
     __device__ __forceinline__ void store(const parameters &layer, Element *dst, const Compute (&sums)[LENGTH]) const
     {
         if (vectors)
@@ -186,11 +195,12 @@ struct table_columns : row_columns<Element, TAPS, access_length<Element>> {
             store_apart(dst, sums, layer.columns.out - first, layer.tile.lanes_log2);
     }
 
+    template <bool has_posts>
     __device__ __forceinline__ void walk_part(const parameters &layer, const block_tile &block, const part &part,
                                               const Weights &) const
     {
-        walk(layer, part, *this, find_x<Element>(layer, block, part), layer.tile.pitch,
-             find_dst<Element>(layer, block, part, first));
+        walk<has_posts>(layer, part, *this, find_x<Element>(layer, block, part), layer.tile.pitch,
+                        find_dst<Element>(layer, block, part, first));
     }
 };
 
@@ -246,6 +256,11 @@ struct window_columns : row_columns<Element, TAPS, access_length<Element>> {
             load_run<RUN>(weights + kernel_row * layer.columns.kernel + i / RUN * layer.columns.stride, loaded + i);
     }
 
+    static __device__ __forceinline__ int channel(const parameters &layer, int)
+    {
+        return find_channel_again(layer);
+    }
+
     static constexpr __device__ int value(int tap, int column)
     {
         return (column + PAD) / STRIDE - tap + TAPS - 1;
@@ -256,23 +271,27 @@ struct window_columns : row_columns<Element, TAPS, access_length<Element>> {
         return (column + PAD) % STRIDE + tap * STRIDE;
     }
 
+    template <bool has_posts>
     __device__ __forceinline__ void walk_part(const parameters &layer, const block_tile &block, const part &part,
                                               const Weights &shared) const
     {
         const Element *x = find_x<Element>(layer, block, part) + first.src - (TAPS - 1);
         Element *dst = find_dst<Element>(layer, block, part, first.output);
-        if (shared.finite && layer.rows.taps[part.residue] == TAPS)
-            walk<true>(layer, part, *this, x, layer.tile.pitch, dst);
+        /* With post-ops the text of a walk is long, and there is one. */
+        if (!has_posts && shared.finite && layer.rows.taps[part.residue] == TAPS)
+            walk<false, true>(layer, part, *this, x, layer.tile.pitch, dst);
         else if (shared.finite)
-            walk(layer, part, *this, x, layer.tile.pitch, dst);
+            walk<has_posts>(layer, part, *this, x, layer.tile.pitch, dst);
         else
             for (int c = 0; c < LENGTH; c++)
-                walk_checked<false, Element>(layer, block, part, shared, first.output + c, this->bias[0]);
+                walk_checked<false, has_posts, Element>(layer, block, part, shared, first.output + c, this->bias[0]);
     }
 };
 
-template <class Columns>
-__global__ void __launch_bounds__(THREADS, Columns::BLOCKS) walk_planes(const __grid_constant__ parameters layer)
+/* Loops ask themselves whether there are post-ops; of other columns there is a kernel for layers that have such. */
+template <class Columns, bool has_posts>
+__global__ void __launch_bounds__(THREADS, has_posts ? 0 : Columns::BLOCKS)
+    walk_planes(const __grid_constant__ parameters layer)
 {
     using Element = typename Columns::Element;
     using Compute = compute_type<Element>;
@@ -288,27 +307,29 @@ __global__ void __launch_bounds__(THREADS, Columns::BLOCKS) walk_planes(const __
     const int numbers = layer.tile.parts * layer.rows.stride;
     for (int number = (int)threadIdx.x >> layer.tile.lanes_log2; number < numbers;
          number += THREADS >> layer.tile.lanes_log2)
-        columns.walk_part(layer, block, find_part(layer, block, number), weights);
+        columns.template walk_part<has_posts>(layer, block, find_part(layer, block, number), weights);
 }
 
 typedef void (*kernel_function)(parameters);
 
-template <class Element> kernel_function find_kernel(int columns, int taps, bool vectors)
+template <class Element, bool has_posts> kernel_function find_kernel(int columns, int taps, bool vectors)
 {
     constexpr int LENGTH = access_length<Element>;
-    static const kernel_function tables[MAX_TAPS][2] = {
-        {walk_planes<table_columns<Element, 1, false>>, walk_planes<table_columns<Element, 1, true>>},
-        {walk_planes<table_columns<Element, 2, false>>, walk_planes<table_columns<Element, 2, true>>},
-        {walk_planes<table_columns<Element, 3, false>>, walk_planes<table_columns<Element, 3, true>>}};
+    static const kernel_function tables[MAX_TAPS][2] = {{walk_planes<table_columns<Element, 1, false>, has_posts>,
+                                                         walk_planes<table_columns<Element, 1, true>, has_posts>},
+                                                        {walk_planes<table_columns<Element, 2, false>, has_posts>,
+                                                         walk_planes<table_columns<Element, 2, true>, has_posts>},
+                                                        {walk_planes<table_columns<Element, 3, false>, has_posts>,
+                                                         walk_planes<table_columns<Element, 3, true>, has_posts>}};
     constexpr bool IN_F32 = sizeof(compute_type<Element>) == sizeof(float);
     switch (columns) {
-    case COLUMNS_WINDOW_1: return walk_planes<window_columns<Element, 3, 1, 0>>;
-    case COLUMNS_WINDOW_2_EVEN: return walk_planes<window_columns<Element, 2, 2, 0>>;
-    case COLUMNS_WINDOW_2_ODD: return walk_planes<window_columns<Element, 2, 2, 1>>;
-    case COLUMNS_WINDOW_HALF: return walk_planes<window_columns<Element, 2, LENGTH, LENGTH / 2>>;
-    case COLUMNS_SHARED: return walk_planes<window_columns<Element, 2, LENGTH, 0, true>>;
-    case COLUMNS_LOOP: return walk_planes<loop_columns<Element, false>>;
-    case COLUMNS_LONG_LOOP: return walk_planes<loop_columns<Element, IN_F32>>; /* f64 has no segments */
+    case COLUMNS_WINDOW_1: return walk_planes<window_columns<Element, 3, 1, 0>, has_posts>;
+    case COLUMNS_WINDOW_2_EVEN: return walk_planes<window_columns<Element, 2, 2, 0>, has_posts>;
+    case COLUMNS_WINDOW_2_ODD: return walk_planes<window_columns<Element, 2, 2, 1>, has_posts>;
+    case COLUMNS_WINDOW_HALF: return walk_planes<window_columns<Element, 2, LENGTH, LENGTH / 2>, has_posts>;
+    case COLUMNS_SHARED: return walk_planes<window_columns<Element, 2, LENGTH, 0, true>, has_posts>;
+    case COLUMNS_LOOP: return walk_planes<loop_columns<Element, false>, false>;
+    case COLUMNS_LONG_LOOP: return walk_planes<loop_columns<Element, IN_F32>, false>; /* f64 has no segments */
     default: return tables[taps - 1][vectors];
     }
 }
@@ -320,10 +341,14 @@ template <class Element> kernel_function find_kernel(int columns, int taps, bool
 namespace tconv::depthwise
 {
 
-extern "C" const void *tconv_depthwise_planes_kernel(tconv_dtype dtype, int columns, int taps, bool vectors)
+extern "C" const void *tconv_depthwise_planes_kernel(tconv_dtype dtype, int columns, int taps, bool vectors,
+                                                     bool has_posts)
 {
     return with_element(dtype, [&](auto element) {
-        return (const void *)forward::find_kernel<decltype(element)>(columns, taps, vectors);
+        using Element = decltype(element);
+        constexpr bool MAY_HAVE = !std::is_same<Element, double>::value;
+        return (const void *)(has_posts ? forward::find_kernel<Element, MAY_HAVE>(columns, taps, vectors)
+                                        : forward::find_kernel<Element, false>(columns, taps, vectors));
     });
 }
 

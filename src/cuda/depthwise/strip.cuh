@@ -8,7 +8,7 @@
  *
  * Numeric order: from the bias, fused multiply-adds over the columns' taps, then the rows'. Sums in f32 of more terms
  * than a segment may have (compensated.cuh) begin at zero in each segment, and segments are added to the bias in order,
- * with compensation.
+ * with compensation. Post-ops follow.
  */
 #ifndef TCONV_CUDA_DEPTHWISE_STRIP_CUH
 #define TCONV_CUDA_DEPTHWISE_STRIP_CUH
@@ -157,10 +157,11 @@ __device__ __forceinline__ void sum_strip(const Strip &strip, const View &view, 
     }
 }
 
-/* Computes a part's rows of one column, the first of which goes to dst, by strips of rows. checked: see row_strip. */
-template <int OUTPUTS, bool checked, bool compensated, class View, class Element>
+/* Computes a part's rows of one column, the first of which goes to dst, by strips of rows. checked: see row_strip.
+ * may_have_posts: whether it is asked for post-ops, which ask for channel(). */
+template <int OUTPUTS, bool checked, bool compensated, bool may_have_posts, class View, class Channel, class Element>
 __device__ __forceinline__ void walk_row_strips(const parameters &layer, const View &view, int count,
-                                                compute_type<Element> bias, Element *dst)
+                                                compute_type<Element> bias, const Channel &channel, Element *dst)
 {
     const int step = layer.rows.shift_step, back = max(view.row_taps - 1, 0) * step;
     const int64_t dst_step = layer.rows.stride * layer.dst_strides.h;
@@ -175,6 +176,8 @@ __device__ __forceinline__ void walk_row_strips(const parameters &layer, const V
                 sum_strip<compensated>(row_strip<View, OUTPUTS, true>{layer, view, first, count}, view, sums);
             else
                 sum_strip<compensated>(row_strip<View, OUTPUTS, false>{layer, view, first, count}, view, sums);
+            if (may_have_posts && layer.posts.count > 0)
+                run_posts_in_place(layer, sums, [&](int) { return channel(); });
 #pragma unroll
             for (int i = 0; i < OUTPUTS; i++)
                 if (first + i * step < count)
@@ -185,9 +188,10 @@ __device__ __forceinline__ void walk_row_strips(const parameters &layer, const V
 
 /* Computes a part's rows of OUTPUTS columns by strips of columns, which lie `distance` apart in src and dst_distance in
  * dst; those do not exist that are `left` or more columns from the first. */
-template <int OUTPUTS, bool compensated, class View, class Element>
+template <int OUTPUTS, bool compensated, class View, class Channel, class Element>
 __device__ __forceinline__ void walk_column_strips(const parameters &layer, const View &view, int distance, int count,
-                                                   compute_type<Element> bias, int left, int dst_distance, Element *dst)
+                                                   compute_type<Element> bias, const Channel &channel, int left,
+                                                   int dst_distance, Element *dst)
 {
     for (int row = 0; row < count; row++, dst += layer.rows.stride * layer.dst_strides.h) {
         compute_type<Element> sums[OUTPUTS];
@@ -196,6 +200,8 @@ __device__ __forceinline__ void walk_column_strips(const parameters &layer, cons
             sums[i] = bias;
         sum_strip<compensated>(
             column_strip<View, OUTPUTS>{view, view.x + row * view.pitch, layer.rows.shift_step, distance}, view, sums);
+        if (layer.posts.count > 0)
+            run_posts_in_place(layer, sums, [&](int) { return channel(); });
 #pragma unroll
         for (int i = 0; i < OUTPUTS; i++)
             if (i * dst_distance < left)

@@ -20,6 +20,13 @@ struct block_tile {
     int64_t image;
 };
 
+/* The channel of a block again, for post-ops: kernels without these keep no register for it. */
+__device__ __forceinline__ int find_channel_again(const parameters &layer)
+{
+    const quotient column_tile = divide(forgotten((int)blockIdx.x), layer.tile.column_tiles);
+    return divide(divide(column_tile.whole, layer.tile.row_tiles).whole, layer.channels).rest;
+}
+
 template <class Element> __device__ __forceinline__ block_tile find_block_tile(const parameters &layer)
 {
     const quotient column_tile = divide((int)blockIdx.x, layer.tile.column_tiles);

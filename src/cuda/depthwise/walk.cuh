@@ -8,17 +8,19 @@
  *     load_weights(layer, row, weights)   the WEIGHTS weights of all their taps in a kernel row; zero for a missing one
  *     value(tap, output)                  which value an output's tap is, known to the compiler; zero for a missing one
  *     weight(tap, output)                 which weight, likewise
+ *     channel(layer, output)              the channel, where post-ops ask for it
  *     store(layer, dst, sums)
  *     AHEAD                               the rows by which values are loaded before they are used: 1 hides the latency
  *                                         of global memory
  *     ZERO_ROWS                           whether rows outside src are there as zeros, so that no row is asked for
  *
- * Numeric order: from the bias, fused multiply-adds over the kernel rows' taps, then the columns'.
+ * Numeric order: from the bias, fused multiply-adds over the kernel rows' taps, then the columns'; then the post-ops.
  */
 #ifndef TCONV_CUDA_DEPTHWISE_WALK_CUH
 #define TCONV_CUDA_DEPTHWISE_WALK_CUH
 
 #include "../epilogue/finish.cuh"
+#include "../epilogue/layer_posts.cuh"
 #include "../numeric/divisor.cuh"
 #include "../ptx/memory.cuh"
 #include "forward_parameters.h"
@@ -34,6 +36,19 @@ struct part {
 __device__ __forceinline__ int quotients_of(const parameters &layer, int residue)
 {
     return divide(layer.rows.out - residue + layer.rows.stride - 1, layer.row_stride).whole;
+}
+
+/* Takes outputs through the layer's post-ops, of which f64 never has any. channel(i): of output i. */
+template <int COUNT, class Compute, class Channel>
+__device__ __forceinline__ void run_posts_in_place(const parameters &layer, Compute (&sums)[COUNT],
+                                                   const Channel &channel)
+{
+    if constexpr (std::is_same<Compute, float>::value)
+        run_affine_posts(
+            layer.posts, sums, [](int) { return NO_BIAS; },
+            [&](const void *array) {
+                return [&channel, array](int i) { return static_cast<const float *>(array)[channel(i)]; };
+            });
 }
 
 /* What every Columns has. There is a value and a weight for each tap of each output, and outputs are neighbours, unless
@@ -74,8 +89,8 @@ template <class Element_, int TAPS_, int LENGTH_, class Value_ = compute_type<El
 };
 
 /* x and dst: the rows of tap 0 and of the output that belong to part.first. all_taps: the row phase has as many taps as
- * the kernel is for. */
-template <bool all_taps = false, class Columns, class Pitch>
+ * the kernel is for. has_posts: the layer has post-ops, for which other kernels have no registers to spare. */
+template <bool has_posts, bool all_taps = false, class Columns, class Pitch>
 __device__ __forceinline__ void walk(const parameters &layer, const part &part, const Columns &columns,
                                      const typename Columns::Element *x, Pitch pitch, typename Columns::Element *dst)
 {
@@ -124,6 +139,8 @@ __device__ __forceinline__ void walk(const parameters &layer, const part &part, 
                         sums[i] = fma(weights[a][Columns::weight(t, i)],
                                       to_compute(values[(j - a + ROWS) % ROWS][Columns::value(t, i)]), sums[i]);
             }
+            if constexpr (has_posts)
+                run_posts_in_place(layer, sums, [&](int i) { return columns.channel(layer, i); });
             columns.store(layer, dst, sums);
             if (!Columns::ZERO_ROWS)
                 src_row++;

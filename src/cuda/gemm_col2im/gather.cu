@@ -2,8 +2,8 @@
  * Outputs from products, and src and weights put densely in f32.
  *
  * Each output sums the products of its pixels with its taps: parts of the channels in order, rows of taps within,
- * columns of taps within, in f32, in strict f32 with compensation; then the bias. Products that the border cuts off are
- * not read.
+ * columns of taps within, in f32, in strict f32 with compensation; then the bias, then the post-ops. Products that the
+ * border cuts off are not read.
  *
  * NCHW: products lie by channel and tap, pixels are neighbours. The lanes of a warp take one residue of neighbouring
  * places, whose taps are alike, and read neighbours; outputs of all residues are put in order in shared memory.
@@ -13,6 +13,7 @@
 #include "gather.h"
 
 #include "../epilogue/finish.cuh"
+#include "../epilogue/layer_posts.cuh"
 #include "../numeric/compensated.cuh"
 #include "../numeric/divisor.cuh"
 #include "../ptx/dependent_launch.cuh"
@@ -141,6 +142,33 @@ __device__ __forceinline__ output_row find_row(const gather_shape &of, int image
     return found;
 }
 
+/* An output of the chunk. */
+struct output_place {
+    int image, channel, row, column;
+};
+
+/* Takes the value of an output, which has its bias, through the post-ops. find() returns where it is in the
+ * chunk; it is called only where that is needed. */
+template <class Element, class Find>
+__device__ __forceinline__ float run_output_posts(const gather_shape &of, float value, const Find &find)
+{
+    float values[] = {value};
+    const auto channel_of = [&](const output_place &output) {
+        const quotient group = divide(output.channel, of.channels);
+        return group.whole * of.group_out + of.first_channel + group.rest;
+    };
+    run_layer_posts<Element>(
+        of.posts, values, [&](int) { return channel_of(find()); },
+        [&](int) {
+            const tconv_strides &strides = of.posts.addend_strides;
+            const output_place output = find();
+            return output.image * strides.n + channel_of(output) * strides.c +
+                   (of.rows.begin + output.row - of.rows.pad) * strides.h +
+                   (of.columns.begin + output.column - of.columns.pad) * strides.w;
+        });
+    return values[0];
+}
+
 /* Tile after tile, their residues fastest; threads sum COUNT residues at a time. */
 template <class Element, bool compensated, int COUNT>
 __global__ void __launch_bounds__(THREADS, RESIDENT) gather_planes(const __grid_constant__ gather_shape of, int tiles)
@@ -191,18 +219,21 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) gather_planes(const __grid_
         for (int output = (int)threadIdx.x; output < residues * of.tile_places; output += THREADS) {
             const quotient at = divide(output, of.residues);
             const int residue = first_residue + at.rest, padded = coordinates[at.whole] + residue;
-            if (padded >= of.columns.begin && padded < of.columns.end && at.rest < tile_residues)
-                static_cast<Element *>(of.dst)[starts[at.whole] + residue * of.dst_strides.w] =
-                    to_output<Element>(tile_sums[at.whole * pitch + at.rest]);
+            if (padded < of.columns.begin || padded >= of.columns.end || at.rest >= tile_residues)
+                continue;
+            float value = tile_sums[at.whole * pitch + at.rest];
+            if (of.posts.steps.count > 0)
+                value = run_output_posts<Element>(of, value, [&]() {
+                    const quotient line = divide(cut.whole * of.tile_places + at.whole, of.quotients);
+                    const quotient plane = divide(line.whole, of.out_rows),
+                                   image = divide(plane.whole, of.all_channels);
+                    return output_place{image.whole, image.rest, plane.rest, padded - of.columns.begin};
+                });
+            static_cast<Element *>(of.dst)[starts[at.whole] + residue * of.dst_strides.w] = to_output<Element>(value);
         }
         __syncthreads();
     }
 }
-
-/* An output of the chunk. */
-struct output_place {
-    int image, channel, row, column;
-};
 
 __device__ __forceinline__ output_place find_output(const gather_shape &of, int place)
 {
@@ -229,8 +260,11 @@ __global__ void __launch_bounds__(THREADS) gather_outputs(const __grid_constant_
         const int counts[] = {columns.count};
         float sums[] = {0};
         sum_products<compensated, 1>(of, row.products, row.rows, columns, counts, sums);
+        float value = finish_sum(sums[0], channel_bias<Element>(of.bias, row.channel));
+        if (of.posts.steps.count > 0)
+            value = run_output_posts<Element>(of, value, [&]() { return find_output(of, forgotten((int)place)); });
         static_cast<Element *>(of.dst)[row.dst + (padded - of.columns.pad) * of.dst_strides.w] =
-            finish_output<Element>(sums[0], channel_bias<Element>(of.bias, row.channel));
+            to_output<Element>(value);
     }
 }
 

@@ -3,6 +3,7 @@
 #define TCONV_CUDA_GEMM_COL2IM_GATHER_H
 
 #include "../../core/impl.h"
+#include "../epilogue/layer_posts.h"
 #include "../numeric/divisor.h"
 #include "../numeric/numerics.h"
 
@@ -32,6 +33,7 @@ typedef struct gather_shape {
     const void *bias; /* or NULL */
     void *dst;
     tconv_strides dst_strides;
+    layer_posts posts;
     int64_t image_pitch, row_pitch, column_pitch; /* of the products, in elements */
     int64_t group_pitch, out_pitch, tap_pitch;
     int64_t part_pitch;

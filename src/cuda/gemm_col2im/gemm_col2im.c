@@ -14,7 +14,7 @@
  * implementation multiplies, 16-bit elements are widened to f32 and multiplied in TF32, which holds them exactly.
  *
  * Numeric order: input channels in the order of the implementation that multiplies, then rows of taps, columns of taps,
- * in strict f32 with compensation; the bias last. It depends on the layer and the device alone.
+ * in strict f32 with compensation; then the bias, then the post-ops, of any kind. It depends on the layer and the device alone.
  */
 #include <stdio.h>
 #include <string.h>
@@ -237,6 +237,10 @@ static tconv_status gather(const tconv_layer *layer, const gemm_col2im_plan *pla
     out.products = arguments->scratch;
     out.bias = arguments->bias;
     out.dst = (char *)arguments->dst + place->image * problem->dst.n * (int64_t)problem->element_size;
+    out.posts = tconv_cuda_layer_posts(problem, arguments);
+    if (out.posts.addend != NULL)
+        out.posts.addend =
+            (const char *)out.posts.addend + place->image * problem->addend.n * (int64_t)problem->element_size;
     if (plan->position_chunks > 1) /* else the tiles are the plan's */
         tconv_gemm_col2im_cut_tiles(&out);
     const bool overlaps = plan->mode == DIRECT && can_overlap(layer);
@@ -295,4 +299,5 @@ const tconv_implementation tconv_cuda_gemm_col2im = {
     .pack = pack,
     .execute = execute,
     .describe = describe,
+    .applies_posts = true,
 };

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "../../core/checked.h"
+#include "../../core/post.h"
 #include "../implementations.h"
 #include "../model/search.h"
 #include "products.h"
@@ -22,6 +23,8 @@ enum {
 static const double GATHER_PASSES = 4;   /* other passes without work that one of gathering takes as long as */
 static const double PRODUCT_TIMES = 2.0; /* as long to gather from a byte as to copy one */
 static const double OUTPUT_BYTES = 29;   /* bytes that are copied in the time that finding an output's taps takes */
+/* Bytes that are copied in the time of an instruction of post-ops, of 132 multiprocessors' 128 lanes. */
+static const double POST_BYTES = 0.16;
 /* The share of both that planes of wgmma's direct products take: 6 layers, H100. */
 static const double DIRECT_PLANES = 0.5;
 
@@ -212,6 +215,9 @@ static void count_gather(const tconv_layer *layer, const gemm_col2im_plan *plan,
     work->pass_bytes =
         chunks * (work->pass_bytes + gathering * PRODUCT_TIMES * (double)plan->products_bytes + copied + packed) +
         gathering * outputs * OUTPUT_BYTES;
+    if (tconv_has_posts(problem))
+        work->pass_bytes += outputs * tconv_cuda_post_instructions(problem) * POST_BYTES +
+                            (double)problem->addend_extent * (double)problem->element_size;
 }
 
 /* Returns the seconds that gathering, copying and packing take beside the products. */

@@ -10,6 +10,7 @@
  * Taps outside src and the numeric order: general.c.
  */
 #include "../epilogue/finish.cuh"
+#include "../epilogue/layer_posts.cuh"
 #include "../numeric/compensated.cuh"
 #include "tile.cuh"
 
@@ -143,9 +144,45 @@ sum_taps(const parameters &layer, const tile<Index> &tile, const source<Index> (
     sums.end_segment();
 }
 
-template <class S, class Index>
-__device__ __forceinline__ void compute_tile(const parameters &layer, const tile<Index> &tile)
+/* Runs the post-ops and stores, channel after channel in a loop, for which the sums lie in memory. place(p): of the pixel
+ * in the addend, channel 0. */
+template <class S, class Index, class Place>
+__device__ __forceinline__ void store_with_posts(const parameters &layer,
+                                                 const typename S::Compute (&totals)[S::PIXELS * S::CHANNELS],
+                                                 Index first_channel, int channels, uint32_t exist,
+                                                 const Index (&target)[S::PIXELS], const Place &place)
 {
+    using Element = typename S::Element;
+    using Compute = typename S::Compute;
+    Compute sums[S::CHANNELS][S::PIXELS];
+#pragma unroll
+    for (int i = 0; i < S::CHANNELS * S::PIXELS; i++)
+        sums[i % S::CHANNELS][i / S::CHANNELS] = totals[i];
+#pragma unroll 1
+    for (int c = 0; c < channels; c++) {
+        const Index channel = first_channel + c;
+        const Compute bias = channel_bias<Element>(layer.bias, channel);
+        Compute values[S::PIXELS];
+#pragma unroll
+        for (int p = 0; p < S::PIXELS; p++)
+            values[p] = finish_sum(sums[c][p], bias);
+        run_layer_posts<Element>(
+            layer.posts, values, [&](int) { return channel; },
+            [&](int p) {
+                return exist >> p & 1 ? place(p) + (int64_t)channel * layer.posts.addend_strides.c : NO_PLACE;
+            });
+        Element *dst = static_cast<Element *>(layer.dst) + channel * (Index)layer.dst_strides.c;
+#pragma unroll
+        for (int p = 0; p < S::PIXELS; p++)
+            if (exist >> p & 1)
+                dst[target[p]] = to_output<Element>(values[p]);
+    }
+}
+
+template <class S, class Index>
+__device__ __forceinline__ void compute_tile(const parameters &layer, unsigned_index<Index> number)
+{
+    const tile<Index> tile = find_tile<Index>(layer, number);
     using Element = typename S::Element;
     using Compute = typename S::Compute;
     const int lanes = 1 << layer.channel_lanes_log2; /* of channel blocks; the other threads have other pixels */
@@ -166,7 +203,7 @@ __device__ __forceinline__ void compute_tile(const parameters &layer, const tile
         const int local = p * pixel_lanes + pixel_lane;
         const pixel<Index> pixel = find_pixel(tile, first, local, tile_pixels);
         source[p] = find_source(layer, tile, pixel);
-        target[p] = target_offset(layer, tile, pixel);
+        target[p] = target_offset(layer, layer.dst_strides, tile, pixel);
         if (local < pixels)
             exist |= 1u << p;
     }
@@ -180,6 +217,18 @@ __device__ __forceinline__ void compute_tile(const parameters &layer, const tile
     const Index first_channel = group * (Index)layer.group_out + first_of_group;
     const Index dst_pitch = (Index)layer.dst_strides.c;
     Element *dst = static_cast<Element *>(layer.dst) + first_channel * dst_pitch;
+    if (layer.posts.steps.count > 0) {
+        const auto place = [&](int p) {
+            const auto of = find_tile<Index>(layer, forgotten(number));
+            const int pixel_lane = (int)threadIdx.x >> layer.channel_lanes_log2;
+            const int pixel_lanes = THREADS >> layer.channel_lanes_log2, pixels = pixel_lanes * S::PIXELS;
+            const auto found = find_pixel(of, of.pixel_tile * pixels, p * pixel_lanes + pixel_lane, pixels);
+            return (int64_t)target_offset(layer, layer.posts.addend_strides, of, found);
+        };
+        return store_with_posts<S>(layer, sums.total, first_channel,
+                                   (int)min((Index)S::CHANNELS, (Index)layer.group_out - first_of_group), exist, target,
+                                   place);
+    }
 #pragma unroll
     for (int c = 0; c < S::CHANNELS; c++) {
         if (c >= (Index)layer.group_out - first_of_group)
@@ -198,7 +247,7 @@ __global__ void __launch_bounds__(THREADS, sizeof(Index) == 4 ? S::BLOCKS : 1)
 {
     using Unsigned = unsigned_index<Index>;
     for (Unsigned number = blockIdx.x; number < (Unsigned)layer.tiles; number += gridDim.x)
-        compute_tile<S, Index>(layer, find_tile<Index>(layer, number));
+        compute_tile<S, Index>(layer, number);
 }
 
 /* The kernels of a shape, which has to be that of the host's table. */

@@ -5,10 +5,13 @@
  * A block takes up to FILL_ROWS output rows of one plane (an image and channel in NCHW, an image in NHWC) and a stretch
  * along them. Whether a row or a column belongs to a phase is looked up once for each, not for each output. In NHWC a
  * thread stores 16 bytes of channels at once where they lie so.
+ *
+ * With post-ops an output is what these make of the bias: the same in all rows, but for the addend.
  */
 #include <string.h>
 
 #include "../../core/checked.h"
+#include "../../core/post.h"
 #include "../cuda_target.h"
 #include "../hardware.h"
 #include "../model/planned.h"
@@ -46,6 +49,7 @@ tconv_status tconv_general_fill_bias_only(const tconv_layer *layer, const tconv_
     tiled.bias = arguments->bias;
     tiled.dst = arguments->dst;
     tiled.strides = problem->dst;
+    tiled.posts = tconv_cuda_layer_posts(problem, arguments);
     tiled.nhwc = nhwc;
     tiled.plane_channels = problem->out_channels / (vectors ? vector : 1);
     tiled.row_length = nhwc ? problem->w.out * tiled.plane_channels : problem->w.out;
@@ -61,6 +65,6 @@ tconv_status tconv_general_fill_bias_only(const tconv_layer *layer, const tconv_
             break; /* so many rows are written side by side anyway */
     }
     void *kernel_arguments[] = {&tiled};
-    return tconv_launch_blocks(tconv_general_fill_kernel(problem->dtype, vectors), tiled.tiles, FILL_THREADS,
-                               kernel_arguments, arguments->stream, issue, false);
+    const void *kernel = tconv_general_fill_kernel(problem->dtype, vectors, tconv_has_posts(problem));
+    return tconv_launch_blocks(kernel, tiled.tiles, FILL_THREADS, kernel_arguments, arguments->stream, issue, false);
 }

@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "../epilogue/finish.cuh"
+#include "../epilogue/layer_posts.cuh"
 #include "../hardware.h"
 #include "../numeric/divisor.cuh"
 #include "outputs.h"
@@ -31,8 +32,26 @@ __device__ bool has_phase(const device_axis &axis, uint64_t mask, int64_t output
     return low < axis.count && axis.phases[low].residue == residue;
 }
 
-/* Writes an element of a row, in all rows of the tile. */
+/* Neighbouring channels of an output without a tap, with post-ops. */
 template <class Element, int count>
+__device__ __forceinline__ element_vector<Element, count> post_output(const outputs &layer, int64_t image,
+                                                                      int64_t channel, int64_t row, int64_t column)
+{
+    compute_type<Element> values[count];
+#pragma unroll
+    for (int i = 0; i < count; i++)
+        values[i] = channel_bias<Element>(layer.bias, channel + i);
+    run_layer_posts<Element>(
+        layer.posts, values, [&](int i) { return channel + i; },
+        [&](int i) {
+            const tconv_strides &strides = layer.posts.addend_strides;
+            return image * strides.n + (channel + i) * strides.c + row * strides.h + column * strides.w;
+        });
+    return to_outputs<Element, count>(values);
+}
+
+/* Writes an element of a row, in all rows of the tile. */
+template <class Element, int count, bool has_posts>
 __device__ __forceinline__ void fill_column(const outputs &layer, int64_t plane, int64_t row_tile, int64_t element,
                                             const bool (&row_has_phase)[FILL_ROWS])
 {
@@ -43,17 +62,25 @@ __device__ __forceinline__ void fill_column(const outputs &layer, int64_t plane,
         nhwc ? (element - column * layer.plane_channels) * count : plane - image * layer.plane_channels;
     const bool column_has_phase = has_phase(layer.columns, layer.column_mask, column);
     element_vector<Element, count> value;
-    for (int i = 0; i < count; i++)
-        value.at[i] = bias_output<Element>(layer.bias, channel + i);
+    if (!has_posts)
+        for (int i = 0; i < count; i++)
+            value.at[i] = bias_output<Element>(layer.bias, channel + i);
+    bool is_found = !has_posts;
     Element *dst = static_cast<Element *>(layer.dst) + image * layer.strides.n + channel * layer.strides.c +
                    (row_tile << layer.rows_log2) * layer.strides.h + column * layer.strides.w;
     const int rows = (int)min((int64_t)1 << layer.rows_log2, layer.rows.out - (row_tile << layer.rows_log2));
     for (int row = (int)threadIdx.x >> layer.lanes_log2; row < rows; row += FILL_THREADS >> layer.lanes_log2)
-        if (!column_has_phase || !row_has_phase[row])
+        if (!column_has_phase || !row_has_phase[row]) {
+            if (!is_found) {
+                const int64_t to_row = (row_tile << layer.rows_log2) + row;
+                value = post_output<Element, count>(layer, image, channel, to_row, column);
+                is_found = layer.posts.addend == NULL;
+            }
             *reinterpret_cast<element_vector<Element, count> *>(dst + row * layer.strides.h) = value;
+        }
 }
 
-template <class Element, int count>
+template <class Element, int count, bool has_posts>
 __global__ void __launch_bounds__(FILL_THREADS) fill_bias_only_kernel(const __grid_constant__ outputs layer)
 {
     __shared__ bool row_has_phase[FILL_ROWS];
@@ -68,23 +95,25 @@ __global__ void __launch_bounds__(FILL_THREADS) fill_bias_only_kernel(const __gr
         for (int i = 0; i < layer.repeats; i++) {
             const int64_t element = ((stretch * layer.repeats + i) << layer.lanes_log2) + lane;
             if (element < layer.row_length)
-                fill_column<Element, count>(layer, plane, row_tile, element, row_has_phase);
+                fill_column<Element, count, has_posts>(layer, plane, row_tile, element, row_has_phase);
         }
         __syncthreads();
     }
 }
 
-template <class Element> const void *kernel_of(bool vectors)
+template <class Element, bool has_posts> const void *kernel_of(bool vectors)
 {
-    return vectors ? (const void *)fill_bias_only_kernel<Element, VECTOR_BYTES / (int)sizeof(Element)>
-                   : (const void *)fill_bias_only_kernel<Element, 1>;
+    return vectors ? (const void *)fill_bias_only_kernel<Element, VECTOR_BYTES / (int)sizeof(Element), has_posts>
+                   : (const void *)fill_bias_only_kernel<Element, 1, has_posts>;
 }
 
 } // namespace
 
-extern "C" const void *tconv_general_fill_kernel(tconv_dtype dtype, bool vectors)
+extern "C" const void *tconv_general_fill_kernel(tconv_dtype dtype, bool vectors, bool has_posts)
 {
-    return with_element(dtype, [=](auto element) { return kernel_of<decltype(element)>(vectors); });
+    return with_element(dtype, [=](auto element) {
+        return has_posts ? kernel_of<decltype(element), true>(vectors) : kernel_of<decltype(element), false>(vectors);
+    });
 }
 
 } // namespace tconv::general

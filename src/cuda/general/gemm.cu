@@ -12,6 +12,7 @@
  * finite. Taps outside src and the numeric order: general.c.
  */
 #include "../epilogue/finish.cuh"
+#include "../epilogue/layer_posts.cuh"
 #include "../numeric/compensated.cuh"
 #include "tile.cuh"
 
@@ -24,6 +25,7 @@ namespace
 constexpr int THREADS = 128;
 constexpr int BLOCK_K = 8;      /* input channels of a K-block */
 constexpr int PIXEL_TABLES = 3; /* taps in use: the present one, the next, and the one being written */
+constexpr int ADDEND_TABLE = 1; /* has where pixels lie in the addend, once no tap is in use */
 
 /* A block tile, of which a thread has TM x TN sums: vectors of neighbours, STEP_M and STEP_N apart. */
 template <class Element_, int BLOCK_M_, int BLOCK_N_, int BLOCKS_> struct tile_shape {
@@ -376,7 +378,7 @@ template <class S, class Index> struct tile_gemm {
         end_segment(first_segment, true);
     }
 
-    /* Adds the bias and writes shared.sums to dst, neighbouring threads to neighbouring elements. */
+    /* Adds the bias, runs post-ops and writes shared.sums to dst, neighbouring threads to neighbouring elements. */
     __device__ __forceinline__ void write(Index first_channel, int channels)
     {
         Element *dst = static_cast<Element *>(layer.dst) + first_channel * (Index)layer.dst_strides.c;
@@ -387,8 +389,17 @@ template <class S, class Index> struct tile_gemm {
             if (m >= channels || offset < 0)
                 continue;
             const Compute sum = sums_at(shared, m, n)->at[n % S::VECTOR];
-            dst[offset + m * (Index)layer.dst_strides.c] =
-                finish_total<Element>(add_bias<Element>(sum, layer.bias, first_channel + m));
+            Compute values[] = {add_bias<Element>(sum, layer.bias, first_channel + m)};
+            if (layer.posts.steps.count > 0) {
+                const int at = forgotten(i), of_tile = nhwc ? at % S::BLOCK_M : at / S::BLOCK_N;
+                run_layer_posts<Element>(
+                    layer.posts, values, [&](int) { return first_channel + of_tile; },
+                    [&](int) {
+                        return shared.offsets[ADDEND_TABLE][nhwc ? at / S::BLOCK_M : at % S::BLOCK_N] +
+                               (int64_t)(first_channel + of_tile) * layer.posts.addend_strides.c;
+                    });
+            }
+            dst[offset + m * (Index)layer.dst_strides.c] = to_output<Element>(values[0]);
         }
     }
 
@@ -414,7 +425,9 @@ template <class S, class Index> struct tile_gemm {
         pixel_step = nhwc ? THREADS / BLOCK_K : 0;
         accumulate();
         if (threadIdx.x < S::BLOCK_N)
-            shared.offsets[0][local] = exists ? target_offset(layer, tile, pixel) : -1;
+            shared.offsets[0][local] = exists ? target_offset(layer, layer.dst_strides, tile, pixel) : -1;
+        if (layer.posts.addend != NULL && threadIdx.x < S::BLOCK_N)
+            shared.offsets[ADDEND_TABLE][local] = target_offset(layer, layer.posts.addend_strides, tile, pixel);
         __syncthreads();
         write(group * (Index)layer.group_out + first_of_group,
               (int)min((Index)S::BLOCK_M, (Index)layer.group_out - first_of_group));

@@ -12,7 +12,7 @@
  * Numeric order, which depends on the layer alone: taps in the order of the kernel rows, then columns, input channels
  * inside; fused multiply-adds from zero over segments of at most `segment` terms, whole K-blocks in gemm.cu, and in
  * direct.cu whole taps where that is possible; segments added in order, but for f64 with compensation
- * (compensated.cuh); bias last.
+ * (compensated.cuh); then the bias, then the post-ops, of any kind.
  */
 #include <math.h>
 #include <stdio.h>
@@ -143,6 +143,7 @@ static bool is_narrow(const tconv_problem *problem, const parameters *params)
 {
     const int64_t sizes[] = {problem->src_extent,
                              problem->dst_extent,
+                             problem->addend_extent,
                              problem->h.kernel * problem->w.kernel * params->weight_tap_pitch,
                              problem->h.stride,
                              problem->w.stride,
@@ -221,6 +222,7 @@ static tconv_status launch(const tconv_layer *layer, const planned_layer *plan, 
     params.weights = (const char *)arguments->packed + plan->weights_begin;
     params.bias = arguments->bias;
     params.dst = arguments->dst;
+    params.posts = tconv_cuda_layer_posts(&layer->problem, arguments);
     params.rows.phases = phases;
     params.columns.phases = phases + params.rows.count;
     if ((uintptr_t)arguments->src % (SRC_RUN * layer->problem.element_size) != 0)
@@ -269,4 +271,5 @@ const tconv_implementation tconv_cuda_general = {.name = "cuda_general",
                                                  .pack = pack,
                                                  .execute = execute,
                                                  .describe = describe,
+                                                 .applies_posts = true,
                                                  .batch_invariant = tconv_always_batch_invariant};

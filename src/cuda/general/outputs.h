@@ -20,6 +20,7 @@ typedef struct outputs {
     const void *bias;               /* or NULL */
     void *dst;
     tconv_strides strides;
+    layer_posts posts;
     bool nhwc;
     int lanes_log2;         /* threads along a row */
     int rows_log2;          /* output rows of a tile */
@@ -28,8 +29,9 @@ typedef struct outputs {
     int64_t row_length, row_tiles, stretches, tiles;
 } outputs;
 
-/* Names the kernel, which writes single elements, or vectors of VECTOR_BYTES; NULL in a build without CUDA. */
-const void *tconv_general_fill_kernel(tconv_dtype dtype, bool vectors);
+/* Names the kernel, which writes single elements, or vectors of VECTOR_BYTES; has_posts: it runs post-ops, for which other
+ * layers have no registers to spare. NULL in a build without CUDA. */
+const void *tconv_general_fill_kernel(tconv_dtype dtype, bool vectors, bool has_posts);
 
 TCONV_ROOM_END
 

@@ -9,6 +9,7 @@
 #define TCONV_CUDA_GENERAL_PARAMETERS_H
 
 #include "../../core/impl.h"
+#include "../epilogue/layer_posts.h"
 #include "../room.h"
 #include "fill.h"
 
@@ -38,6 +39,7 @@ typedef struct parameters {
     void *dst;
     device_axis rows, columns;
     tconv_strides src_strides, dst_strides;
+    layer_posts posts;
     tconv_layout layout;
     int64_t batch, groups, group_in, group_out;
     int64_t kernel_columns;   /* the packed weights are [kernel row][kernel column][ci][group][packed_out] */

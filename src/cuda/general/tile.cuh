@@ -137,16 +137,17 @@ __device__ __forceinline__ bool has_tap(const parameters &layer, const source<In
            (Unsigned)(source.column - column) < (Unsigned)layer.columns.in;
 }
 
-/* The offset in dst of channel 0 of a pixel; of one past the phase's last it means nothing and may have wrapped. */
+/* The offset in dst, or the addend, of channel 0 of a pixel; of one past the phase's last it means nothing and may have
+ * wrapped. */
 template <class Index>
-__device__ __forceinline__ Index target_offset(const parameters &layer, const tile<Index> &tile,
-                                               const pixel<Index> &pixel)
+__device__ __forceinline__ Index target_offset(const parameters &layer, const tconv_strides &strides,
+                                               const tile<Index> &tile, const pixel<Index> &pixel)
 {
     using Unsigned = unsigned_index<Index>;
     const Unsigned row = (Unsigned)pixel.row * (Unsigned)layer.rows.stride + (Unsigned)tile.row.residue;
     const Unsigned column = (Unsigned)pixel.column * (Unsigned)layer.columns.stride + (Unsigned)tile.column.residue;
-    return (Index)((Unsigned)pixel.image * (Unsigned)layer.dst_strides.n + row * (Unsigned)layer.dst_strides.h +
-                   column * (Unsigned)layer.dst_strides.w);
+    return (Index)((Unsigned)pixel.image * (Unsigned)strides.n + row * (Unsigned)strides.h +
+                   column * (Unsigned)strides.w);
 }
 
 /* The packed weights of kernel position (row tap, column tap) of a tile, input channel 0, group 0, channel 0. */
