@@ -293,7 +293,7 @@ struct store_case {
     bool posts;
 };
 
-/* Two steps on accumulators, and three on what is staged in f32: each is one operation, so that the host has the same
+/* Two steps on accumulators, and two, the last with a tail, on what is staged in f32: each is one operation, so that the host has the same
  * bits. */
 post_step step_of(int kind, float alpha, float beta, const float *first, const float *second)
 {
@@ -310,8 +310,8 @@ void add_store_posts(bool staged, const float *scales, const float *shifts, wgmm
     if (!staged)
         return;
     rest->of[rest->count++] = step_of(TCONV_POST_ADD_TENSOR, 1.75f, 0, NULL, NULL);
+    params->staged_tails[rest->count] = {true, 1, -0.0f, -1.5f, 1.25f, 3, 0.5f};
     rest->of[rest->count++] = step_of(TCONV_POST_MUL_CHANNEL, 0, 0, shifts, NULL);
-    rest->of[rest->count++] = step_of(TCONV_POST_CLAMP, -1.5f, 1.25f, NULL, NULL);
 }
 float value_of_store_posts(bool staged, float value, float scale, float shift, float addend)
 {
@@ -321,7 +321,7 @@ float value_of_store_posts(bool staged, float value, float scale, float shift, f
         return value;
     value = fmaf(1.75f, addend, value);
     value *= shift;
-    return fminf(fmaxf(value, -1.5f), 1.25f);
+    return fmaf(3, fminf(fmaxf(value, -1.5f), 1.25f), 0.5f);
 }
 
 template <class Mode> wgmma::parameters make_store(const store_case &of)

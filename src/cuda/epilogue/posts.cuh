@@ -82,7 +82,8 @@ __device__ __forceinline__ void for_each_value(Compute (&values)[COUNT], Functio
         values[i] = function(values[i], i);
 }
 
-/* Takes values through one step: see run_posts. Values that are no array have a for_each_value in their own namespace. */
+/* Takes values through one step: see run_posts. Values that are no array have a for_each_value in their own namespace,
+ * which gives the function a value and the index of what is taken from channels(array) and addend(). */
 template <class Compute, class Values, class Channels, class Addend>
 __device__ __forceinline__ void run_post(const post_step &step, Values &values, const Channels &channels,
                                          const Addend &addend)
@@ -132,18 +133,6 @@ __device__ __forceinline__ void run_post(const post_step &step, Values &values, 
 template <int COUNT, class Compute, class Channels, class Addend>
 __device__ __forceinline__ void run_posts(const post_steps &steps, Compute (&values)[COUNT], const Channels &channels,
                                           const Addend &addend)
-{
-#pragma unroll 1
-    for (int i = 0; i < steps.count; i++)
-        run_post<Compute>(steps.of[i], values, channels, addend);
-}
-
-/* Takes values that are no array through all steps, each through one before the next: the text of a step is then a loop
- * over the values. Its function gets the index i that for_each_value gives it, and takes at[i] of what channels(array)
- * and addend() return. */
-template <class Compute, class Values, class Channels, class Addend>
-__device__ __forceinline__ void run_posts_in_turn(const post_steps &steps, Values &values, const Channels &channels,
-                                                  const Addend &addend)
 {
 #pragma unroll 1
     for (int i = 0; i < steps.count; i++)

@@ -1,7 +1,7 @@
 /*
  * Post-ops. Consumers take their accumulators through the affine steps with which a layer's list begins. What is left of
  * the list the epilogue warps run in place on the outputs of a subtile, which are staged in f32: one step on all outputs
- * before the next, so that what a step costs beside its arithmetic, its place in the list and the numbers of its
+ * before the next step, so that what a step costs beside its arithmetic, its place in the list and the numbers of its
  * channels, is paid once for many outputs.
  */
 #ifndef TCONV_CUDA_WGMMA_POSTS_CUH
@@ -70,7 +70,8 @@ template <int COUNT, int pitch> struct staged_outputs {
     const mma_tile_place &place;
     uint32_t from; /* where the first output of the first channel is staged, less place.first */
     int lane;
-    int row, column; /* of the outputs that for_each_value is at */
+    const post_tail *tail; /* of the step that is run */
+    int row, column;       /* of the outputs that for_each_value is at */
 };
 
 /* What run_post takes the addend from. */
@@ -103,6 +104,12 @@ __device__ __forceinline__ void for_each_value(staged_outputs<COUNT, pitch> &out
         for (int i = 0; i < COUNT; i++)
             values[i] = load_shared<float>(from + i * pitch);
         tconv::for_each_value(values, function);
+        if (outputs.tail->exists)
+            tconv::for_each_value(values, [&](float y, int) {
+                const post_tail &tail = *outputs.tail;
+                y = clamp(multiply_add_rounded(tail.scale, y, tail.shift), tail.least, tail.most);
+                return multiply_add_rounded(tail.last_scale, y, tail.last_shift);
+            });
 #pragma unroll
         for (int i = 0; i < COUNT; i++)
             store_shared(from + i * pitch, values[i]);
@@ -161,29 +168,33 @@ __device__ __forceinline__ void run_staged_posts(const parameters &params, const
         if (c >= channels)
             continue;
         Outputs outputs = {params, place, staged + (uint32_t)(c * staging<Mode, N, SINGLE>::PITCH << (1 - alternate)),
-                           lane,   0,     0};
+                           lane,   NULL,  0,
+                           0};
         /* Returns which channel of the subtile values k are of; those that do not exist are the last. */
         const auto channel_of = [&](int from, int k) { return min(from + (k << alternate), channels - 1); };
-        run_posts_in_turn<float>(
-            params.staged_posts, outputs,
-            [&](const void *array) {
-                const float *numbers = static_cast<const float *>(array) + tile.group * params.group_out + first;
-                const int from = anew(c);
-                element_vector<float, COUNT> of_channels;
+        const auto numbers_of_channels = [&](const void *array) {
+            const float *numbers = static_cast<const float *>(array) + tile.group * params.group_out + first;
+            const int from = anew(c);
+            element_vector<float, COUNT> of_channels;
 #pragma unroll
-                for (int k = 0; k < COUNT; k++)
-                    of_channels.at[k] = __ldg(numbers + channel_of(from, k));
-                return of_channels;
-            },
-            [&] {
-                const int from = anew(c);
-                staged_addend<COUNT, Outputs> addend = {
-                    {outputs, static_cast<const float *>(params.addend) + place.offset, {}}};
+            for (int k = 0; k < COUNT; k++)
+                of_channels.at[k] = __ldg(numbers + channel_of(from, k));
+            return of_channels;
+        };
+        const auto addend_of_outputs = [&] {
+            const int from = anew(c);
+            staged_addend<COUNT, Outputs> addend = {
+                {outputs, static_cast<const float *>(params.addend) + place.offset, {}}};
 #pragma unroll
-                for (int k = 0; k < COUNT; k++)
-                    addend.at.channels[k] = (first + channel_of(from, k)) * params.dst_channel;
-                return addend;
-            });
+            for (int k = 0; k < COUNT; k++)
+                addend.at.channels[k] = (first + channel_of(from, k)) * params.dst_channel;
+            return addend;
+        };
+#pragma unroll 1
+        for (int step = 0; step < params.staged_posts.count; step++) {
+            outputs.tail = &params.staged_tails[step];
+            run_post<float>(params.staged_posts.of[step], outputs, numbers_of_channels, addend_of_outputs);
+        }
     }
     fence_proxy_async();
     __syncwarp();

@@ -14,6 +14,7 @@
  * kernel.cuh is the kernel and has the numeric order; its roles are load.cuh (TMA), transpose.cuh (to K-major),
  * realign.cuh, mainloop.cuh, and epilogue.cuh with store.cuh. configs_f32.cu and configs_half.cu have its instances.
  */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -277,6 +278,27 @@ static void decide_stores(const tile_plan *plan, size_t element, const void *dst
         plan->arithmetic != NUMERICS_STRICT && (params->staging_buffers == 1 || params->staged_misaligned);
 }
 
+/* Makes the tail of a staged step from the steps after it; returns how many those are. */
+static int take_tail(const post_step *after, int count, post_tail *tail)
+{
+    int taken = 0;
+    *tail = (post_tail){false, 1, -0.0F, -INFINITY, INFINITY, 1, -0.0F};
+    if (taken < count && after[taken].kind == TCONV_POST_LINEAR) {
+        tail->scale = after[taken].alpha.f32;
+        tail->shift = after[taken++].beta.f32;
+    }
+    if (taken < count && after[taken].kind == TCONV_POST_CLAMP) {
+        tail->least = after[taken].alpha.f32;
+        tail->most = after[taken++].beta.f32;
+    }
+    if (taken < count && after[taken].kind == TCONV_POST_LINEAR) {
+        tail->last_scale = after[taken].alpha.f32;
+        tail->last_shift = after[taken++].beta.f32;
+    }
+    tail->exists = taken > 0;
+    return taken;
+}
+
 /* Shares the steps of the layer's post-ops out: consumers take the affine ones with which the list begins. The warps that
  * store both row phases have no text of post-ops. */
 static void share_posts(const tconv_problem *problem, const tconv_arguments *arguments, parameters *params)
@@ -284,11 +306,13 @@ static void share_posts(const tconv_problem *problem, const tconv_arguments *arg
     const post_steps steps = tconv_cuda_post_steps(problem, arguments->post);
     const int addend = tconv_post_addend(&problem->desc);
     post_steps *first = &params->accumulator_posts, *rest = &params->staged_posts;
-    for (int i = 0; i < steps.count; i++)
-        if (rest->count == 0 && post_step_is_affine(steps.of[i].kind))
-            first->of[first->count++] = steps.of[i];
-        else
-            rest->of[rest->count++] = steps.of[i];
+    int i = 0;
+    for (; i < steps.count && post_step_is_affine(steps.of[i].kind); i++)
+        first->of[first->count++] = steps.of[i];
+    while (i < steps.count) {
+        rest->of[rest->count] = steps.of[i++];
+        i += take_tail(&steps.of[i], steps.count - i, &params->staged_tails[rest->count++]);
+    }
     params->addend = addend >= 0 ? arguments->post[addend] : NULL;
     params->row_phases_together = params->row_phases_together && rest->count == 0;
 }

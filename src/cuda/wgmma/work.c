@@ -12,8 +12,8 @@ static const double TILE_CYCLES = 2720;  /* until a tile's sums are staged for t
 
 static const double GATHERED_CORES = 4; /* whose elements are loaded together, whether a K-block has as many or not */
 
-/* Of a post-op that epilogue warps run on staged outputs, beside its arithmetic: instructions that load, store and find
- * an output, and cycles of an instruction of a warp that waits for its own results. */
+/* Of a pass of epilogue warps over staged outputs for a post-op, beside its arithmetic: instructions that load, store and
+ * find an output, and cycles of an instruction of a warp that waits for its own results. */
 static const double STAGED_POST_INSTRUCTIONS = 4, STAGED_POST_CYCLES = 1.3;
 static const double POST_CYCLES = 40; /* until consumers have the numbers of a post-op's channels */
 
@@ -101,14 +101,17 @@ static void count_posts(const tile_search *search, const tile_plan *plan, tconv_
     const parameters *params = &plan->params;
     const tconv_problem *problem = &search->layer->problem;
     double affine;
-    const int first = tconv_cuda_first_affine_posts(problem, &affine), rest = problem->desc.post_count - first;
-    const double of_staged = tconv_cuda_post_instructions(problem) - affine + (double)rest * STAGED_POST_INSTRUCTIONS;
+    const int first = tconv_cuda_first_affine_posts(problem, &affine);
+    int passes = 0; /* those that are no part of a tail (post_tail) */
+    for (int i = first; i < problem->desc.post_count; i++)
+        passes += problem->desc.post[i].kind != TCONV_POST_LINEAR && problem->desc.post[i].kind != TCONV_POST_CLAMP;
+    const double of_staged = tconv_cuda_post_instructions(problem) - affine + (double)passes * STAGED_POST_INSTRUCTIONS;
     const double rows =
         (double)MMA_M * WARPGROUPS * (params->position_columns == 2 ? 1 : MMA_TILES) * params->mma_tile_rows;
     const double vectors = ceil((double)params->position_columns * params->mma_tile_columns / WARP);
     if (first > 0)
         work->tile_cycles += affine * MMA_M * WARPGROUPS * MMA_TILES * plan->N / 128 + first * POST_CYCLES;
-    if (rest > 0)
+    if (passes > 0)
         work->stores += rows * vectors * of_staged * STAGED_POST_CYCLES / tconv_cuda_machine_of(search->layer).store;
 }
 
