@@ -339,7 +339,7 @@ __device__ __forceinline__ void load_box_elementwise(const parameters &layer, co
     signal_for_warp(full, lane);
 }
 
-/* Loads the weights of each N tile, and the bias, which consumers read themselves where there are post-ops; by a warp. */
+/* Loads the weights of each N tile by a warp; and the bias, unless there are post-ops: then consumers read it. */
 __device__ __forceinline__ void load_weights(const parameters &layer, const stationary_layout &shared, int lane)
 {
     uint32_t parity = 1;

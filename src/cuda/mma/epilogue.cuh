@@ -1,7 +1,7 @@
 /*
- * The epilogue: a warp tile's accumulators become outputs, with the bias and the post-ops. All column phases of a position are in one
- * thread, which therefore stores runs of neighbouring outputs (NCHW: 2 * stride columns; NHWC: channels). Outputs
- * without a tap get the bias with the others.
+ * The epilogue: a warp tile's accumulators become outputs, with the bias and the post-ops. All column phases of a
+ * position are in one thread, which therefore stores runs of neighbouring outputs (NCHW: 2 * stride columns; NHWC:
+ * channels). Outputs without a tap get the bias with the others.
  *
  * What is not finite: an output whose sum holds a NaN or Inf comes out of the MMAs as one of them, though padding (0 *
  * Inf) and the split of 3xTF32 (Inf - Inf) may make a NaN of anything. Each such output is summed again by plain

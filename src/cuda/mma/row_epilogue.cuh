@@ -51,8 +51,8 @@ template <class Element> struct row_writer {
     {
     }
 
-    /* The number of a channel in all groups, hidden from the compiler, which would keep addresses that follow from it in
-     * registers while the main loop needs them. */
+    /* The number of a channel in all groups, hidden from the compiler: it would keep addresses that follow from the
+     * number in registers, which the main loop needs. */
     __device__ __forceinline__ int in_all(int channel) const
     {
         int number = first_of_all + channel;

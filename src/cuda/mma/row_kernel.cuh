@@ -5,11 +5,11 @@
  * the next one is loaded while this one is multiplied.
  *
  * A row of dst is staged in shared memory and goes out by bulk stores while the next is multiplied: no thread waits for
- * its own stores. Rows without taps, which are what the post-ops make of the bias, go out with the row before them or are stored directly.
- * Devices before Hopper store from shared memory.
+ * its own stores. Rows without taps, which are what the post-ops make of the bias, go out with the row before them or
+ * are stored directly. Devices before Hopper store from shared memory.
  *
- * Numeric order of an output: columns from the first back, row taps, steps of channels (row_mode.cuh), the bias, the post-ops. Taps
- * cut off by the left and right border are multiplied as zeros, those of rows are skipped.
+ * Numeric order of an output: columns from the first back, row taps, steps of channels (row_mode.cuh), the bias, the
+ * post-ops. Taps cut off by the left and right border are multiplied as zeros, those of rows are skipped.
  */
 #ifndef TCONV_CUDA_MMA_ROW_KERNEL_CUH
 #define TCONV_CUDA_MMA_ROW_KERNEL_CUH
@@ -298,7 +298,7 @@ template <mode MODE, row_sums SUMS, int STRIDE_W> struct strip {
             }
         };
         int channel = lane / 4;
-        asm volatile("" : "+r"(channel)); /* or what follows from it would stay in registers in the main loop */
+        asm volatile("" : "+r"(channel)); /* as in_all: what follows from it would stay in registers */
         const int next = channel + 8;
 #pragma unroll
         for (int first = 0; first < COUNT; first += BATCH) {
