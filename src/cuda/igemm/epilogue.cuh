@@ -6,15 +6,12 @@
 #include "../epilogue/finish.cuh"
 #include "../gemm/staging.cuh"
 #include "offsets.cuh"
+#include "posts.cuh"
 
 #include <type_traits>
 
 namespace tconv::igemm
 {
-
-template <class Element> constexpr int STAGED_PIXEL_BYTES = staged_pixel_bytes(sizeof(Element));
-template <class Element, int N> constexpr int STAGED_ROW_BYTES = staged_row_bytes(N, sizeof(Element));
-template <class Element, int N> constexpr int WARP_STAGING_BYTES = warp_staging_bytes(N, sizeof(Element));
 
 /* Stages a quarter of both MMA tiles of a pair, from accumulator `first` on: row of M by row, with the columns of the
  * two phases in turn. */
@@ -156,10 +153,9 @@ template <class Element> struct warp_destination {
         const int row = warp * WARP_M;
         channels = min(WARP_M, tile.channels[m_tile] - row);
         column = row & (layer.runs.rows - 1);
-        dst = static_cast<char *>(layer.dst) + tile.offset[m_tile] +
-              (row / layer.runs.rows * layer.to.c + column) * (int64_t)sizeof(Element);
-        bias[0] = tile.bias[m_tile][row + lane / 4];
-        bias[1] = tile.bias[m_tile][row + lane / 4 + 8];
+        dst = static_cast<char *>(layer.dst) + offset_of_row<Element>(layer, tile, m_tile, row);
+        bias[0] = bias_of(layer, tile, m_tile, row + lane / 4);
+        bias[1] = bias_of(layer, tile, m_tile, row + lane / 4 + 8);
     }
 };
 
@@ -258,19 +254,23 @@ __device__ __forceinline__ void store_mma_half(const parameters &layer, const wa
 /* Two neighbouring columns. */
 template <class Element> using two_columns = std::conditional_t<sizeof(Element) == 4, uint2, uint32_t>;
 
-/* Stores a quarter of the accumulators of both MMA tiles of a pair. */
+/* Stages a quarter of the accumulators of both MMA tiles of a pair, or half of those of one. */
 template <class Mode, int N>
-__device__ __forceinline__ void store_pair_quarter(const parameters &layer, const float (&even)[N / 2],
-                                                   const float (&odd)[N / 2], int first,
-                                                   const warp_destination<typename Mode::Output> &place,
+__device__ __forceinline__ void stage_part(const parameters &layer, const float (&sums)[Mode::MMA_TILES][N / 2],
+                                           int part, const float (&bias)[2], uint32_t staged, int lane)
+{
+    if constexpr (PAIRS<Mode>)
+        if (layer.paired)
+            return stage_pair_rows<typename Mode::Output, N>(sums[0], sums[1], bias, part * (N / 8), staged, lane);
+    stage_mma_half<Mode, N>(layer, sums[part / 2], part % 2 * (N / 4), bias, staged, lane);
+}
+
+/* Stores what a warp has staged of a quarter of a pair. */
+template <class Element, int N>
+__device__ __forceinline__ void store_pair_quarter(const parameters &layer, const warp_destination<Element> &place,
                                                    const int64_t *offset_table, uint32_t staged, int lane)
 {
-    using Element = typename Mode::Output;
     const int64_t channel_bytes = layer.to.c * (int64_t)sizeof(Element);
-    __syncwarp();
-    stage_pair_rows<Element, N>(even, odd, place.bias, first, staged, lane);
-    __syncwarp();
-    offset_table += first * 2;
     if (layer.store_vectors)
         store_rows<Element, N, N / 4, two_columns<Element>>(place.dst, channel_bytes, offset_table, staged,
                                                             place.channels, lane);
@@ -284,33 +284,33 @@ __device__ __forceinline__ void store_accumulators(const parameters &layer, cons
                                                    const tile_record &tile, const int64_t *offset_table,
                                                    uint32_t staged, int warp, int lane)
 {
-    using Place = warp_destination<typename Mode::Output>;
+    using Element = typename Mode::Output;
+    constexpr int PARTS = 2 * Mode::MMA_TILES; /* of both MMA tiles of a pair, or of one after the other */
     const int warpgroup = warp / WARPGROUP_WARPS;
-    if constexpr (PAIRS<Mode>)
-        if (layer.paired) {
-            const Place place(layer, tile, layer.mma_m_tile[warpgroup][0], warp % WARPGROUP_WARPS, lane);
-            offset_table += layer.mma_position[warpgroup][0];
-#pragma unroll
-            for (int quarter = 0; quarter < 4; quarter++)
-                store_pair_quarter<Mode, N>(layer, sums[0], sums[1], quarter * (N / 8), place, offset_table, staged,
-                                            lane);
-            return;
-        }
-    constexpr int HALVES = 2 * Mode::MMA_TILES;
+    const bool paired = PAIRS<Mode> && layer.paired;
 #pragma unroll 1 /* the code that stores is there once */
-    for (int half = 0; half < HALVES; half++) {
-        const int mma = half / 2;
+    for (int part = 0; part < PARTS; part++) {
+        const int mma = paired ? 0 : part / 2, m_tile = layer.mma_m_tile[warpgroup][mma];
         if (layer.mma_pixel[warpgroup][mma] >= layer.stage_pixels)
             continue; /* it has no positions */
-        const Place place(layer, tile, layer.mma_m_tile[warpgroup][mma], warp % WARPGROUP_WARPS, lane);
+        const warp_destination<Element> place(layer, tile, m_tile, warp % WARPGROUP_WARPS, lane);
+        const int64_t *offsets =
+            offset_table + layer.mma_position[warpgroup][mma] + (paired ? part * (N / 4) : part % 2 * (N / 2));
         __syncwarp();
 #pragma unroll
-        for (int i = 0; i < HALVES; i++)
-            if (i == half)
-                stage_mma_half<Mode, N>(layer, sums[i / 2], i % 2 * (N / 4), place.bias, staged, lane);
+        for (int i = 0; i < PARTS; i++)
+            if (i == part)
+                stage_part<Mode, N>(layer, sums, i, place.bias, staged, lane);
         __syncwarp();
-        store_mma_half<typename Mode::Output, N>(
-            layer, place, offset_table + layer.mma_position[warpgroup][mma] + half % 2 * (N / 2), staged, lane);
+        if constexpr (STAGED_POSTS<Mode>)
+            if (layer.posts_of_staged)
+                run_posts_of_rows < N, true,
+                    Mode::MMA_TILES *N<256 ? 4 : 2>(layer, tile, m_tile, warp % WARPGROUP_WARPS * WARP_M, offsets,
+                                                    staged, lane);
+        if (paired)
+            store_pair_quarter<Element, N>(layer, place, offsets, staged, lane);
+        else
+            store_mma_half<Element, N>(layer, place, offsets, staged, lane);
     }
 }
 

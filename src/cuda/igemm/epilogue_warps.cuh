@@ -47,8 +47,8 @@ __device__ __forceinline__ void stage_accumulators(const parameters &layer, cons
     for (int mma = 0; mma < (pairs ? 1 : Mode::MMA_TILES); mma++) {
         if (!pairs && layer.mma_pixel[warpgroup][mma] >= layer.stage_pixels)
             continue; /* it has no positions */
-        const float *of_m_tile = tile.bias[layer.mma_m_tile[warpgroup][mma]];
-        const float bias[2] = {of_m_tile[row], of_m_tile[row + 8]};
+        const int m_tile = layer.mma_m_tile[warpgroup][mma];
+        const float bias[2] = {bias_of(layer, tile, m_tile, row), bias_of(layer, tile, m_tile, row + 8)};
 #pragma unroll
         for (int part = 0; part < PARTS; part++) {
             const int first = part * (N / 2 / PARTS);
@@ -76,6 +76,10 @@ __device__ __forceinline__ void store_staged_part(const parameters &layer, const
     using Element = typename Mode::Output;
     const int channels = min(MMA_M, tile.channels[m_tile]);
     char *dst = static_cast<char *>(layer.dst) + tile.offset[m_tile];
+    if constexpr (STAGED_POSTS<Mode>)
+        if (layer.posts_of_staged)
+            run_posts_of_pixels<N / Mode::STAGED_PARTS, WARPGROUP_EPILOGUE_WARPS, SWIZZLE_MASK<Element>>(
+                layer, tile, m_tile, offset_table, buffer, warp, lane);
     if (layer.store_vectors)
         store_pixels<Element, uint4, N / Mode::STAGED_PARTS, MMA_M, WARPGROUP_EPILOGUE_WARPS,
                      STAGING_PIXEL_BYTES<Element>, SWIZZLE_MASK<Element>>(dst, channels, offset_table, buffer, warp,
@@ -97,6 +101,9 @@ __device__ __forceinline__ void store_staged_quarter(const parameters &layer, co
     for (int warp_rows = warp; warp_rows < WARPGROUP_WARPS; warp_rows += WARPGROUP_EPILOGUE_WARPS) {
         const warp_destination<Element> place(layer, tile, m_tile, warp_rows, lane);
         const uint32_t staged = buffer + warp_rows * WARP_STRIP_BYTES<Element, N>;
+        if constexpr (STAGED_POSTS<Mode>)
+            if (layer.posts_of_staged)
+                run_posts_of_rows<N, false, 4>(layer, tile, m_tile, warp_rows * WARP_M, offset_table, staged, lane);
         if (!store_wide_rows<Element, N, N / 4>(place.dst, channel_bytes, offset_table, staged, place.channels, lane))
             store_rows<Element, N, N / 4, two_columns<Element>>(place.dst, channel_bytes, offset_table, staged,
                                                                 place.channels, lane);

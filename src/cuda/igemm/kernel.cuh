@@ -46,6 +46,9 @@ __device__ __forceinline__ void consume(const parameters &layer, const shared_la
                                                       sums);
         else
             multiply_block_tile<Mode, N, false>(layer, tile, warpgroup, has_pixels, signals, b_stage, a_stage, sums);
+        if constexpr (HAS_POSTS<Mode>)
+            if (layer.posts_of_sums)
+                run_posts_of_sums<Mode, N>(layer, tile, warp, lane, sums.of);
         if (PAIRS<Mode> && layer.epilogue_warps && layer.paired)
             stage_accumulators<Mode, N, PAIRS<Mode>>(layer, shared, sums.of, tile, staging, warp, lane);
         else if (layer.epilogue_warps)
