@@ -13,8 +13,7 @@
  * Where phases are those of src (cuda_dgrad's layers) a tile sums over all of them: the box of a phase is of every
  * stride-th pixel, which TMA brings as if they were neighbours.
  *
- * Post-ops that are all affine are run on accumulators, in every dtype; in f32 others on what is staged before it is
- * stored (posts.cuh).
+ * Post-ops that are all affine are run on accumulators, others on what is staged in f32 before it is stored (posts.cuh).
  *
  * parameters.h has the words, plan.h the choice of tiles, kernel.cuh the kernel, pack.cu the packed weights, and view.h
  * the layers that are computed in place of others: images of one pixel as one GEMM, groups of few channels fused.
@@ -74,8 +73,7 @@ static tconv_status check_posts(const tconv_layer *layer, tconv_issue *issue)
         return tconv_decline(issue, "applies no post-ops to outputs without a tap");
     if (tconv_post_addend(&problem->desc) >= 0 && !is_addend_like_dst(problem))
         return tconv_decline(issue, "needs an addend that has the strides of dst");
-    /* Of 16 bits what is staged is rounded already. */
-    return problem->dtype == TCONV_F32 ? TCONV_SUCCESS : tconv_cuda_check_posts(problem, issue);
+    return TCONV_SUCCESS;
 }
 
 /* Returns the bytes of the phase tables that lie after the packed weights, for the launch that fills outputs without a
@@ -219,7 +217,8 @@ static void describe_posts(const tconv_layer *layer, const tconv_arguments *argu
     params->posts_of_sums = tconv_cuda_posts_are_affine(problem);
     params->posts_of_staged = !params->posts_of_sums;
     params->addend = addend >= 0 ? arguments->post[addend] : NULL;
-    params->addend_by_vectors = params->store_vectors && (uintptr_t)params->addend % VECTOR_BYTES == 0;
+    params->addend_by_vectors =
+        params->dst_channels_last && params->store_vectors && (uintptr_t)params->addend % VECTOR_BYTES == 0;
 }
 
 static void leave_out_epilogue_warps(const fewer_stages *with, parameters *params)
