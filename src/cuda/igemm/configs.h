@@ -22,6 +22,13 @@ typedef struct kernel_config {
     int parts;      /* HALVES or QUARTERS, but of pairs: a staging buffer has one */
 } kernel_config;
 
+/* Whether the kernel of a config runs post-ops that are not affine. In 16 bits there are no registers for them beside as
+ * many accumulators as a thread can have. */
+TCONV_ROOM_CONSTANT bool runs_any_posts(int N, int mma_tiles, int element_size)
+{
+    return element_size == 4 || mma_tiles * N < MAX_MMA_TILES * 128;
+}
+
 TCONV_IGEMM_CONFIGS tf32_configs[CONFIGS] = {{128, 2, true, HALVES},
                                              {96, 2, true, HALVES},
                                              {64, 2, true, HALVES},

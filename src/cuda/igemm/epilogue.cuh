@@ -6,28 +6,25 @@
 #include "../epilogue/finish.cuh"
 #include "../gemm/staging.cuh"
 #include "offsets.cuh"
+#include "posts.cuh"
 
 #include <type_traits>
 
 namespace tconv::igemm
 {
 
-template <class Element> constexpr int STAGED_PIXEL_BYTES = staged_pixel_bytes(sizeof(Element));
-template <class Element, int N> constexpr int STAGED_ROW_BYTES = staged_row_bytes(N, sizeof(Element));
-template <class Element, int N> constexpr int WARP_STAGING_BYTES = warp_staging_bytes(N, sizeof(Element));
-
-/* Stages a quarter of both MMA tiles of a pair, from accumulator `first` on: row of M by row, with the columns of the
- * two phases in turn. */
-template <class Element, int N>
+/* Stages so many accumulators of each MMA tile of a pair, from accumulator `first` on: row of M by row, so many bytes
+ * apart, with the columns of the two phases in turn. */
+template <class Element, int N, int count, int row_bytes>
 __device__ __forceinline__ void stage_pair_rows(const float (&even)[N / 2], const float (&odd)[N / 2],
                                                 const float (&bias)[2], int first, uint32_t staged, int lane)
 {
-    constexpr int ROW = STAGED_ROW_BYTES<Element, N>, element = sizeof(Element);
-    const uint32_t to = staged + lane / 4 * ROW + lane % 4 * 4 * element;
+    constexpr int element = sizeof(Element);
+    const uint32_t to = staged + lane / 4 * row_bytes + lane % 4 * 4 * element;
 #pragma unroll
-    for (int i = 0; i < N / 8; i += 2) {
+    for (int i = 0; i < count; i += 2) {
         const float add = bias[i / 2 % 2];
-        stage_pairs<Element>(to + i / 4 * 16 * element + i / 2 % 2 * 8 * ROW,
+        stage_pairs<Element>(to + i / 4 * 16 * element + i / 2 % 2 * 8 * row_bytes,
                              finish_pair(even[first + i], odd[first + i], add),
                              finish_pair(even[first + i + 1], odd[first + i + 1], add));
     }
@@ -146,20 +143,15 @@ __device__ __forceinline__ bool store_wide_rows(char *dst, int64_t channel_bytes
 
 /* The part of dst that a warp's 16 rows of an M tile go to. */
 template <class Element> struct warp_destination {
-    char *dst;     /* of the first row */
-    int channels;  /* rows that exist; may be 0 or less */
-    int column;    /* of its run that the first row is */
-    float bias[2]; /* of rows lane / 4 and lane / 4 + 8 */
-    __device__ __forceinline__ warp_destination(const parameters &layer, const tile_record &tile, int m_tile, int warp,
-                                                int lane)
+    char *dst;    /* of the first row */
+    int channels; /* rows that exist; may be 0 or less */
+    int column;   /* of its run that the first row is */
+    __device__ __forceinline__ warp_destination(const parameters &layer, const tile_record &tile, int m_tile, int warp)
     {
         const int row = warp * WARP_M;
         channels = min(WARP_M, tile.channels[m_tile] - row);
         column = row & (layer.runs.rows - 1);
-        dst = static_cast<char *>(layer.dst) + tile.offset[m_tile] +
-              (row / layer.runs.rows * layer.to.c + column) * (int64_t)sizeof(Element);
-        bias[0] = tile.bias[m_tile][row + lane / 4];
-        bias[1] = tile.bias[m_tile][row + lane / 4 + 8];
+        dst = static_cast<char *>(layer.dst) + offset_of_row<Element>(layer, tile, m_tile, row);
     }
 };
 
@@ -258,24 +250,80 @@ __device__ __forceinline__ void store_mma_half(const parameters &layer, const wa
 /* Two neighbouring columns. */
 template <class Element> using two_columns = std::conditional_t<sizeof(Element) == 4, uint2, uint32_t>;
 
-/* Stores a quarter of the accumulators of both MMA tiles of a pair. */
+/* Stages a quarter of the accumulators of both MMA tiles of a pair, or half of those of one. */
 template <class Mode, int N>
-__device__ __forceinline__ void store_pair_quarter(const parameters &layer, const float (&even)[N / 2],
-                                                   const float (&odd)[N / 2], int first,
-                                                   const warp_destination<typename Mode::Output> &place,
-                                                   const int64_t *offset_table, uint32_t staged, int lane)
+__device__ __forceinline__ void stage_part(const parameters &layer, const float (&sums)[Mode::MMA_TILES][N / 2],
+                                           int part, const float (&bias)[2], uint32_t staged, int lane)
 {
     using Element = typename Mode::Output;
+    if constexpr (PAIRS<Mode>)
+        if (layer.paired)
+            return stage_pair_rows<Element, N, N / 8, STAGED_ROW_BYTES<Element, N>>(sums[0], sums[1], bias,
+                                                                                    part * (N / 8), staged, lane);
+    stage_mma_half<Mode, N>(layer, sums[part / 2], part % 2 * (N / 4), bias, staged, lane);
+}
+
+/* Stages a part in f32 for post-ops whose outputs are of 16 bits: POSTS_COLUMNS of an MMA tile or of a pair. */
+template <class Mode, int N>
+__device__ __forceinline__ void stage_posts_part(const parameters &layer, const float (&sums)[Mode::MMA_TILES][N / 2],
+                                                 int part, const float (&bias)[2], uint32_t staged, int lane)
+{
+    constexpr int COLUMNS = POSTS_COLUMNS<typename Mode::Output, N>, ROW = POSTS_ROW_BYTES<typename Mode::Output, N>;
+    constexpr int PARTS = N / COLUMNS, COUNT = COLUMNS / 2; /* of an MMA tile; accumulators */
+    static_assert(COLUMNS * STAGED_PIXEL_BYTES<float> <= WARP_STAGING_BYTES<typename Mode::Output, N> &&
+                      WARP_M * ROW <= WARP_STAGING_BYTES<typename Mode::Output, N>,
+                  "has room where elements are staged");
+    if constexpr (PAIRS<Mode>)
+        if (layer.paired)
+            return stage_pair_rows<float, N, COUNT / 2, ROW>(sums[0], sums[1], bias, part * (COUNT / 2), staged, lane);
+    const float(&of)[N / 2] = sums[part / PARTS];
+    const int first = part % PARTS * COUNT;
+    if (layer.dst_channels_last)
+        stage_pixels<float, COUNT, STAGED_PIXEL_BYTES<float>, 0>(
+            staged, 0, lane, [&](int i) { return finish_sum(of[first + i], bias[i / 2 % 2]); });
+    else
+        stage_rows<float, COUNT, ROW>(
+            staged, lane, [&](int i) { return finish_pair(of[first + i], of[first + i + 1], bias[i / 2 % 2]); });
+}
+
+/* Stores what a warp has staged of a quarter of a pair. */
+template <class Element, int N>
+__device__ __forceinline__ void store_pair_quarter(const parameters &layer, const warp_destination<Element> &place,
+                                                   const int64_t *offset_table, uint32_t staged, int lane)
+{
     const int64_t channel_bytes = layer.to.c * (int64_t)sizeof(Element);
-    __syncwarp();
-    stage_pair_rows<Element, N>(even, odd, place.bias, first, staged, lane);
-    __syncwarp();
-    offset_table += first * 2;
     if (layer.store_vectors)
         store_rows<Element, N, N / 4, two_columns<Element>>(place.dst, channel_bytes, offset_table, staged,
                                                             place.channels, lane);
     else
         store_rows<Element, N, N / 2, Element, 2>(place.dst, channel_bytes, offset_table, staged, place.channels, lane);
+}
+
+/* Shares out a warp's accumulators of a tile to parts, so many of an MMA tile, or half as many of a pair: each(part, ...)
+ * stages, and finish(...) stores. */
+template <class Mode, int N, int parts, class Stage, class Store>
+__device__ __forceinline__ void for_each_part(const parameters &layer, const tile_record &tile,
+                                              const int64_t *offset_table, int warp, int lane, const Stage &stage,
+                                              const Store &store)
+{
+    const int warpgroup = warp / WARPGROUP_WARPS;
+    const bool paired = PAIRS<Mode> && layer.paired;
+#pragma unroll 1 /* the code that stores is there once */
+    for (int part = 0; part < parts * Mode::MMA_TILES; part++) {
+        const int mma = paired ? 0 : part / parts, m_tile = layer.mma_m_tile[warpgroup][mma];
+        if (layer.mma_pixel[warpgroup][mma] >= layer.stage_pixels)
+            continue; /* it has no positions */
+        const int row = warp % WARPGROUP_WARPS * WARP_M + lane / 4;
+        const float bias[2] = {bias_of(layer, tile, m_tile, row), bias_of(layer, tile, m_tile, row + 8)};
+        const int first = paired ? part * (N / parts / 2) : part % parts * (N / parts);
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < parts * Mode::MMA_TILES; i++)
+            if (i == part)
+                stage(i, bias);
+        __syncwarp();
+        store(m_tile, offset_table + layer.mma_position[warpgroup][mma] + first);
+    }
 }
 
 /* Stores all of a warp's accumulators of a tile. */
@@ -284,34 +332,33 @@ __device__ __forceinline__ void store_accumulators(const parameters &layer, cons
                                                    const tile_record &tile, const int64_t *offset_table,
                                                    uint32_t staged, int warp, int lane)
 {
-    using Place = warp_destination<typename Mode::Output>;
-    const int warpgroup = warp / WARPGROUP_WARPS;
-    if constexpr (PAIRS<Mode>)
-        if (layer.paired) {
-            const Place place(layer, tile, layer.mma_m_tile[warpgroup][0], warp % WARPGROUP_WARPS, lane);
-            offset_table += layer.mma_position[warpgroup][0];
-#pragma unroll
-            for (int quarter = 0; quarter < 4; quarter++)
-                store_pair_quarter<Mode, N>(layer, sums[0], sums[1], quarter * (N / 8), place, offset_table, staged,
-                                            lane);
-            return;
-        }
-    constexpr int HALVES = 2 * Mode::MMA_TILES;
-#pragma unroll 1 /* the code that stores is there once */
-    for (int half = 0; half < HALVES; half++) {
-        const int mma = half / 2;
-        if (layer.mma_pixel[warpgroup][mma] >= layer.stage_pixels)
-            continue; /* it has no positions */
-        const Place place(layer, tile, layer.mma_m_tile[warpgroup][mma], warp % WARPGROUP_WARPS, lane);
-        __syncwarp();
-#pragma unroll
-        for (int i = 0; i < HALVES; i++)
-            if (i == half)
-                stage_mma_half<Mode, N>(layer, sums[i / 2], i % 2 * (N / 4), place.bias, staged, lane);
-        __syncwarp();
-        store_mma_half<typename Mode::Output, N>(
-            layer, place, offset_table + layer.mma_position[warpgroup][mma] + half % 2 * (N / 2), staged, lane);
-    }
+    using Element = typename Mode::Output;
+    constexpr int VALUES = Mode::MMA_TILES * N < 256 ? 4 : 2; /* of so many accumulators as registers allow */
+    const int row = warp % WARPGROUP_WARPS * WARP_M;
+    const auto run_posts_of = [&](int m_tile, const int64_t *offsets) {
+        run_posts_of_rows<Element, N, true, VALUES>(layer, tile, m_tile, row, offsets, staged, lane);
+    };
+    if constexpr (STORES_POSTS<Mode, N>)
+        if (layer.posts_of_staged)
+            return for_each_part<Mode, N, N / POSTS_COLUMNS<Element, N>>(
+                layer, tile, offset_table, warp, lane,
+                [&](int part, const float(&bias)[2]) {
+                    stage_posts_part<Mode, N>(layer, sums, part, bias, staged, lane);
+                },
+                [&](int m_tile, const int64_t *offsets) { run_posts_of(m_tile, offsets); });
+    for_each_part<Mode, N, HALVES>(
+        layer, tile, offset_table, warp, lane,
+        [&](int part, const float(&bias)[2]) { stage_part<Mode, N>(layer, sums, part, bias, staged, lane); },
+        [&](int m_tile, const int64_t *offsets) {
+            if constexpr (HAS_ANY_POSTS<Mode, N> && !STORES_POSTS<Mode, N>)
+                if (layer.posts_of_staged)
+                    run_posts_of(m_tile, offsets);
+            const warp_destination<Element> place(layer, tile, m_tile, warp % WARPGROUP_WARPS);
+            if (PAIRS<Mode> && layer.paired)
+                store_pair_quarter<Element, N>(layer, place, offsets, staged, lane);
+            else
+                store_mma_half<Element, N>(layer, place, offsets, staged, lane);
+        });
 }
 
 } // namespace tconv::igemm

@@ -13,12 +13,16 @@
  * Where phases are those of src (cuda_dgrad's layers) a tile sums over all of them: the box of a phase is of every
  * stride-th pixel, which TMA brings as if they were neighbours.
  *
+ * Post-ops that are all affine are run on accumulators, others on what is staged in f32 before it is stored (posts.cuh).
+ *
  * parameters.h has the words, plan.h the choice of tiles, kernel.cuh the kernel, pack.cu the packed weights, and view.h
  * the layers that are computed in place of others: images of one pixel as one GEMM, groups of few channels fused.
  */
 #include "../../core/checked.h"
+#include "../../core/post.h"
 #include "../../core/status.h"
 #include "../cuda_target.h"
+#include "../epilogue/posts.h"
 #include "../general/fill.h"
 #include "../implementations.h"
 #include "../maps/hopper.h"
@@ -51,6 +55,25 @@ static const char *why_not(const tconv_layer *layer)
 static bool has_bias_only(const tconv_layer *layer)
 {
     return layer->rows.bias_only > 0 || layer->columns.bias_only > 0;
+}
+
+static bool is_addend_like_dst(const tconv_problem *problem)
+{
+    const tconv_strides *addend = &problem->addend, *dst = &problem->dst;
+    return addend->n == dst->n && addend->c == dst->c && addend->h == dst->h && addend->w == dst->w;
+}
+
+/* Declines a layer whose post-ops no kernel runs. */
+static tconv_status check_posts(const tconv_layer *layer, tconv_issue *issue)
+{
+    const tconv_problem *problem = &layer->problem;
+    if (!tconv_has_posts(problem))
+        return TCONV_SUCCESS;
+    if (has_bias_only(layer))
+        return tconv_decline(issue, "applies no post-ops to outputs without a tap");
+    if (tconv_post_addend(&problem->desc) >= 0 && !is_addend_like_dst(problem))
+        return tconv_decline(issue, "needs an addend that has the strides of dst");
+    return TCONV_SUCCESS;
 }
 
 /* Returns the bytes of the phase tables that lie after the packed weights, for the launch that fills outputs without a
@@ -129,7 +152,8 @@ static tconv_status plan_outputs(const tconv_layer *layer, bool sums, planned_la
 
 static tconv_status plan_layer(const tconv_layer *layer, void *planned, tconv_planned *result, tconv_issue *issue)
 {
-    return plan_outputs(layer, false, planned, result, issue);
+    const tconv_status status = check_posts(layer, issue);
+    return status == TCONV_SUCCESS ? plan_outputs(layer, false, planned, result, issue) : status;
 }
 
 static tconv_status plan_sums(const tconv_layer *layer, void *planned, tconv_planned *result, tconv_issue *issue)
@@ -182,6 +206,21 @@ static tconv_status fill_bias_only(const tconv_layer *layer, const parameters *p
     return tconv_device_leave(&guard, tconv_general_fill_bias_only(layer, phases, arguments, issue), issue);
 }
 
+/* Tells the kernel of the layer's post-ops, if there are any. Before, params have how dst is stored. */
+static void describe_posts(const tconv_layer *layer, const tconv_arguments *arguments, parameters *params)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int addend = tconv_post_addend(&problem->desc);
+    if (!tconv_has_posts(problem))
+        return;
+    params->posts = tconv_cuda_post_steps(problem, arguments->post);
+    params->posts_of_sums = tconv_cuda_posts_are_affine(problem);
+    params->posts_of_staged = !params->posts_of_sums;
+    params->addend = addend >= 0 ? arguments->post[addend] : NULL;
+    params->addend_by_vectors =
+        params->dst_channels_last && params->store_vectors && (uintptr_t)params->addend % VECTOR_BYTES == 0;
+}
+
 static void leave_out_epilogue_warps(const fewer_stages *with, parameters *params)
 {
     params->epilogue_warps = false;
@@ -211,12 +250,13 @@ static tconv_status execute(const tconv_layer *layer, const void *implementation
     params.weights = arguments->packed;
     params.bias = arguments->bias;
     params.dst = arguments->dst;
-    params.bias_outputs = planned->bias_outputs;
-    params.bias_channels = (int)layer->problem.out_channels;
+    params.by_bias_outputs = divisor_of(planned->bias_outputs);
+    params.by_bias_channels = divisor_of((int)layer->problem.out_channels);
     params.by_tma = params.by_tma && tconv_encode_tensor_map(&planned->src, params.src, &map);
     params.gathers_pairs = params.gathers_pairs && (uintptr_t)arguments->src % (2 * layer->problem.element_size) == 0;
     params.store_vectors = planned->vector_bytes > 0 && (uintptr_t)arguments->dst % planned->vector_bytes == 0;
     params.run_vector = params.store_vectors ? params.run_vector : 1;
+    describe_posts(layer, arguments, &params);
     if (params.epilogue_warps && !(params.by_tma && (params.store_vectors || !params.paired)))
         leave_out_epilogue_warps(&planned->plan.without_epilogue_warps, &params);
     if (has_bias_only(layer))
@@ -264,7 +304,8 @@ const tconv_implementation tconv_cuda_igemm = {.name = "cuda_igemm",
                                                .plan = plan_layer,
                                                .pack = pack_weights,
                                                .execute = execute,
-                                               .describe = describe};
+                                               .describe = describe,
+                                               .applies_posts = true};
 
 const tconv_implementation tconv_igemm_sums = {.name = "cuda_igemm",
                                                .backend = TCONV_BACKEND_CUDA,

@@ -27,6 +27,30 @@
 namespace tconv::igemm
 {
 
+/* What is staged for post-ops that are not affine. */
+template <class Mode, int N>
+using posts_staged = std::conditional_t<STORES_POSTS<Mode, N>, float, typename Mode::Output>;
+
+/* Hands a tile's accumulators to the epilogue warps, and stores them, as what is staged. */
+template <class Mode, int N, class Staged>
+__device__ __forceinline__ void stage_tile(const parameters &layer, const shared_layout &shared,
+                                           const float (&sums)[Mode::MMA_TILES][N / 2], const tile_record &tile,
+                                           pipeline_state &staging, int warp, int lane)
+{
+    if (PAIRS<Mode> && layer.paired)
+        stage_accumulators<Mode, N, PAIRS<Mode>, Staged>(layer, shared, sums, tile, staging, warp, lane);
+    else
+        stage_accumulators<Mode, N, false, Staged>(layer, shared, sums, tile, staging, warp, lane);
+}
+template <class Mode, int N, class Staged>
+__device__ __forceinline__ void store_tiles(const parameters &layer, const shared_layout &shared, int storer, int lane)
+{
+    if (PAIRS<Mode> && layer.paired)
+        run_epilogue<Mode, N, PAIRS<Mode>, Staged>(layer, shared, storer, lane);
+    else
+        run_epilogue<Mode, N, false, Staged>(layer, shared, storer, lane);
+}
+
 template <class Mode, int N>
 __device__ __forceinline__ void consume(const parameters &layer, const shared_layout &shared, int warp, int lane)
 {
@@ -46,10 +70,13 @@ __device__ __forceinline__ void consume(const parameters &layer, const shared_la
                                                       sums);
         else
             multiply_block_tile<Mode, N, false>(layer, tile, warpgroup, has_pixels, signals, b_stage, a_stage, sums);
-        if (PAIRS<Mode> && layer.epilogue_warps && layer.paired)
-            stage_accumulators<Mode, N, PAIRS<Mode>>(layer, shared, sums.of, tile, staging, warp, lane);
+        if constexpr (HAS_POSTS<Mode>)
+            if (layer.posts_of_sums)
+                run_posts_of_sums<Mode, N>(layer, tile, warp, lane, sums.of);
+        if (STORES_POSTS<Mode, N> && layer.epilogue_warps && layer.posts_of_staged)
+            stage_tile<Mode, N, posts_staged<Mode, N>>(layer, shared, sums.of, tile, staging, warp, lane);
         else if (layer.epilogue_warps)
-            stage_accumulators<Mode, N, false>(layer, shared, sums.of, tile, staging, warp, lane);
+            stage_tile<Mode, N, typename Mode::Output>(layer, shared, sums.of, tile, staging, warp, lane);
         else
             store_accumulators<Mode, N>(layer, sums.of, tile, shared.offsets + table.state.at * layer.block_n,
                                         shared.staging + warp * WARP_STAGING_BYTES<typename Mode::Output, N>, warp,
@@ -126,10 +153,10 @@ __global__ void TCONV_HOPPER_BOUNDS(THREADS)
                 transpose_raw<Mode, 1>(layer, shared, role * WARP + lane);
             else if constexpr (Mode::SPLITS)
                 split_b<Mode>(layer, shared, role * WARP + lane);
-            else if (PAIRS<Mode> && layer.epilogue_warps && layer.paired)
-                run_epilogue<Mode, N, PAIRS<Mode>>(layer, shared, role, lane);
+            else if (STORES_POSTS<Mode, N> && layer.epilogue_warps && layer.posts_of_staged)
+                store_tiles<Mode, N, posts_staged<Mode, N>>(layer, shared, role, lane);
             else if (layer.epilogue_warps)
-                run_epilogue<Mode, N, false>(layer, shared, role, lane);
+                store_tiles<Mode, N, typename Mode::Output>(layer, shared, role, lane);
         } else if (role == B_WARP) {
             if (lane == 0 && layer.by_tma && layer.src_channels_last)
                 load_b<Mode>(layer, &map, shared);

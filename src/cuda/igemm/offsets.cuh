@@ -120,12 +120,13 @@ __device__ __forceinline__ void fill_record(const parameters &layer, const tile_
     for (int of_tile = 0; of_tile < layer.m_tiles; of_tile++) {
         const m_tile_place m_tile = find_m_tile(layer, tile, of_tile);
         const int channels = layer.group_out - m_tile.channel, first = tile.group * layer.group_out + m_tile.channel;
-        record.bias[of_tile][lane] = layer.bias != NULL && lane < channels
-                                         ? to_compute(static_cast<const Element *>(
-                                               layer.bias)[(first + lane) / layer.bias_outputs % layer.bias_channels])
-                                         : 0.0f;
+        record.bias[of_tile][lane] =
+            layer.bias != NULL && lane < channels
+                ? to_compute(static_cast<const Element *>(layer.bias)[channel_of_dst(layer, first + lane)])
+                : 0.0f;
         if (lane == 0) {
             record.channels[of_tile] = channels;
+            record.first[of_tile] = first;
             record.offset[of_tile] =
                 (first / layer.runs.rows * layer.to.c + layer.rows[m_tile.row_phase].residue * layer.to.h +
                  layer.columns[m_tile.column_phase].residue * layer.to.w - layer.runs.begin) *

@@ -20,6 +20,7 @@
 #define TCONV_CUDA_IGEMM_PARAMETERS_H
 
 #include "../../core/impl.h"
+#include "../epilogue/posts.h"
 #include "../gemm/shape.h"
 #include "../numeric/divisor.h"
 
@@ -174,9 +175,9 @@ typedef struct parameters {
     int mma_pixel[WARPGROUPS][MAX_MMA_TILES];    /* its first position, in pixels of a B stage */
     int mma_position[WARPGROUPS][MAX_MMA_TILES]; /* its first position, in the table of offsets */
 
-    int block_n;       /* positions of a block tile: N of its MMA tiles, each position once */
-    int bias_outputs;  /* output channels that follow one another and share an element of bias */
-    int bias_channels; /* elements of bias, which begins anew after the last */
+    int block_n;                   /* positions of a block tile: N of its MMA tiles, each position once */
+    fast_divisor by_bias_outputs;  /* output channels that follow one another and are one of dst, with one bias */
+    fast_divisor by_bias_channels; /* channels of dst, which begin anew after the last */
     column_runs runs;
     int run_vector;      /* columns of a run that can be stored at once */
     bool store_vectors;  /* NHWC: 16 bytes of channels can be stored at once; paired: two columns */
@@ -191,6 +192,12 @@ typedef struct parameters {
     uint32_t b_stage_bytes;
     uint32_t plane_bytes; /* strict f32: from the plane of big parts of a B stage to that of small parts */
     uint32_t a_tile_bytes;
+
+    post_steps posts;       /* post-ops of outputs; where there are none, the rest is zeros */
+    bool posts_of_sums;     /* all are affine: consumers run them on their accumulators */
+    bool posts_of_staged;   /* else whoever stores a part runs them on what is staged */
+    const void *addend;     /* or NULL; it has the strides of dst */
+    bool addend_by_vectors; /* NHWC: with store_vectors, 16 bytes of its channels can be loaded at once */
 } parameters;
 
 TCONV_ROOM_END

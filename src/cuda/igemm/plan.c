@@ -1,6 +1,7 @@
 /* The candidates for the block tile of an implicit GEMM, of which the one with the least predicted time is taken. */
 #include "plan.h"
 #include "../cuda_target.h"
+#include "../epilogue/posts.h"
 
 #include "../../core/checked.h"
 
@@ -116,6 +117,13 @@ static void offer_narrow_tiles(tile_search *search, tile_choice choice, const ke
     }
 }
 
+/* Returns whether the kernel of a config runs the layer's post-ops. */
+static bool runs_posts(const tile_search *search, const kernel_config *config)
+{
+    return tconv_cuda_posts_are_affine(&search->given->problem) ||
+           runs_any_posts(config->N, config->mma_tiles, search->output_bytes);
+}
+
 void tconv_igemm_offer_candidates(tile_search *search)
 {
     const tconv_layer *layer = search->layer;
@@ -125,7 +133,8 @@ void tconv_igemm_offer_candidates(tile_search *search)
     tile_choice choice = {0};
     const kernel_config *config = configs_of(search);
     for (; choice.config < CONFIGS && config->N > 0; choice.config++, config++)
-        for (choice.m_tiles = 1; choice.m_tiles <= mma_tiles_of(config); choice.m_tiles *= 2) {
+        for (choice.m_tiles = 1; runs_posts(search, config) && choice.m_tiles <= mma_tiles_of(config);
+             choice.m_tiles *= 2) {
             for (int src_transposed = 0; src_transposed <= (may_be_transposed(layer) ? 1 : 0); src_transposed++) {
                 choice.src_transposed = src_transposed == 1;
                 for (int per_tap = 0; per_tap < 2; per_tap++) {

@@ -97,7 +97,7 @@ typedef struct planned_layer {
     src_transpose transpose;          /* without addresses; all zeros where src is not transposed */
     tensor_map_recipe src;            /* all zeros where no address lets TMA read src */
     tensor_map_recipe map_of_weights; /* likewise, where they may be read as they lie */
-    int bias_outputs;                 /* as in parameters, where execute puts it */
+    int bias_outputs;                 /* output channels that are one of dst, as parameters have by_bias_outputs */
     size_t vector_bytes;              /* that can be stored at once where dst begins at a multiple of them; 0: none */
     launch_grid grid;                 /* without overlaps, which each call sets */
 } planned_layer;
@@ -165,11 +165,11 @@ tile_search tconv_igemm_begin_search(const tconv_layer *layer, const layer_view 
 int tconv_igemm_run_vector(const column_runs *runs, const tconv_strides *dst, int64_t element);
 
 /* Count the work of a candidate: what it does at least, before it is described; the work of its block tile; and that
- * which follows from its stages, which may be counted anew for others. */
+ * which follows from its stages, beside the work of its block tile. */
 tconv_cuda_work tconv_igemm_least_work(const tile_search *search, const tile_choice *choice,
                                        const kernel_config *config);
 tconv_cuda_work tconv_igemm_tile_work(const tile_search *search, const layer_plan *plan);
-void tconv_igemm_count_stages(const layer_plan *plan, tconv_cuda_work *work);
+void tconv_igemm_count_stages(const tile_search *search, const layer_plan *plan, tconv_cuda_work *work);
 
 /* operands.c */
 

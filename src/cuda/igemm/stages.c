@@ -94,7 +94,7 @@ static int most_a_stage_taps(const tconv_layer *layer, const layer_plan *plan)
 
 /* Offers a tile with stages beside so many staging buffers. before: the stages, for each number of taps of an A stage,
  * beside more staging buffers. Fewer staging buffers beside as many stages take no less. */
-static void offer_staging(tile_search *search, int staging_buffers, const layer_plan *tile, tconv_cuda_work work,
+static void offer_staging(tile_search *search, int staging_buffers, const layer_plan *tile, const tconv_cuda_work *work,
                           int (*before)[2])
 {
     layer_plan with = *tile;
@@ -104,8 +104,9 @@ static void offer_staging(tile_search *search, int staging_buffers, const layer_
             continue;
         before[taps][0] = with.params.b_stages;
         before[taps][1] = with.params.a_stages;
-        tconv_igemm_count_stages(&with, &work);
-        tconv_search_offer(&search->best, &with, &work);
+        tconv_cuda_work counted = *work;
+        tconv_igemm_count_stages(search, &with, &counted);
+        tconv_search_offer(&search->best, &with, &counted);
     }
 }
 
@@ -127,11 +128,11 @@ void tconv_igemm_offer_stages(tile_search *search, const tile_choice *choice, co
     const bool one_tap = plan->params.per_tap || plan->mean_taps == 1;
     if (plan->config.parts == QUARTERS) {
         if (always && one_tap && tile->k_blocks >= LONG_TILE)
-            offer_staging(search, 1, plan, *tile, before);
+            offer_staging(search, 1, plan, tile, before);
         return;
     }
     for (int buffers = always || pairs ? MAX_STAGING_BUFFERS : 0; buffers > 0; buffers = always ? buffers / 2 : 0)
-        offer_staging(search, buffers, plan, *tile, before);
+        offer_staging(search, buffers, plan, tile, before);
     if (!always)
-        offer_staging(search, 0, plan, *tile, before);
+        offer_staging(search, 0, plan, tile, before);
 }

@@ -26,6 +26,11 @@ constexpr int MAX_TABLES = 3; /* of offsets and records: of the tile stored, the
 
 constexpr uint32_t MMA_A_CORE_BYTES = MMA_M * CORE_ROW_BYTES; /* of one column of its core matrices */
 
+/* What a warp stages: of a pixel, of a row of M, and in all. */
+template <class Element> constexpr int STAGED_PIXEL_BYTES = staged_pixel_bytes(sizeof(Element));
+template <class Element, int N> constexpr int STAGED_ROW_BYTES = staged_row_bytes(N, sizeof(Element));
+template <class Element, int N> constexpr int WARP_STAGING_BYTES = warp_staging_bytes(N, sizeof(Element));
+
 /* A mode of arithmetic. Registers are a thread's, of consumers and of others (setmaxnreg). In strict f32 they hold an
  * MMA tile's partial sums as well. */
 struct tf32_mode {
@@ -88,6 +93,7 @@ struct tile_record {
     int row_taps, column_taps;
     int first_shift;             /* pixels from a B stage's first to that of the first tap */
     int channels[MAX_M_TILES];   /* output channels that an M tile has; may be 0 or less */
+    int first[MAX_M_TILES];      /* its first output channel, of all channel groups */
     int64_t offset[MAX_M_TILES]; /* bytes from a position's offset in dst to that of the M tile's first channel */
     float bias[MAX_M_TILES][MMA_M];
 };
@@ -163,6 +169,13 @@ __device__ __forceinline__ m_tile_place find_m_tile(const parameters &layer, con
         place.channel = m_tile < layer.phase_m_tiles ? of_rows.rest * MMA_M : layer.group_out;
     }
     return place;
+}
+
+/* The channel of dst that an output channel of all channel groups is part of; some channel for one that does not
+ * exist. */
+__device__ __forceinline__ int channel_of_dst(const parameters &layer, int channel)
+{
+    return divide(divide(channel, layer.by_bias_outputs).whole, layer.by_bias_channels).rest;
 }
 
 /* The taps of a tile in the order of the main loop: by rows. */

@@ -1,8 +1,10 @@
 /* The work of a candidate of cuda_igemm, see model/work.h. A K-block is that of parameters.h, at one tap. */
 #include "../cuda_target.h"
+#include "../epilogue/posts.h"
 #include "plan.h"
 
 #include "../../core/checked.h"
+#include "../../core/post.h"
 #include "../pack/transpose.h"
 
 #include <math.h>
@@ -24,7 +26,13 @@ static const double PAIRS_TIMES = 0.7, SHORT_TIMES = 0.6;
 /* The stages that are read beside the one that is multiplied: 3 took 1.1 times as long as 4. */
 static const double READ_STAGES = 0.6;
 
+/* Post-ops (estimates): cycles of each affine one until its operands are there; of others instructions for each value
+ * beside their own, for themselves and for loading and storing what is staged, by vectors; and the time of an instruction
+ * where few warps run them, to that of one where many do. */
+static const double AFFINE_POST_CYCLES = 40, POST_OVERHEAD = 1.5, STAGED_OVERHEAD = 3, FEW_WARPS_TIMES = 2;
+
 enum {
+    LANES = 128,        /* instructions of threads that a multiprocessor issues in a cycle */
     EPILOGUE_WARPS = 4, /* that store while others multiply */
     CONSUMER_WARPS = WARPGROUPS * WARPGROUP_WARPS
 };
@@ -214,7 +222,27 @@ tconv_cuda_work tconv_igemm_tile_work(const tile_search *search, const layer_pla
     return work;
 }
 
-void tconv_igemm_count_stages(const layer_plan *plan, tconv_cuda_work *work)
+/* Adds the post-ops: affine ones and those of consumers to what a tile takes beside its K-blocks, those of epilogue warps
+ * to their stores. */
+static void count_posts(const tile_search *search, const parameters *params, tconv_cuda_work *work)
+{
+    const tconv_problem *problem = &search->given->problem;
+    const double outputs = (double)params->m_tiles * MMA_M * params->block_n, posts = problem->desc.post_count;
+    const double instructions = tconv_cuda_post_instructions(problem);
+    if (!tconv_has_posts(problem))
+        return;
+    if (tconv_cuda_posts_are_affine(problem)) {
+        work->tile_cycles += outputs * instructions / LANES + posts * AFFINE_POST_CYCLES;
+        return;
+    }
+    const double cycles = FEW_WARPS_TIMES * outputs * (instructions + posts * POST_OVERHEAD + STAGED_OVERHEAD) / LANES;
+    if (params->epilogue_warps)
+        work->stores += cycles * work->store_warps / search->best.machine.store;
+    else
+        work->tile_cycles += cycles;
+}
+
+void tconv_igemm_count_stages(const tile_search *search, const layer_plan *plan, tconv_cuda_work *work)
 {
     const parameters *params = &plan->params;
     const double taps = plan->mean_taps, a_stage_taps = taps / ceil(taps / params->a_stage_taps);
@@ -231,4 +259,5 @@ void tconv_igemm_count_stages(const layer_plan *plan, tconv_cuda_work *work)
     const double staged = (double)WARPGROUPS * params->staging_buffers *
                           staging_buffer_bytes(plan->config.N, plan->output_bytes, params->paired, plan->config.parts);
     work->exposed = params->epilogue_warps ? fmax(0, 1 - staged / sums) : 0;
+    count_posts(search, params, work);
 }
