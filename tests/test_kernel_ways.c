@@ -3,6 +3,7 @@
  * has the CUDA code, and that they are right, where there is a GPU.
  */
 #include <criterion/criterion.h>
+#include <stdio.h>
 
 #include "harness.h"
 #include "support/cases.h"
@@ -83,6 +84,60 @@ Test(implementations_cuda, named_layers_make_a_whole)
             cr_expect(taken || layer.desc.layout != named[n].layout, "form %d: %s", form, named[n].problem);
             harness_case_destroy(&test);
         }
+}
+
+/* cuda_igemm takes any list of post-ops, with an addend that lies as dst does, where all outputs have a tap. */
+Test(implementations, igemm_takes_post_ops)
+{
+#define IGEMM " cuda_igemm       "
+#define LAYER "n=4 ci=128 h=16 w=16 co=128 k=4 s=2 p=1 b=1 post="
+    static const struct {
+        const char *problem, *declines; /* NULL: it does not */
+    } rows[] = {
+        {LAYER "mul_channel,add_channel,leaky_relu:0", NULL},
+        {LAYER "add_tensor:1,tanh", NULL},
+        {LAYER "add_tensor:1 as=262144x1024x32x1", IGEMM "declines: needs an addend that has the strides of dst"},
+        {"n=4 ci=128 h=16 w=16 co=128 k=2 s=3 post=tanh",
+         IGEMM "declines: applies no post-ops to outputs without a tap"},
+    };
+    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++)
+        for (int dtype = 0; dtype < 2; dtype++) {
+            harness_layer layer = parse(rows[r].problem);
+            layer.desc.dtype = dtype == 0 ? TCONV_F32 : TCONV_BF16;
+            layer.desc.math = TCONV_MATH_TF32;
+            if (rows[r].declines != NULL)
+                cr_expect(is_planned(&layer.desc, rows[r].declines), "%s", rows[r].problem);
+            else
+                cr_expect(is_planned(&layer.desc, IGEMM) && !is_planned(&layer.desc, IGEMM "declines"), "%s",
+                          rows[r].problem);
+        }
+}
+
+/* The same layers with post-ops: affine ones, which are run on accumulators, and others, which are run on what is staged,
+ * with an addend and without. */
+Test(implementations_cuda, named_layers_apply_post_ops)
+{
+    static const char *const lists[] = {"mul_channel,add_channel,clamp:-1:4", "add_tensor:1,leaky_relu:0.5",
+                                        "add_channel,gelu,mul_channel"};
+    size_t taken = 0;
+    skip_without_cuda();
+    for (size_t n = 0; n < NAMED; n++)
+        for (int form = 0; form < 3 * FORMS; form++) {
+            const int kind = form / 2 % 3;
+            struct way way = {named[n].by, TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT,
+                              kind == 1 ? TCONV_MATH_TF32 : TCONV_MATH_STRICT, "a named way with post-ops"};
+            char problem[256];
+            snprintf(problem, sizeof problem, "%s post=%s", named[n].problem, lists[form / FORMS]);
+            harness_layer layer = parse(problem);
+            layer.desc.math = way.math;
+            layer.desc.layout = form % 2 == 0 ? TCONV_NCHW : TCONV_NHWC;
+            layer.desc.dtype = kind == 2 ? TCONV_BF16 : TCONV_F32;
+            harness_case test =
+                make_sampled_case(&layer, harness_has_integers(&layer) ? HARNESS_INTEGERS : HARNESS_REALS, n);
+            taken += check_way(&test, &way, 1, form % 2 != 0);
+            harness_case_destroy(&test);
+        }
+    cr_expect_gt(taken, 0);
 }
 
 /* cuda_gemm_col2im computes products of more than 32 MiB in chunks: of images, of output channels, of positions of rows or of

@@ -299,8 +299,8 @@ __device__ __forceinline__ void store_pair_quarter(const parameters &layer, cons
         store_rows<Element, N, N / 2, Element, 2>(place.dst, channel_bytes, offset_table, staged, place.channels, lane);
 }
 
-/* Shares out a warp's accumulators of a tile to parts, so many of an MMA tile, or half as many of a pair: each(part, ...)
- * stages, and finish(...) stores. */
+/* Stores a warp's accumulators of a tile by parts: so many of each MMA tile, one after another, or as many in all of both
+ * MMA tiles of a pair at once. stage(part, bias) stages a part, and store(m_tile, offset_table) stores what is staged. */
 template <class Mode, int N, int parts, class Stage, class Store>
 __device__ __forceinline__ void for_each_part(const parameters &layer, const tile_record &tile,
                                               const int64_t *offset_table, int warp, int lane, const Stage &stage,

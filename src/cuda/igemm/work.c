@@ -27,9 +27,10 @@ static const double PAIRS_TIMES = 0.7, SHORT_TIMES = 0.6;
 static const double READ_STAGES = 0.6;
 
 /* Post-ops (estimates): cycles of each affine one until its operands are there; of others instructions for each value
- * beside their own, for themselves and for loading and storing what is staged, by vectors; and the time of an instruction
- * where few warps run them, to that of one where many do. */
-static const double AFFINE_POST_CYCLES = 40, POST_OVERHEAD = 1.5, STAGED_OVERHEAD = 3, FEW_WARPS_TIMES = 2;
+ * beside their own, for themselves and for loading and storing what is staged, by vectors; the time of an instruction
+ * where few warps run them, to that of one where many do; and cycles that a warp waits for the addend of a vector. */
+static const double AFFINE_POST_CYCLES = 40, POST_OVERHEAD = 1.5, STAGED_OVERHEAD = 3, FEW_WARPS_TIMES = 2,
+                    ADDEND_CYCLES = 700;
 
 enum {
     LANES = 128,        /* instructions of threads that a multiprocessor issues in a cycle */
@@ -235,7 +236,10 @@ static void count_posts(const tile_search *search, const parameters *params, tco
         work->tile_cycles += outputs * instructions / LANES + posts * AFFINE_POST_CYCLES;
         return;
     }
-    const double cycles = FEW_WARPS_TIMES * outputs * (instructions + posts * POST_OVERHEAD + STAGED_OVERHEAD) / LANES;
+    const double values = problem->element_size == sizeof(float) ? 4 : 2; /* of a vector */
+    const double vectors = outputs / values / WARP / work->store_warps;   /* of a warp */
+    const double cycles = FEW_WARPS_TIMES * outputs * (instructions + posts * POST_OVERHEAD + STAGED_OVERHEAD) / LANES +
+                          (tconv_post_addend(&problem->desc) >= 0 ? vectors * ADDEND_CYCLES : 0);
     if (params->epilogue_warps)
         work->stores += cycles * work->store_warps / search->best.machine.store;
     else
