@@ -5,6 +5,7 @@
 
 #include "../epilogue/finish.cuh"
 #include "../epilogue/layer_posts.cuh"
+#include "../numeric/divisor.cuh"
 #include "tile.cuh"
 
 #include <climits>
@@ -293,14 +294,13 @@ template <class Element, int CONFIG, bool few_registers> struct gatherer {
         const int i = ((int)threadIdx.x & (pixels() - 1)) + piece.unit * pixels();
         const int place = (int)threadIdx.x >> (layer.row_pixels_log2 + 1);
         if (piece.is_run) {
-            const int this_run = block.first_output / layer.columns.stride + i;
+            const int this_run = divide(block.first_output, layer.run_length).whole + i;
             piece.first = this_run * layer.columns.stride;
             piece.begin = block.first_output - piece.first;
             piece.end = piece.begin + block.outputs;
             piece.whole = layer.dst_runs && piece.begin <= 0 && piece.end >= layer.columns.stride;
             piece.from =
-                place * (pixels() + GUARD) +
-                min(this_run + layer.columns.pad / layer.columns.stride - block.first_column, pixels() + GUARD - 2);
+                place * (pixels() + GUARD) + min(this_run + layer.run_pad - block.first_column, pixels() + GUARD - 2);
         } else {
             piece.first = block.first_output + i;
             piece.end = block.outputs - i;
