@@ -271,15 +271,15 @@ template <class Element, int CONFIG, bool few_registers> struct gatherer {
     static constexpr int POST_VALUES = 2, LINE_BITS = 8, COLUMN_BITS = 3;
 
     struct post_piece {
-        int unit;               /* of the thread's runs, or columns */
-        int column;             /* of the run, or 0 */
-        int line;               /* the first */
-        bool is_run, is_pair;   /* is_pair: of columns, not of lines */
-        bool exists;            /* the unit does */
-        bool whole;             /* columns are stored at once */
-        int from;               /* floats of the column buffer to the run or column, in line 0 */
-        int first, begin, end;  /* column of dst; those of the unit, from there on, that are the block's */
-        int columns, last_line; /* columns of a unit */
+        int unit;              /* of the thread's runs, or columns */
+        int column;            /* of the run, or 0 */
+        int line;              /* the first */
+        bool is_run, is_pair;  /* is_pair: of columns, not of lines */
+        bool exists;           /* the unit does */
+        bool whole;            /* columns are stored at once */
+        int from;              /* floats of the column buffer to the run or column, in line 0 */
+        int first, begin, end; /* column of dst; those of the unit, from there on, that are the block's */
+        int columns;           /* of a unit */
     };
 
     __device__ __forceinline__ post_piece find_piece(int at) const
