@@ -18,6 +18,7 @@
 #include "../epilogue/layer_posts.h"
 #include "../hardware.h"
 #include "../maps/small_axis.h"
+#include "../numeric/divisor.h"
 #include "../numeric/numerics.h"
 
 TCONV_ROOM_BEGIN(tconv::col2im)
@@ -204,9 +205,11 @@ typedef struct parameters {
     bool src_aligned; /* to accesses */
     bool src_words;   /* to 4 bytes */
     /* Hopper's kernels alone have the following. */
-    int run_taps[MAX_RUN]; /* floats from a run's first pixel to each column's first tap */
-    unsigned run_ends;     /* a bit for each column of a run that has as many taps as any */
-    bool dst_runs;         /* stride columns from a multiple of it on are a vector of dst */
+    fast_divisor run_length; /* of the columns of a run, `stride` */
+    int run_pad;             /* runs that the padding before a row has, whole ones */
+    int run_taps[MAX_RUN];   /* floats from a run's first pixel to each column's first tap */
+    unsigned run_ends;       /* a bit for each column of a run that has as many taps as any */
+    bool dst_runs;           /* stride columns from a multiple of it on are a vector of dst */
     int images;
     int steps;   /* of MMA instructions along K */
     int gemm_n;  /* of all kernel rows, with the padding between bands */

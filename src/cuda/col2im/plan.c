@@ -393,6 +393,8 @@ static bool plan_out_blocks(const tconv_layer *layer, const parameters *common, 
     if (params.gather >= FIRST_RUNS)
         find_run(problem, gather_taps(params.gather), &params);
     params.dst_runs = has_dst_runs(problem);
+    params.run_length = divisor_of(params.columns.stride);
+    params.run_pad = params.columns.pad / params.columns.stride;
     params.gemm_n = (int)config_gemm_n(config, problem->h.kernel, problem->h.stride, row_n);
 
     plan->any_src.threads = ROW_SUMS_WARPS * WARP;

@@ -5,6 +5,7 @@
 
 #include "../epilogue/finish.cuh"
 #include "../epilogue/layer_posts.cuh"
+#include "../numeric/divisor.cuh"
 #include "tile.cuh"
 
 #include <climits>
@@ -270,15 +271,15 @@ template <class Element, int CONFIG, bool few_registers> struct gatherer {
     static constexpr int POST_VALUES = 2, LINE_BITS = 8, COLUMN_BITS = 3;
 
     struct post_piece {
-        int unit;               /* of the thread's runs, or columns */
-        int column;             /* of the run, or 0 */
-        int line;               /* the first */
-        bool is_run, is_pair;   /* is_pair: of columns, not of lines */
-        bool exists;            /* the unit does */
-        bool whole;             /* columns are stored at once */
-        int from;               /* floats of the column buffer to the run or column, in line 0 */
-        int first, begin, end;  /* column of dst; those of the unit, from there on, that are the block's */
-        int columns, last_line; /* columns of a unit */
+        int unit;              /* of the thread's runs, or columns */
+        int column;            /* of the run, or 0 */
+        int line;              /* the first */
+        bool is_run, is_pair;  /* is_pair: of columns, not of lines */
+        bool exists;           /* the unit does */
+        bool whole;            /* columns are stored at once */
+        int from;              /* floats of the column buffer to the run or column, in line 0 */
+        int first, begin, end; /* column of dst; those of the unit, from there on, that are the block's */
+        int columns;           /* of a unit */
     };
 
     __device__ __forceinline__ post_piece find_piece(int at) const
@@ -293,14 +294,13 @@ template <class Element, int CONFIG, bool few_registers> struct gatherer {
         const int i = ((int)threadIdx.x & (pixels() - 1)) + piece.unit * pixels();
         const int place = (int)threadIdx.x >> (layer.row_pixels_log2 + 1);
         if (piece.is_run) {
-            const int this_run = block.first_output / layer.columns.stride + i;
+            const int this_run = divide(block.first_output, layer.run_length).whole + i;
             piece.first = this_run * layer.columns.stride;
             piece.begin = block.first_output - piece.first;
             piece.end = piece.begin + block.outputs;
             piece.whole = layer.dst_runs && piece.begin <= 0 && piece.end >= layer.columns.stride;
             piece.from =
-                place * (pixels() + GUARD) +
-                min(this_run + layer.columns.pad / layer.columns.stride - block.first_column, pixels() + GUARD - 2);
+                place * (pixels() + GUARD) + min(this_run + layer.run_pad - block.first_column, pixels() + GUARD - 2);
         } else {
             piece.first = block.first_output + i;
             piece.end = block.outputs - i;

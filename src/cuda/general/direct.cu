@@ -144,8 +144,8 @@ sum_taps(const parameters &layer, const tile<Index> &tile, const source<Index> (
     sums.end_segment();
 }
 
-/* Runs the post-ops and stores, channel after channel in a loop, for which the sums lie in memory. place(p): of the pixel
- * in the addend, channel 0. */
+/* Runs the post-ops and stores, channel after channel in a loop, so that the text of the kinds is there once. place(p): of
+ * the pixel in the addend, channel 0. */
 template <class S, class Index, class Place>
 __device__ __forceinline__ void store_with_posts(const parameters &layer,
                                                  const typename S::Compute (&totals)[S::PIXELS * S::CHANNELS],
@@ -154,18 +154,19 @@ __device__ __forceinline__ void store_with_posts(const parameters &layer,
 {
     using Element = typename S::Element;
     using Compute = typename S::Compute;
-    Compute sums[S::CHANNELS][S::PIXELS];
-#pragma unroll
-    for (int i = 0; i < S::CHANNELS * S::PIXELS; i++)
-        sums[i % S::CHANNELS][i / S::CHANNELS] = totals[i];
 #pragma unroll 1
     for (int c = 0; c < channels; c++) {
         const Index channel = first_channel + c;
         const Compute bias = channel_bias<Element>(layer.bias, channel);
         Compute values[S::PIXELS];
 #pragma unroll
-        for (int p = 0; p < S::PIXELS; p++)
-            values[p] = finish_sum(sums[c][p], bias);
+        for (int p = 0; p < S::PIXELS; p++) {
+            Compute sum = totals[p * S::CHANNELS]; /* registers are not indexed */
+#pragma unroll
+            for (int other = 1; other < S::CHANNELS; other++)
+                sum = c == other ? totals[p * S::CHANNELS + other] : sum;
+            values[p] = finish_sum(sum, bias);
+        }
         run_layer_posts<Element>(
             layer.posts, values, [&](int) { return channel; },
             [&](int p) {
