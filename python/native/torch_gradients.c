@@ -134,7 +134,9 @@ static bool execute_gradient(const tconv_torch_plan *planned, const backward *ma
     return done;
 }
 
-bool compute_gradients(const entry *found, const backward *made, torch_tensor *results[GRADIENTS], thread_state *state)
+/* Executes the plans of an entry on a gradient of the output that both read. */
+static bool execute_plans(const entry *found, const backward *made, torch_tensor *results[GRADIENTS],
+                          thread_state *state)
 {
     const tensor_key *like = &made->key.third;
     const int64_t one = 1;
@@ -152,6 +154,16 @@ bool compute_gradients(const entry *found, const backward *made, torch_tensor *r
     return (results[OF_WEIGHT] != NULL) == made->wanted[OF_WEIGHT] &&
            (results[OF_BIAS] != NULL) == made->wanted[OF_BIAS] &&
            execute_gradient(found->plans[1], made, false, results, state);
+}
+
+bool compute_gradients(const entry *found, const backward *made, torch_tensor *results[GRADIENTS], thread_state *state)
+{
+    torch_tensor *copy = NULL;
+    backward of_copy = *made;
+    of_copy.cotangent = operand(made->cotangent, &made->key.third, found->copy, &copy);
+    const bool done = of_copy.cotangent != NULL && execute_plans(found, &of_copy, results, state);
+    delete_tensor(copy);
+    return done;
 }
 
 static void release_arguments(const stable_value *stack)

@@ -72,10 +72,11 @@ TCONV_TORCH_API void tconv_torch_release(tconv_torch_plan *plan);
 
 /* Puts the call that Python is serving for a kernel into the table, if it belongs there: with the plan of a layer, or
  * those of the gradients of its input and of its weight and bias, NULL where PyTorch computes them or they are not
- * wanted. settings (flags) and threads are what the plans were made for. The kernel has read both before: where they
+ * wanted. copy has the strides in which the gradient of the output is copied once for both, NULL where both read it, or
+ * copy it, as it lies. settings (flags) and threads are what the plans were made for. The kernel has read both before: where they
  * have changed since then, the plans are those of a later call. Refuses plans of another operation than the call's. */
-TCONV_TORCH_API void tconv_torch_remember(tconv_torch_plan *first, tconv_torch_plan *second, int64_t settings,
-                                          int64_t threads);
+TCONV_TORCH_API void tconv_torch_remember(tconv_torch_plan *first, tconv_torch_plan *second, const int64_t copy[4],
+                                          int64_t settings, int64_t threads);
 
 /* Empties the table. */
 TCONV_TORCH_API void tconv_torch_forget(void);

@@ -184,7 +184,8 @@ static bool are_of(const call_key *key, tconv_torch_plan *const plans[2])
     return true;
 }
 
-void tconv_torch_remember(tconv_torch_plan *first, tconv_torch_plan *second, int64_t settings, int64_t threads)
+void tconv_torch_remember(tconv_torch_plan *first, tconv_torch_plan *second, const int64_t copy[4], int64_t settings,
+                          int64_t threads)
 {
     tconv_torch_plan *const plans[2] = {first, second};
     const thread_state *state = get_state();
@@ -197,6 +198,8 @@ void tconv_torch_remember(tconv_torch_plan *first, tconv_torch_plan *second, int
     made->key = state->key;
     made->key.flags = (made->key.flags & ~(int64_t)TCONV_TORCH_SETTINGS) | settings;
     made->key.threads = threads;
+    if (copy != NULL)
+        memcpy(made->copy, copy, sizeof made->copy);
     made->plans[0] = first;
     made->plans[1] = second;
     for (int i = 0; i < 2; i++)

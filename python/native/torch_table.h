@@ -35,6 +35,7 @@ struct tconv_torch_plan {
 typedef struct entry {
     call_key key;
     tconv_torch_plan *plans[2];
+    int64_t copy[4];    /* strides in which the gradient of the output is copied for both; 0 where it is not */
     atomic_int uses;    /* of the table and of calls */
     struct entry *next; /* next in its bucket */
     struct entry *newer, *older;

@@ -53,14 +53,16 @@ LYING = {
     "every other column": lambda t: t.repeat_interleave(2, 3)[..., ::2],
     "channels last of all": lambda t: t.transpose(1, 3).contiguous().transpose(1, 3),
 }
+COTANGENTS = ["contiguous", "channels_last", "expanded", "channels last of all"]
+EXPANDED = {"expanded": lambda t: t[:1, :1, :1, :1].expand(t.shape)}  # as sum() makes it
 
 
-@pytest.mark.parametrize("lying", list(itertools.product(LYING, LYING, ["contiguous", "channels_last"])), ids=str)
+@pytest.mark.parametrize("lying", list(itertools.product(LYING, LYING, COTANGENTS)), ids=str)
 def test_gradients_of_copies_need_no_python(device, lying, no_python_for_gradients, deterministic):
     """Of tensors that lie in no way, or not in the same, in which a plan would read them."""
     x, weight, bias = tensors(device)
     cotangent = torch.randn(2, 3, 6, 7, device=device)
-    x, weight, cotangent = (LYING[how](t) for how, t in zip(lying, (x, weight, cotangent), strict=True))
+    x, weight, cotangent = ((LYING | EXPANDED)[how](t) for how, t in zip(lying, (x, weight, cotangent), strict=True))
     leaves = [x.requires_grad_(), weight.requires_grad_(), bias.requires_grad_()]
     expected = differentiated(F.conv_transpose2d, leaves, (), cotangent)
     for i in range(2):

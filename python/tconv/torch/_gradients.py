@@ -316,6 +316,7 @@ class Wanted(NamedTuple):
     data: Gradient | Reason | None
     weights: Gradient | Reason | None
     copy_as: torch.memory_format | None  # of an output's gradient that lies in no way in which it could be read
+    copy: tuple[int, ...]  # the strides of that copy
     settings: Settings  # that they were planned under
 
 
@@ -360,7 +361,7 @@ def _find(diff_dst: Tensor, input: Tensor, weight: Tensor, sizes: Any, wanted: S
         weights = find_weights(input, diff_dst, weight.shape[2:], stride, padding, groups, dilation, strides, now)
     elif wanted[2]:
         weights = find_bias(diff_dst, now)
-    return Wanted(data, weights, copy_as, now)
+    return Wanted(data, weights, copy_as, () if copy_as is None else diff_dst.stride(), now)
 
 
 def gradients(

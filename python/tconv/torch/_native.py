@@ -7,6 +7,7 @@ import ctypes as c
 import pathlib
 import sys
 import threading
+from collections.abc import Sequence
 
 from .. import _library as lib
 from .. import _plan
@@ -72,7 +73,7 @@ def _install() -> c.CDLL | None:
             ("say", None, (c.c_char_p,)),
             ("own", c.c_void_p, (c.c_void_p,)),
             ("release", None, (c.c_void_p,)),
-            ("remember", None, (c.c_void_p, c.c_void_p, c.c_int64, c.c_int64)),
+            ("remember", None, (c.c_void_p, c.c_void_p, c.POINTER(c.c_int64 * 4), c.c_int64, c.c_int64)),
             ("forget", None, ()),
             ("taken", c.c_int64, ()),
             ("gradients", c.c_int64, ()),
@@ -173,8 +174,7 @@ class _Table:
         parts = found.data, found.weights
         if any(isinstance(part, Reason) and part.cause != "speed" for part in parts):
             return
-        if found.copy_as is None:
-            self._put(found.settings, *(None if isinstance(part, Reason) else part for part in parts))
+        self._put(found.settings, *(None if isinstance(part, Reason) else part for part in parts), copy=found.copy)
 
     def put_gradient(self, data: Gradient | Reason | None, weights: Gradient | Reason | None) -> None:
         """Likewise, of the operator of one of them."""
@@ -182,12 +182,13 @@ class _Table:
         if isinstance(found, Gradient):
             self._put(found.settings, *(part if isinstance(part, Gradient) else None for part in (data, weights)))
 
-    def _put(self, settings: Settings, *parts: Layer | Gradient | None) -> None:
+    def _put(self, settings: Settings, *parts: Layer | Gradient | None, copy: Sequence[int] = ()) -> None:
         if _shim is None:
             return
         owners = [None if part is None else self._owner(part) for part in parts]
         if all((owner is None) == (part is None) for owner, part in zip(owners, parts, strict=True)):
-            _shim.tconv_torch_remember(*owners, *[None] * (2 - len(owners)), *settings)
+            strides = (c.c_int64 * 4)(*copy) if copy else None
+            _shim.tconv_torch_remember(*owners, *[None] * (2 - len(owners)), strides, *settings)
 
     def _owner(self, part: Layer | Gradient) -> int | None:
         """The shim's owner of the plan; None where calls of this plan do not belong in the table."""
