@@ -22,6 +22,7 @@ import torch
 from ._explain import Explanation, explain
 from ._export import decompositions
 from ._freeze import Frozen, freeze, thaw
+from ._fusion import FusionReport, fuse_compiled, fusion_options, fusion_report
 from ._functional import conv_transpose1d, conv_transpose2d
 from ._fuse import Fused, fuse, unfuse
 from ._modules import ConvTranspose1d, ConvTranspose2d, LazyConvTranspose1d, LazyConvTranspose2d
@@ -36,6 +37,7 @@ __all__ = [
     "Explanation",
     "Frozen",
     "Fused",
+    "FusionReport",
     "LazyConvTranspose1d",
     "LazyConvTranspose2d",
     "Replaced",
@@ -47,6 +49,9 @@ __all__ = [
     "explain",
     "freeze",
     "fuse",
+    "fuse_compiled",
+    "fusion_options",
+    "fusion_report",
     "portable",
     "replace",
     "restore",
