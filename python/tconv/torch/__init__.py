@@ -22,9 +22,10 @@ import torch
 from ._explain import Explanation, explain
 from ._export import decompositions
 from ._freeze import Frozen, freeze, thaw
-from ._fusion import FusionReport, fuse_compiled, fusion_options, fusion_report
 from ._functional import conv_transpose1d, conv_transpose2d
 from ._fuse import Fused, fuse, unfuse
+from ._fusion import fuse_compiled, fusion_options, fusion_report
+from ._fusion_record import FusionReport
 from ._modules import ConvTranspose1d, ConvTranspose2d, LazyConvTranspose1d, LazyConvTranspose2d
 from ._portable import portable
 from ._reasons import Counters, counters

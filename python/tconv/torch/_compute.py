@@ -201,9 +201,7 @@ def _make_layer(
     )
 
 
-def _describe_addend(
-    desc: lib.Desc, shape: Sequence[int], name: str, addend: Tensor, missing: Sequence[int]
-) -> bool:
+def _describe_addend(desc: lib.Desc, shape: Sequence[int], name: str, addend: Tensor, missing: Sequence[int]) -> bool:
     """Tells the library how the addend lies; whether it has to be copied."""
     expected = _layer.without_axes(missing, shape)
     _arrays.check_shape(name, tuple(addend.shape), expected, "that of the result, ")

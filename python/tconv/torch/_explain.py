@@ -124,7 +124,9 @@ def _of_arguments(
     stride, padding, output_padding, groups, dilation = rest
     of_layer = () if apart else posts
     of_list = listed(of_layer) if of_layer else None
-    layer = find(input, weight, bias, stride, padding, output_padding, groups, dilation, of_list, _posts.addend(of_layer))
+    layer = find(
+        input, weight, bias, stride, padding, output_padding, groups, dilation, of_list, _posts.addend(of_layer)
+    )
     if isinstance(layer, Reason):
         return Explanation(False, "", layer.text)
     tensors = [tensor for tensor in (input, weight, bias) if tensor is not None]

@@ -1,5 +1,5 @@
-"""The graph pass for torch.compile: how it is asked for, and what it says of what it did. PyTorch's compiler is imported
-when it is asked for."""
+"""The graph pass for torch.compile: how it is asked for, and what it says of what it did. PyTorch's compiler is
+imported when it is asked for."""
 
 from __future__ import annotations
 
@@ -100,7 +100,8 @@ def compile_with_fusion(
         patches[key.replace("-", "_")] = value
     if _HOOK in (options or {}):  # the caller's pass, before tconv's
         patches.update({_HOOK: _pass(_set_before(patches[_HOOK]), False)})
-    return compile_fx(model, inputs, config_patches=patches, **more)
+    compiled: Any = compile_fx(model, inputs, config_patches=patches, **more)
+    return compiled
 
 
 def fusion_report() -> FusionReport:

@@ -47,12 +47,14 @@ def rewrite(user: fx.Node, value: fx.Node, chain: Any, step: Any) -> list[Rewrit
 
 def _is_the_same(name: str, number: float, step: Any, dtype: torch.dtype) -> bool:
     """Whether a comparison of the value with a number gives what that of the result gives."""
-    if step.kind == lib.POST_LEAKY_RELU or (step.kind == lib.POST_ELU and step.alpha > 0):
+    if step.kind in (lib.POST_LEAKY_RELU, lib.POST_ELU):
+        # A slope of 0, as ReLU's, leaves the sign, too; an ELU of 0 does as well, but it is none.
         return step.alpha >= 0 and number == 0 and name in _OF_SIGN
-    if step.kind != lib.POST_CLAMP or float(torch.tensor(number, dtype=dtype, device="cpu").item()) != number:
-        # In float32 PyTorch rounds the number as the library does.
-        if step.kind != lib.POST_CLAMP or dtype not in (torch.float32, torch.float64):
-            return False
+    if step.kind != lib.POST_CLAMP:
+        return False
+    # A bound that the dtype does not have is rounded: up or down. In float32 the comparison rounds it as well.
+    if dtype in (torch.float16, torch.bfloat16) and torch.tensor(number, dtype=dtype, device="cpu").item() != number:
+        return False
     low, high = step.alpha, step.beta
     return low <= number < high if name in ("gt", "le") else low < number <= high
 
@@ -69,6 +71,10 @@ def _is_of_elu(exp: fx.Node, chain: Any, step: Any) -> bool:
             if name_of(where) != "where" or where.args[1] is not product or where.args[2] is product:
                 return False
             condition: Any = where.args[0]
-            if name_of(condition) != "le" or not chain._is_value(condition.args[0]) or chain.number(condition.args[1]) != 0:
+            if (
+                name_of(condition) != "le"
+                or not chain._is_value(condition.args[0])
+                or chain.number(condition.args[1]) != 0
+            ):
                 return False
     return True

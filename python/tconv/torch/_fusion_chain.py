@@ -65,9 +65,7 @@ def same_sizes(first: Sequence[Any], second: Sequence[Any]) -> bool:
     """Whether they are known to be the same, symbols of dynamic shapes among them."""
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-    return len(first) == len(second) and all(
-        statically_known_true(a == b) for a, b in zip(first, second, strict=True)
-    )
+    return len(first) == len(second) and all(statically_known_true(a == b) for a, b in zip(first, second, strict=True))
 
 
 class Chain(Graph):
@@ -241,8 +239,8 @@ class Chain(Graph):
         return tuple(rewrites)
 
     def _why_not(self) -> Reason:
-        users = [user for user, _ in self._users()]
-        if not users or self.value is not self.layer:
+        users = list(self.value.users)
+        if self.value is not self.layer or all(user.op == "output" for user in users):
             return _NOTHING
         if len(users) > 1:
             return Reason("needed", f"{len(users)} operators use it: {', '.join(user.name for user in users[:4])}")
@@ -281,7 +279,8 @@ class Chain(Graph):
         if name == "neg":
             return (Step(lib.POST_LINEAR, -1.0),)
         if name in ("clamp", "clamp_min", "clamp_max"):
-            return self._clamp(name, arguments)
+            bounds = (None, arguments[1]) if name == "clamp_max" else (*arguments[1:], None)[:2]
+            return self._clamped(*bounds) if self._is_value(arguments[0]) else None
         if len(arguments) != 2 or self._is_value(arguments[0]) == self._is_value(arguments[1]):
             return None
         first = self._is_value(arguments[0])
@@ -289,9 +288,7 @@ class Chain(Graph):
         if name == "rsub":
             name, first = "sub", not first
         if name in ("maximum", "minimum"):
-            number = self.number(other)
-            low, high = (number, math.inf) if name == "maximum" else (-math.inf, number)
-            return None if number is None or math.isnan(number) else (Step(lib.POST_CLAMP, low, high),)
+            return self._clamped(*((other, None) if name == "maximum" else (None, other)))
         if name == "mul":
             return self._multiplied(other)
         if name == "div" and first:
@@ -304,14 +301,13 @@ class Chain(Graph):
             return self._added(other, 1, -1.0) if scale == 1 else None
         return None
 
-    def _clamp(self, name: str, arguments: Sequence[Any]) -> tuple[Step, ...] | None:
-        if not self._is_value(arguments[0]):
+    def _clamped(self, low: Any, high: Any) -> tuple[Step, ...] | None:
+        """Between two numbers, None where there is none. The upper one counts where it is below the other."""
+        lowest = -math.inf if low is None else self.number(low)
+        highest = math.inf if high is None else self.number(high)
+        if lowest is None or highest is None or math.isnan(lowest) or math.isnan(highest):
             return None
-        low, high = (*arguments[1:], None)[:2] if name != "clamp_max" else (None, arguments[1])
-        bounds = [default if each is None else self.number(each) for each, default in ((low, -math.inf), (high, math.inf))]
-        if None in bounds or any(math.isnan(bound) for bound in bounds):
-            return None
-        return (Step(lib.POST_CLAMP, min(bounds), bounds[1]),)
+        return (Step(lib.POST_CLAMP, min(lowest, highest), highest),)
 
     def _multiplied(self, other: Any) -> tuple[Step, ...] | None:
         number = self.number(other)

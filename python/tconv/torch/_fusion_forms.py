@@ -1,9 +1,9 @@
 """The forms in which activations stand in a graph of torch.compile: made by tracing PyTorch's own decompositions of its
 functions, so that what PyTorch makes of a function and what is looked for change together.
 
-A form is a tree of what is computed of one variable. Numbers that a post-op has as its own, and its tensors of channels,
-have names in it. Conversions between a dtype of 16 bits and float32 are no part of a form, nor are steps that change
-nothing, which PyTorch removes from graphs.
+A form is a tree of what is computed of one variable. Numbers that a post-op has as its own, and its tensors of
+channels, have names in it. Conversions between a dtype of 16 bits and float32 are no part of a form, nor are steps that
+change nothing, which PyTorch removes from graphs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _VARIABLE: Form = ("variable",)
 # last one is above the threshold from which PyTorch's Softplus is exact in float32.
 _NUMBERS = {-0.37109375: "low", 0.52734375: "high", 0.43359375: "alpha", 17.37109375: "threshold"}
 _LOW, _HIGH, _ALPHA, _THRESHOLD = _NUMBERS
-# Above PyTorch's threshold Softplus gives back what it is given; from here on that is right in float32 (_sequential.py).
+# Above PyTorch's threshold Softplus gives back what it is given: from here on that is right in float32.
 _LEAST_THRESHOLD = 17
 _COMMUTE = frozenset({"add", "mul", "maximum", "minimum", "bitwise_or", "logical_and", "bitwise_and", "logical_or"})
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import threading
 from collections import Counter
 from typing import Any
 
+from . import _reasons
 from ._reasons import Reason
 
+_PARTS = re.compile(r"\['?([^'\]]+)'?\]|\.(\w+)")
 # Layers whose names are kept; all are counted.
 _KEPT = 1000
 
@@ -67,6 +70,9 @@ def counts() -> dict[str, int]:
         return dict(_counts)
 
 
+_reasons.graph_by.append(counts)
+
+
 def report() -> FusionReport:
     with _lock:
         return FusionReport(dict(_fused), dict(_left))
@@ -79,8 +85,11 @@ def clear() -> None:
 
 
 def name_of(layer: Any) -> str:
-    """A layer's name in the model where the graph knows it, else the node's."""
+    """A layer's name in the model where the graph knows it, else the node's. The graph has a path of attributes and
+    subscripts, as L['self']._modules['up'].layer."""
     stack = layer.meta.get("nn_module_stack") or {}
     path = next(reversed(stack.values()), ("",))[0] if stack else ""
-    path = path.removeprefix("L['self']").removeprefix("L['fn']").lstrip(".")
-    return path.replace("_modules['", "").replace("']", "") or layer.name
+    parts = [first or second for first, second in _PARTS.findall(path)]
+    while parts and parts[0] in ("self", "fn"):
+        parts.pop(0)
+    return ".".join(part for part in parts if part != "_modules") or layer.name

@@ -61,7 +61,8 @@ def _same(made: fx.Node, node: fx.Node) -> bool:
 
 
 def _replace_forward(graph: fx.Graph, node: fx.Node) -> bool:
-    input, weight, bias, stride, padding, dilation, _, output_padding, groups = node.args
+    arguments: Any = node.args
+    input, weight, bias, stride, padding, dilation, _, output_padding, groups = arguments
     if not _is_taken((stride, padding, dilation, output_padding), input, weight, bias):
         return False
     with graph.inserting_before(node):
@@ -76,10 +77,11 @@ def _replace_forward(graph: fx.Graph, node: fx.Node) -> bool:
 
 
 def _replace_backward(graph: fx.Graph, node: fx.Node) -> bool:
-    cotangent, input, weight, _, stride, padding, dilation, _, output_padding, groups, wanted = node.args
+    arguments: Any = node.args
+    cotangent, input, weight, _, stride, padding, dilation, _, output_padding, groups, _ = arguments
     if not _is_taken((stride, padding, dilation, output_padding), cotangent, input, weight):
         return False
-    parts = {user.args[1]: user for user in node.users if user.target is operator.getitem}
+    parts: dict[Any, fx.Node] = {user.args[1]: user for user in node.users if user.target is operator.getitem}
     in_size, kernel_size = list(value_of(input).shape[2:]), list(value_of(weight).shape[2:])
     if len(parts) != len(node.users) or any(type(size) is not int for size in (*in_size, *kernel_size)):
         return False
@@ -96,9 +98,7 @@ def _replace_backward(graph: fx.Graph, node: fx.Node) -> bool:
             lying = value_of(parts[1]) if 1 in parts else value_of(weight)
             weights = WEIGHTS_OPERATORS[len(stride)]
             both = [1 in parts, 2 in parts]
-            found = _call(
-                graph, node, weights, input, cotangent, kernel_size, *rest, both, _is_channels_last(lying)
-            )
+            found = _call(graph, node, weights, input, cotangent, kernel_size, *rest, both, _is_channels_last(lying))
             emitted.append(found)
             for i in (1, 2):
                 if i in parts:

@@ -1,12 +1,12 @@
-"""Lists of post-ops without their operands, each made once: what plans are found by, and what operators have as text."""
+"""Lists of post-ops without their operands, each made once: what plans are found by, and operators have as text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .. import _posts
 from .. import _library as lib
+from .. import _posts
 from .._plan import Cache
 from ..post import PostOp
 

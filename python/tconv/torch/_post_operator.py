@@ -17,7 +17,7 @@ from . import _reasons as reasons
 from ._compute import PYTORCHS, compute, find
 from ._derivatives import have_derivatives
 from ._operator import OPERATORS, _flops
-from ._post import as_operand, followed_by, of_sums
+from ._post import as_operand, followed_by
 from ._post_list import PostList, of_text
 from ._raised import raising
 from ._reasons import PLAIN, Reason
@@ -123,8 +123,8 @@ def _define(spatial: int) -> Any:
 
 
 def _call_at_once(operator: Any, kernel: Any) -> None:
-    """Has calls from Python, as those of compiled programs are, end in the kernel without the dispatcher, where it would
-    do nothing else: that saves a third of such a call."""
+    """Has calls from Python, as those of compiled programs are, end in the kernel without the dispatcher, where it
+    would do nothing else: that saves a third of such a call."""
     dispatched = operator._op
 
     def called(*arguments: Any, **more: Any) -> Tensor:
