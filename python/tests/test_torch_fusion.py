@@ -203,7 +203,7 @@ def test_sixteen_bits_keep_more():
 
 def test_roundings_to_sixteen_bits_in_a_program_of_float32_stay():
     module = layer()
-    answer, expected, lists = of_inference(lambda x: F.relu(module(x).half().float()), images())
+    answer, expected, lists = of_inference(lambda x: F.relu(module(x).half()).float(), images())
     assert lists == [] and torch.equal(answer, expected)
 
 
@@ -290,13 +290,22 @@ def test_a_value_that_is_needed_ends_the_list():
 
 # ------------------------------------------------------------------------------------------------------------ training
 
+
+def _ends_before_bounds():
+    """Whether clamp has no derivative where a value is at a bound, as in newer versions of PyTorch. With one, it cannot
+    be told from the result."""
+    zero = torch.zeros((), requires_grad=True)
+    return torch.autograd.grad(zero.clamp(min=0), zero)[0].item() == 0
+
+
+ENDS_BEFORE_BOUNDS = _ends_before_bounds()
 TRAINED = {
     "relu": (F.relu, "leaky_relu(0.0)"),
     "leaky_relu": (lambda y: F.leaky_relu(y, 0.2), "leaky_relu(0.2)"),
-    "clamp": (lambda y: y.clamp(-0.25, 0.375), "clamp(-0.25, 0.375)"),
+    "clamp": (lambda y: y.clamp(-0.25, 0.375), "clamp(-0.25, 0.375)" if ENDS_BEFORE_BOUNDS else None),
     "hardtanh": (lambda y: F.hardtanh(y, -0.25, 0.375), "clamp(-0.25, 0.375)"),
     "relu6": (F.relu6, "clamp(0.0, 6.0)"),
-    "clamp max": (lambda y: y.clamp(max=0.25), "clamp(-inf, 0.25)"),
+    "clamp max": (lambda y: y.clamp(max=0.25), "clamp(-inf, 0.25)" if ENDS_BEFORE_BOUNDS else None),
     "tanh": (torch.tanh, "tanh"),
     "sigmoid": (torch.sigmoid, "sigmoid"),
     "elu": (F.elu, "elu(1.0)"),
@@ -358,13 +367,13 @@ def test_gradients_at_the_bounds():
     """Where values are at a bound, and where they are NaN or infinite, gradients are eager's."""
     weight = torch.ones(1, 1, 1, 1)
     values = torch.tensor([-math.inf, -2, -1, -0.0, 0.0, 0.5, 1, 2, math.inf, math.nan]).reshape(1, 1, 1, -1)
-    for after in (
-        F.relu,
-        lambda y: F.leaky_relu(y, 0.25),
-        lambda y: F.hardtanh(y, -1, 1),
-        lambda y: y.clamp(-1, 1),
-        F.elu,
-    ):
+    for name, after in {
+        "relu": F.relu,
+        "leaky_relu": lambda y: F.leaky_relu(y, 0.25),
+        "hardtanh": lambda y: F.hardtanh(y, -1, 1),
+        "clamp": lambda y: y.clamp(-1, 1),
+        "elu": F.elu,
+    }.items():
         torch._dynamo.reset()
 
         def function(x, after=after):
@@ -374,7 +383,7 @@ def test_gradients_at_the_bounds():
         x = values.clone().requires_grad_()
         expected = gradients(function, [x], torch.ones_like(values))
         answer = gradients(compiled(function, programs), [x], torch.ones_like(values))
-        assert len(programs.lists()) == 1
+        assert len(programs.lists()) == (name != "clamp" or ENDS_BEFORE_BOUNDS)
         torch.testing.assert_close(answer, expected, equal_nan=True)
 
 

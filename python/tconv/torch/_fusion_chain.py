@@ -24,6 +24,7 @@ from ._reasons import Reason
 _FORM_NODES = 32
 _CHAIN_STEPS = 64
 _NOTHING = Reason("nothing follows", "nothing follows it")
+_CONVERSIONS = frozenset({"convert_element_type", "_to_copy", "alias", "clone"})
 _SIXTEEN_BITS = frozenset({torch.float16, torch.bfloat16})
 
 
@@ -94,9 +95,10 @@ class Chain(Graph):
 
     def _is_conversion(self, node: fx.Node) -> bool:
         """Whether it changes between the layer's dtype of 16 bits and float32, or nothing."""
-        if name_of(node) not in ("convert_element_type", "_to_copy", "alias", "clone") or not isinstance(
-            node.args[0], fx.Node
-        ):
+        if not node.args or not isinstance(node.args[0], fx.Node):
+            return False
+        name = name_of(node)
+        if name not in _CONVERSIONS and not (name in ("mul", "div") and self.number(node.args[1]) == 1):
             return False
         before, after = value_of(node.args[0]), value_of(node)
         if before is None or after is None or before.device != after.device:
