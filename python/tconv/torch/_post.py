@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,7 @@ from .. import _library as lib
 from ..post import PostOp
 from ._compute import Layer, compute, find
 from ._packed import PackedWeights
-from ._post_list import listed
+from ._post_list import PostList, listed
 from ._reasons import DEVICES, DTYPES, Reason
 
 # log(1 + exp(y)) is y, rounded to float64, from here on.
@@ -118,6 +118,42 @@ def fused(
         return None
     channels = layer.shape[-spatial - 1]
     operands = [_operand(layer, step, i, input, channels) for i, step in enumerate(posts)]
+    return _computed(spatial, layer, arguments, operands, packed)
+
+
+class Prepared(NamedTuple):
+    """A list without an addend, and its tensors as the library takes them, for layers of one dtype and device."""
+
+    posts: PostList
+    operands: tuple[Tensor | None, ...]
+
+
+def prepared(posts: Sequence[PostOp], dtype: torch.dtype) -> Prepared:
+    """The list for layers of a dtype, given tensors of which each step has one, by channel."""
+    due = of_sums(dtype)
+    return Prepared(
+        listed(posts), tuple(step.operands[0].to(due).contiguous() if step.operands else None for step in posts)
+    )
+
+
+def fused_as_prepared(
+    spatial: int, arguments: tuple[Any, ...], made: Prepared, packed: PackedWeights | None
+) -> Tensor | None:
+    """As fused, where autocast is off."""
+    layer = find(*arguments, made.posts)
+    if isinstance(layer, Reason):
+        return None
+    return _computed(spatial, layer, arguments, made.operands, packed)
+
+
+def _computed(
+    spatial: int,
+    layer: Layer,
+    arguments: tuple[Any, ...],
+    operands: Sequence[Tensor | None],
+    packed: PackedWeights | None,
+) -> Tensor | None:
+    input, weight, bias = arguments[:3]
     if packed is not None:
         layer = packed.layer(layer, weight)
     if not torch._C._autograd._profiler_enabled():
