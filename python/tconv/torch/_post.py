@@ -140,7 +140,8 @@ def fused_as_prepared(
     spatial: int, arguments: tuple[Any, ...], made: Prepared, packed: PackedWeights | None
 ) -> Tensor | None:
     """As fused, where autocast is off."""
-    layer = find(*arguments, made.posts)
+    input, weight, bias, stride, padding, output_padding, groups, dilation = arguments
+    layer = find(input, weight, bias, stride, padding, output_padding, groups, dilation, made.posts)
     if isinstance(layer, Reason):
         return None
     return _computed(spatial, layer, arguments, made.operands, packed)

@@ -178,7 +178,7 @@ _NUMBERS: dict[type, tuple[str, ...]] = {
 
 
 class _Recipe:
-    """What a call has found out of a layer and the modules behind it, for the next one to see whether that still holds."""
+    """What a call has found out of a layer and the modules behind it, for the next one to see whether it holds."""
 
     def __init__(
         self, layer: Any, behind: Sequence[nn.Module], after: nn.Module | None, norms: Sequence[Any], made: Prepared
