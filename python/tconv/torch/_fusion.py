@@ -52,16 +52,19 @@ def fusion_options(*, replace: bool = False) -> dict[str, Any]:
         >>> model = torch.nn.Sequential(layer, torch.nn.ReLU()).eval()
         >>> compiled = torch.compile(model, options=tconv.torch.fusion_options())
     """
-    from torch._inductor import config
-
-    made = _pass(_set_before(getattr(config, _HOOK, None)), replace)
+    made = _pass(_set_before(), replace)
     return {} if made is None else {_HOOK: made}
 
 
-def _set_before(passes: Any) -> Any:
-    from ._fusion_pass import without
+def _set_before() -> Any:
+    """What is set in PyTorch, but for tconv's pass."""
+    try:
+        from torch._inductor import config
 
-    return without(passes)
+        from ._fusion_pass import without
+    except ImportError:
+        return None
+    return without(getattr(config, _HOOK, None))
 
 
 def fuse_compiled(on: bool = True, *, replace: bool = False) -> None:
@@ -80,27 +83,31 @@ def fuse_compiled(on: bool = True, *, replace: bool = False) -> None:
         >>> tconv.torch.fuse_compiled()
         >>> tconv.torch.fuse_compiled(False)
     """
-    from torch._inductor import config
-
-    before = _set_before(getattr(config, _HOOK, None))
+    before = _set_before()
     made = _pass(before, replace) if on else before
-    if hasattr(config, _HOOK):
-        setattr(config, _HOOK, made)
+    if made is not None or not on:
+        from torch._inductor import config
+
+        if hasattr(config, _HOOK):
+            setattr(config, _HOOK, made)
 
 
 def compile_with_fusion(
     model: Any, inputs: Sequence[Any], *, mode: str | None = None, options: dict[str, Any] | None = None, **more: Any
 ) -> Callable[..., Any]:
-    """torch.compile's backend of the name "tconv": PyTorch's own, "inductor", with fusion_options."""
+    """torch.compile's backend of the name "tconv": PyTorch's own, "inductor", with fusion_options. More is what newer
+    versions of PyTorch tell backends, as the name of a program."""
     from torch._inductor import list_mode_options
     from torch._inductor.compile_fx import compile_fx
 
-    patches = {**(list_mode_options(mode) if mode else {}), **fusion_options()}
-    for key, value in (options or {}).items():
-        patches[key.replace("-", "_")] = value
-    if _HOOK in (options or {}):  # the caller's pass, before tconv's
-        patches.update({_HOOK: _pass(_set_before(patches[_HOOK]), False)})
-    compiled: Any = compile_fx(model, inputs, config_patches=patches, **more)
+    patches = dict(list_mode_options(mode)) if mode else {}
+    patches.update({key.replace("-", "_"): value for key, value in (options or {}).items()})
+    if _HOOK in patches:  # the caller's pass, before tconv's
+        made = _pass(patches[_HOOK], False)
+        patches.update({} if made is None else {_HOOK: made})
+    else:
+        patches.update(fusion_options())
+    compiled: Any = compile_fx(model, inputs, config_patches=patches)
     return compiled
 
 

@@ -99,7 +99,9 @@ class Emitter:
         tensor = node.meta["val"]
         if tensor.dim() != 1:
             node = self._call(aten.reshape.default, node, [-1])
-        if node.meta["val"].shape[0] == 1:
+        if node.meta["val"].shape[0] == 1 and self._channels != 1:
+            if type(self._channels) is not int:
+                raise ValueError("one number for all of a number of channels that is not known")
             node = self._call(aten.expand.default, node, [self._channels])
         return self._convert(node, dtype)
 
