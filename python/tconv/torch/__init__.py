@@ -24,6 +24,8 @@ from ._export import decompositions
 from ._freeze import Frozen, freeze, thaw
 from ._functional import conv_transpose1d, conv_transpose2d
 from ._fuse import Fused, fuse, unfuse
+from ._fusion import fuse_compiled, fusion_options, fusion_report
+from ._fusion_record import FusionReport
 from ._modules import ConvTranspose1d, ConvTranspose2d, LazyConvTranspose1d, LazyConvTranspose2d
 from ._portable import portable
 from ._reasons import Counters, counters
@@ -36,6 +38,7 @@ __all__ = [
     "Explanation",
     "Frozen",
     "Fused",
+    "FusionReport",
     "LazyConvTranspose1d",
     "LazyConvTranspose2d",
     "Replaced",
@@ -47,6 +50,9 @@ __all__ = [
     "explain",
     "freeze",
     "fuse",
+    "fuse_compiled",
+    "fusion_options",
+    "fusion_report",
     "portable",
     "replace",
     "restore",

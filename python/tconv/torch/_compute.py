@@ -13,8 +13,8 @@ from .. import _arrays, _layer, _posts
 from .. import _library as lib
 from .._errors import TconvError
 from .._plan import Cache, Plan
-from ..post import PostOp
 from . import _reasons as reasons
+from ._post_list import PostList
 from ._reasons import Reason
 from ._settings import TF32, Settings, settings
 
@@ -83,10 +83,9 @@ def find_layer(
     output_padding: Any,
     groups: Any,
     dilation: Any,
-    posts: Sequence[PostOp] = (),
 ) -> Layer | None:
     """The layer of these arguments; None where PyTorch's operator is to be called, which is counted."""
-    found = find(input, weight, bias, stride, padding, output_padding, groups, dilation, posts)
+    found = find(input, weight, bias, stride, padding, output_padding, groups, dilation)
     if isinstance(found, Reason):
         reasons.passed_on(found)
         return None
@@ -102,10 +101,12 @@ def find(
     output_padding: Any,
     groups: Any,
     dilation: Any,
-    posts: Sequence[PostOp] = (),
+    posts: PostList | None = None,
+    addend: Tensor | None = None,
 ) -> Layer | Reason:
     """The layer of these arguments from the cache, or why PyTorch's operator is to be called. It is 1-D where weight
-    has three axes. Raises what is wrong with post-ops."""
+    has three axes. Raises what is wrong with post-ops. addend is the tensor of that one which has the result's
+    shape."""
     try:
         spatial = weight.dim() - 2
         sh, sw = _pair(stride, 1, spatial)
@@ -130,21 +131,16 @@ def find(
             weight.layout,
             None if bias is None else (bias.shape, bias.stride(), bias.dtype, bias.device, bias.layout),
             now,
-            _of_posts(posts) if posts else None,
+            None if posts is None else posts.key,
+            None if addend is None else (addend.shape, addend.stride(), addend.dtype),
         )
         layer = layers.get(key)
     except (TypeError, ValueError, RuntimeError, NotImplementedError, struct.error):
         return reasons.of_failed_lookup(input, weight, bias, stride, padding, output_padding, groups, dilation)
     if layer is None:
         pairs = ((sh, sw), ((ph, ph), (pw, pw)), (oh, ow), groups, (dh, dw))
-        layer = layers.make(key, lambda: _make_layer(input, weight, bias, pairs, now, posts))
+        layer = layers.make(key, lambda: _make_layer(input, weight, bias, pairs, now, posts, addend))
     return layer
-
-
-def _of_posts(posts: Sequence[PostOp]) -> tuple[Any, ...]:
-    """What a plan depends on."""
-    addend = _posts.addend(posts)
-    return _posts.key(posts), None if addend is None else (addend.shape, addend.stride(), addend.dtype)
 
 
 def _make_layer(
@@ -153,7 +149,8 @@ def _make_layer(
     bias: Tensor | None,
     arguments: _layer.Arguments,
     now: Settings,
-    posts: Sequence[PostOp],
+    posts: PostList | None,
+    addend: Tensor | None,
 ) -> Layer | Reason:
     reason = reasons.of_tensors(input, weight, bias, arguments[3])
     if reason is not None:
@@ -175,8 +172,11 @@ def _make_layer(
             desc.src_strides[:] = _layer.strides_that_count(input.shape, input.stride())
         weight_layout = _layer.weight_layout(weight.shape, weight.stride())
         desc.weight_layout = lib.WEIGHT_IOHW if weight_layout is None else weight_layout
-        _posts.fill(desc, posts)
-        copy_addend = _describe_addend(desc, shape, posts, missing_axes)
+        copy_addend = False
+        if posts is not None:
+            _posts.fill(desc, posts.steps)
+        if posts is not None and addend is not None:
+            copy_addend = _describe_addend(desc, shape, f"post[{posts.addend}]", addend, missing_axes)
         plan = make_plan(desc, input.device, now)
     except (TconvError, TypeError) as error:
         if isinstance(error, TconvError) and error.field.startswith("post"):
@@ -201,12 +201,8 @@ def _make_layer(
     )
 
 
-def _describe_addend(desc: lib.Desc, shape: Sequence[int], posts: Sequence[PostOp], missing: Sequence[int]) -> bool:
+def _describe_addend(desc: lib.Desc, shape: Sequence[int], name: str, addend: Tensor, missing: Sequence[int]) -> bool:
     """Tells the library how the addend lies; whether it has to be copied."""
-    addend = _posts.addend(posts)
-    if addend is None:
-        return False
-    name = next(_posts.name_of(i, 0, step) for i, step in enumerate(posts) if step.kind == lib.POST_ADD_TENSOR)
     expected = _layer.without_axes(missing, shape)
     _arrays.check_shape(name, tuple(addend.shape), expected, "that of the result, ")
     for axis in missing:

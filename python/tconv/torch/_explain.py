@@ -18,6 +18,7 @@ from ._gradients import find as find_gradients
 from ._modules import ConvTranspose1d, arguments_of
 from ._operator import _autocast, as_list
 from ._packed import PackedWeights
+from ._post_list import listed
 from ._reasons import MISALIGNED, PLAIN, Reason, unusual
 from ._replace import _is_transposed, is_ours, why_left
 
@@ -122,7 +123,10 @@ def _of_arguments(
     apart = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (input, weight, bias, *operands))
     stride, padding, output_padding, groups, dilation = rest
     of_layer = () if apart else posts
-    layer = find(input, weight, bias, stride, padding, output_padding, groups, dilation, of_layer)
+    of_list = listed(of_layer) if of_layer else None
+    layer = find(
+        input, weight, bias, stride, padding, output_padding, groups, dilation, of_list, _posts.addend(of_layer)
+    )
     if isinstance(layer, Reason):
         return Explanation(False, "", layer.text)
     tensors = [tensor for tensor in (input, weight, bias) if tensor is not None]

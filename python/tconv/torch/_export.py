@@ -8,6 +8,7 @@ from typing import Any
 from ._compute import PYTORCHS
 from ._gradient_operators import DATA_OPERATORS, WEIGHTS_OPERATORS, data_by_pytorch, weights_by_pytorch
 from ._operator import OPERATORS
+from ._post_operator import POST_OPERATORS, one_after_the_other
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
@@ -30,6 +31,15 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         >>> "tconv" in program.run_decompositions(tconv.torch.decompositions()).graph_module.code
         False
     """
-    layers = {operator: PYTORCHS[spatial] for spatial, operator in OPERATORS.items()}
+    layers: dict[Any, Callable[..., Any]] = {operator: PYTORCHS[spatial] for spatial, operator in OPERATORS.items()}
+    layers |= {operator: _with_posts(spatial) for spatial, operator in POST_OPERATORS.items()}
     data = dict.fromkeys(DATA_OPERATORS.values(), data_by_pytorch)
     return {**layers, **data, **dict.fromkeys(WEIGHTS_OPERATORS.values(), weights_by_pytorch)}
+
+
+def _with_posts(spatial: int) -> Callable[..., Any]:
+    def call(*arguments: Any) -> Any:
+        *of_layer, post, operands = arguments
+        return one_after_the_other(spatial, PYTORCHS[spatial], of_layer, post, operands)
+
+    return call

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from .. import _posts
 from ..post import PostOp
-from . import _backward, _shim_operators  # noqa: F401, whose kernels are registered
+from . import _backward, _post_operator, _shim_operators  # noqa: F401, whose kernels are registered
 from ._compute import PYTORCHS, compute, find_layer
 from ._eager import inside
 from ._operator import OPERATORS, as_list
@@ -219,10 +219,10 @@ def try_fused(
 ) -> Tensor | None:
     """The layer and its post-ops in one call; None where they are to be computed one after the other."""
     tensors = [*arguments[:3], *_posts.named_operands(posts).values()]
-    return None if _is_watched(tensors, spatial) else fused(spatial, arguments, posts, packed)
+    return None if is_watched(tensors, spatial) else fused(spatial, arguments, posts, packed)
 
 
-def _is_watched(tensors: Sequence[Any], spatial: int) -> bool:
+def is_watched(tensors: Sequence[Any], spatial: int) -> bool:
     """Whether somebody is to see the layer by itself: autograd, a transform, a mode, tracing; or a tensor is of no
     plain kind."""
     if any(type(tensor) not in PLAIN and tensor is not None for tensor in tensors) or tensors[1].dim() != spatial + 2:

@@ -36,7 +36,7 @@ def _define(
     flops: Callable[..., int],
 ) -> Any:
     """An operator whose first two arguments are tensors, with its rules. differentiable computes it with a graph."""
-    _library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
+    _library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout))
     operator = raising(getattr(torch.ops.tconv, name).default)
 
     def autograd_kernel(keys: Any, *arguments: Any) -> Any:

@@ -66,7 +66,7 @@ def _define(spatial: int) -> Any:
         f"(Tensor input, Tensor weight, Tensor? bias=None, SymInt[{spatial}] stride=1, SymInt[{spatial}] padding=0, "
         f"SymInt[{spatial}] output_padding=0, SymInt groups=1, SymInt[{spatial}] dilation=1) -> Tensor"
     )
-    _library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
+    _library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout))
     operator = raising(getattr(torch.ops.tconv, name).default)
     pytorchs = PYTORCHS[spatial]
 

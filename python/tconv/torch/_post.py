@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +14,7 @@ from .. import _library as lib
 from ..post import PostOp
 from ._compute import Layer, compute, find
 from ._packed import PackedWeights
+from ._post_list import PostList, listed
 from ._reasons import DEVICES, DTYPES, Reason
 
 # log(1 + exp(y)) is y, rounded to float64, from here on.
@@ -22,7 +23,7 @@ _SOFTPLUS_THRESHOLD = 40.0
 _CAST = frozenset({torch.float32, torch.float16, torch.bfloat16})
 
 
-def _of_sums(dtype: torch.dtype) -> torch.dtype:
+def of_sums(dtype: torch.dtype) -> torch.dtype:
     """The type in which a layer of this dtype is summed; complex and others, which are PyTorch's, have their own."""
     if dtype is torch.float64 or dtype not in DTYPES:
         return dtype
@@ -38,7 +39,7 @@ def followed_by(result: Tensor, posts: Sequence[PostOp], spatial: int) -> Tensor
     if not posts:
         return result
     channels = result.shape[-spatial - 1]
-    y = result.to(_of_sums(result.dtype))
+    y = result.to(of_sums(result.dtype))
     for i, step in enumerate(posts):
         operands = _checked(step, i, result, channels)
         if step.kind != lib.POST_ADD_TENSOR:
@@ -91,9 +92,9 @@ def _check_kind(name: str, tensor: Any, like: Tensor) -> None:
         raise _errors.wrong_dtype(name, f"{name} is a {type(tensor).__name__}: must be a torch.Tensor")
     if tensor.device != like.device:
         raise _errors.invalid(name, f"{name} is on {tensor.device}: must be where the result is, on {like.device}")
-    of_sums = _of_sums(like.dtype)
-    if not tensor.is_floating_point() or torch.promote_types(tensor.dtype, of_sums) != of_sums:
-        raise _errors.wrong_dtype(name, f"{name} is of {tensor.dtype}: must be {of_sums}, or convert to it exactly")
+    due = of_sums(like.dtype)
+    if not tensor.is_floating_point() or torch.promote_types(tensor.dtype, due) != due:
+        raise _errors.wrong_dtype(name, f"{name} is of {tensor.dtype}: must be {due}, or convert to it exactly")
 
 
 # ------------------------------------------------------------------------------------------------------- with the layer
@@ -112,11 +113,48 @@ def fused(
     if addend is not None and (addend.dtype is not input.dtype or addend.device != input.device):
         return None
     stride, padding, output_padding, groups, dilation = arguments[3:]
-    layer = find(input, weight, bias, stride, padding, output_padding, groups, dilation, posts)
+    layer = find(input, weight, bias, stride, padding, output_padding, groups, dilation, listed(posts), addend)
     if isinstance(layer, Reason):
         return None
     channels = layer.shape[-spatial - 1]
     operands = [_operand(layer, step, i, input, channels) for i, step in enumerate(posts)]
+    return _computed(spatial, layer, arguments, operands, packed)
+
+
+class Prepared(NamedTuple):
+    """A list without an addend, and its tensors as the library takes them, for layers of one dtype and device."""
+
+    posts: PostList
+    operands: tuple[Tensor | None, ...]
+
+
+def prepared(posts: Sequence[PostOp], dtype: torch.dtype) -> Prepared:
+    """The list for layers of a dtype, given tensors of which each step has one, by channel."""
+    due = of_sums(dtype)
+    return Prepared(
+        listed(posts), tuple(step.operands[0].to(due).contiguous() if step.operands else None for step in posts)
+    )
+
+
+def fused_as_prepared(
+    spatial: int, arguments: tuple[Any, ...], made: Prepared, packed: PackedWeights | None
+) -> Tensor | None:
+    """As fused, where autocast is off."""
+    input, weight, bias, stride, padding, output_padding, groups, dilation = arguments
+    layer = find(input, weight, bias, stride, padding, output_padding, groups, dilation, made.posts)
+    if isinstance(layer, Reason):
+        return None
+    return _computed(spatial, layer, arguments, made.operands, packed)
+
+
+def _computed(
+    spatial: int,
+    layer: Layer,
+    arguments: tuple[Any, ...],
+    operands: Sequence[Tensor | None],
+    packed: PackedWeights | None,
+) -> Tensor | None:
+    input, weight, bias = arguments[:3]
     if packed is not None:
         layer = packed.layer(layer, weight)
     if not torch._C._autograd._profiler_enabled():
@@ -139,12 +177,30 @@ def _operand(layer: Layer, step: PostOp, index: int, like: Tensor, channels: int
     if not step.operands:
         return None
     if step.kind == lib.POST_ADD_TENSOR:
-        (addend,) = step.operands
-        if layer.copy_addend:
-            for axis in layer.missing_axes:
-                addend = addend.unsqueeze(axis)
-            addend = addend.clone(memory_format=layer.memory_format)
-        return addend
-    of_sums = _of_sums(like.dtype)
-    vectors = [v.to(of_sums) for v in _checked(step, index, like, channels)]
-    return vectors[0].contiguous() if len(vectors) == 1 else torch.cat(vectors)
+        return _addend(layer, step.operands[0])
+    if len(step.operands) == 1:
+        return as_operand(layer, step, index, step.operands[0], like, channels)
+    vectors = [v.to(of_sums(like.dtype)) for v in _checked(step, index, like, channels)]
+    return torch.cat(vectors)
+
+
+def _addend(layer: Layer, addend: Tensor) -> Tensor:
+    if layer.copy_addend:
+        for axis in layer.missing_axes:
+            addend = addend.unsqueeze(axis)
+        addend = addend.clone(memory_format=layer.memory_format)
+    return addend
+
+
+def as_operand(layer: Layer, step: PostOp, index: int, tensor: Tensor, like: Tensor, channels: int) -> Tensor:
+    """The same, given one tensor for the step: Snake's two, too, one behind the other."""
+    if step.kind == lib.POST_ADD_TENSOR:
+        return _addend(layer, tensor)
+    dtype = of_sums(like.dtype)
+    count = 2 * channels if step.kind == lib.POST_SNAKE else channels
+    if tensor.dtype is dtype and tensor.shape == (count,) and tensor.device == like.device:
+        return tensor if tensor.is_contiguous() else tensor.contiguous()
+    name = _posts.name_of(index, 0, step)
+    _check_kind(name, tensor, like)
+    _arrays.check_shape(name, tuple(tensor.shape), (count,), "the output channels, ")
+    return tensor.to(dtype).contiguous()

@@ -188,6 +188,8 @@ class Counters:
         packings (int): how often the weights of a frozen layer were packed.
         gradients (int): how often tconv computed gradients: those of an input, or those of a weight and a bias.
         fused (int): those of the calls taken that computed what follows the layer, too: its post-ops.
+        graph (dict): what the graph pass of fusion_options decided for layers of compiled programs: how often "fused",
+            and the others by cause.
     """
 
     taken: int
@@ -195,12 +197,14 @@ class Counters:
     packings: int
     gradients: int = 0
     fused: int = 0
+    graph: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
 # Each says how many calls were taken in a place that counts its own.
 taken_by: list[Callable[[], int]] = []
 fused_by: list[Callable[[], int]] = []
 gradients_by: list[Callable[[], int]] = []
+graph_by: list[Callable[[], dict[str, int]]] = []
 left_by: list[Callable[[], int]] = []  # gradients that are PyTorch's for its speed
 _passed_on: Counter[str] = Counter()
 _packings = 0
@@ -225,7 +229,8 @@ def counters() -> Counters:
     with _lock:
         taken, gradients, left = (sum(count() for count in counts) for counts in (taken_by, gradients_by, left_by))
         fused = sum(count() for count in fused_by)
-        return Counters(taken, dict(_passed_on + Counter(speed=left)), _packings, gradients, fused)
+        graph = {cause: count for counts in graph_by for cause, count in counts().items()}
+        return Counters(taken, dict(_passed_on + Counter(speed=left)), _packings, gradients, fused, graph)
 
 
 def count_packing() -> None:

@@ -15,10 +15,11 @@ from torch.nn.modules import module as _of_all
 from .. import _library as lib
 from .. import post
 from ..post import PostOp
-from ._functional import try_fused
+from ._functional import is_watched, try_fused
 from ._modules import ConvTranspose1d, ConvTranspose2d, arguments_of
 from ._packed import optimizer_steps
-from ._reasons import PLAIN
+from ._post import Prepared, fused_as_prepared, prepared
+from ._reasons import DTYPES, PLAIN
 
 _SPATIAL: dict[type, int] = {nn.BatchNorm1d: 1, nn.BatchNorm2d: 2}
 # In evaluation they answer what they are given.
@@ -125,6 +126,7 @@ class Folds:
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, torch.dtype], _Fold] = {}
+        self.recipes: dict[tuple[int, torch.dtype, int], _Recipe] = {}
 
     def __reduce__(self) -> Any:
         return Folds, ()
@@ -165,6 +167,53 @@ def _fold(norm: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 # ------------------------------------------------------------------------------------------------------------ the calls
 
+# What a post-op is made of.
+_NUMBERS: dict[type, tuple[str, ...]] = {
+    nn.LeakyReLU: ("negative_slope",),
+    nn.Hardtanh: ("min_val", "max_val"),
+    nn.ELU: ("alpha",),
+    nn.GELU: ("approximate",),
+    nn.Softplus: ("beta", "threshold"),
+}
+
+
+class _Recipe:
+    """What a call has found out of a layer and the modules behind it, for the next one to see whether it holds."""
+
+    def __init__(
+        self, layer: Any, behind: Sequence[nn.Module], after: nn.Module | None, norms: Sequence[Any], made: Prepared
+    ) -> None:
+        self.behind = tuple(behind)
+        self.after = after
+        self.norms = norms
+        self.made = made
+        self.parameters = [p for norm, _ in norms for p in (norm.weight, norm.bias) if p is not None]
+        self._modules = [(module, type(module), vars(module)) for module in (layer, *behind)]
+        self._values = [(vars(m), name, vars(m)[name]) for m in behind for name in _NUMBERS.get(type(m), ())]
+        for norm, _ in norms:
+            self._values += [(norm._buffers, name, norm._buffers[name]) for name in ("running_mean", "running_var")]
+
+    def holds(self, modules: Sequence[nn.Module], at: int) -> bool:
+        """Whether these, from the layer at this place on, are the modules, nobody looks at one, and none has changed,
+        but for normalizations."""
+        kept = self._modules
+        end = at + len(kept)
+        if (modules[end] if end < len(modules) else None) is not self.after or end > len(modules):
+            return False
+        for module, (expected, kind, state) in zip(modules[at:end], kept, strict=True):
+            if module is not expected or type(module) is not kind or state["training"] or "forward" in state:
+                return False
+            if state["_forward_hooks"] or state["_forward_pre_hooks"] or state["_backward_hooks"]:
+                return False
+            if state.get("_backward_pre_hooks") or state.get("_compiled_call_impl") is not None:
+                return False
+        if kept[0][1].forward not in _FORWARDS:
+            return False
+        return all(state.get(name) is value for state, name, value in self._values)
+
+
+_FORWARDS = (ConvTranspose1d.forward, ConvTranspose2d.forward)
+
 
 class Sequential(nn.Sequential):
     """torch.nn.Sequential, in which layers of tconv's compute what follows them where no gradients are wanted. All
@@ -194,7 +243,11 @@ class Sequential(nn.Sequential):
             done += 1
             fused = None
             if isinstance(module, (ConvTranspose1d, ConvTranspose2d)) and type(input) in PLAIN:
-                fused = _with_followers(module, modules[done:], input, folds)
+                recipe = folds.recipes.get((id(module), input.dtype, input.dim()))
+                if recipe is not None and recipe.holds(modules, done - 1):
+                    fused = _as_before(module, recipe, input, folds)
+                if fused is None:
+                    fused = _with_followers(module, modules[done:], input, folds)
             if fused is None:
                 input = module(input)
             else:
@@ -203,17 +256,38 @@ class Sequential(nn.Sequential):
         return input
 
 
+def _as_before(layer: Any, recipe: _Recipe, input: Tensor, folds: Folds) -> tuple[Tensor, int] | None:
+    """The same by what an earlier call has found out; None where the call has to look again."""
+    spatial = spatial_axes(layer)
+    arguments = arguments_of(layer, spatial, input, None)
+    weight = arguments[1]
+    for norm, scale_and_shift in recipe.norms:
+        if not _is_of(norm, weight, input.dim() - spatial):
+            return None
+        if folds.scale_and_shift(norm, _of_sums(input.dtype)) is not scale_and_shift:
+            return None
+    if is_watched((*arguments[:3], *recipe.parameters), spatial) or torch.is_autocast_enabled(input.device.type):
+        return None
+    answer = fused_as_prepared(spatial, arguments, recipe.made, layer._tconv_packed)
+    return None if answer is None else (answer, len(recipe.behind))
+
+
+def _of_sums(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype is torch.float64 else torch.float32
+
+
 def _with_followers(layer: Any, behind: Sequence[nn.Module], input: Tensor, folds: Folds) -> tuple[Tensor, int] | None:
     """The answer of a layer and of the modules behind it, and how many these are; None where each is to be called."""
     if why_not_layer(layer) is not None:
         return None
-    behind = followers(behind, layer)
+    rest, behind = behind, followers(behind, layer)
     if not behind or layer.training or any(module.training for module in behind):
         return None
     spatial = spatial_axes(layer)
     arguments = arguments_of(layer, spatial, input, None)
     dtype, parameters = input.dtype, []
     steps: list[PostOp] = []
+    norms = []
     for module in behind:
         kind = type(module)
         if kind in _SPATIAL:
@@ -221,8 +295,8 @@ def _with_followers(layer: Any, behind: Sequence[nn.Module], input: Tensor, fold
             parameters += [tensor for tensor in (norm.weight, norm.bias) if tensor is not None]
             if not _is_of(norm, arguments[1], input.dim() - spatial):
                 return None
-            of_sums = torch.float64 if dtype is torch.float64 else torch.float32
-            scale, shift = folds.scale_and_shift(norm, of_sums)
+            norms.append((norm, folds.scale_and_shift(norm, _of_sums(dtype))))
+            scale, shift = norms[-1][1]
             steps += [post.mul_channel(scale), post.add_channel(shift)]
         elif kind in _ACTIVATIONS:
             # PyTorch's threshold is too low for float64, and autocast has this one in float32
@@ -232,7 +306,21 @@ def _with_followers(layer: Any, behind: Sequence[nn.Module], input: Tensor, fold
     if torch.is_grad_enabled() and any(parameter.requires_grad for parameter in parameters):
         return None
     answer = try_fused(spatial, arguments, tuple(steps), layer._tconv_packed)
-    return None if answer is None else (answer, len(behind))
+    if answer is None:
+        return None
+    after = rest[len(behind)] if len(behind) < len(rest) else None
+    # One behind that may be a follower at another time is to be looked at in every call.
+    if (
+        dtype in DTYPES
+        and type(after) not in _SPATIAL
+        and type(after) not in _ACTIVATIONS
+        and type(after) not in _NOTHING
+    ):
+        if len(folds.recipes) >= _NORMS_KEPT:
+            folds.recipes.clear()
+        made = _Recipe(layer, behind, after, norms, prepared(steps, dtype))
+        folds.recipes[id(layer), dtype, input.dim()] = made
+    return answer, len(behind)
 
 
 def _is_of(norm: Any, weight: Tensor, axes_before: int) -> bool:

@@ -1,0 +1,190 @@
+"""The pass over graphs of torch.compile that puts what follows a layer into the layer's call, and, where it is asked
+to, tconv's layers in place of PyTorch's. It runs over the joint graph of forward and backward pass, before PyTorch
+parts the two: what is fused is decided where all that needs a value is seen."""
+
+from __future__ import annotations
+
+import hashlib
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._inductor.custom_graph_pass import CustomGraphPass
+
+from .. import _library as lib
+from .._version import VERSION
+from ..post import PostOp
+from . import _fusion_record as record
+from ._fusion_backward import Rewrite
+from ._fusion_chain import Chain, Found, same_sizes, value_of
+from ._fusion_replace import replace_convolutions
+from ._fusion_vectors import Emitter
+from ._operator import OPERATORS
+from ._post_list import as_text
+from ._post_operator import POST_OPERATORS
+from ._reasons import Reason
+
+_LAYERS = {operator: spatial for spatial, operator in OPERATORS.items()}
+# What a node's meta data say of its value, which is another than that of the node whose data are copied.
+_OF_VALUE = ("val", "tensor_meta", "example_value", "eager_input_vals", "arg_kwarg_vals", "original_output_strides")
+
+
+class FusionPass(CustomGraphPass):
+    """The pass, behind those that were set before."""
+
+    def __init__(self, before: Any = None, replace: bool = False) -> None:
+        self.before = tuple(before) if isinstance(before, (list, tuple)) else () if before is None else (before,)
+        self.replace = replace
+
+    def __call__(self, graph: fx.Graph) -> None:
+        for each in self.before:
+            each(graph)
+        changed = replace_convolutions(graph) if self.replace else False
+        layers = [node for node in graph.nodes if node.op == "call_function" and node.target in _LAYERS]
+        for layer in layers:
+            changed |= _fuse(graph, layer)
+        if changed:
+            from torch._inductor.pattern_matcher import stable_topological_sort
+
+            stable_topological_sort(graph)
+            graph.lint()
+
+    def uuid(self) -> Any:
+        """By the sources of the pass; None, and with it no cache, where a pass before it has none."""
+        others = []
+        for each in self.before:
+            uuid = each.uuid() if isinstance(each, CustomGraphPass) else None
+            if uuid is None:
+                return None
+            others.append(uuid)
+        return ("tconv", VERSION, _hash_of_sources(), self.replace, *others)
+
+
+def _hash_of_sources() -> str:
+    global _hash
+    if not _hash:
+        made = hashlib.sha256()
+        for path in sorted(pathlib.Path(__file__).parent.glob("*.py")):
+            made.update(path.read_bytes())
+        _hash = made.hexdigest()
+    return _hash
+
+
+_hash = ""
+
+
+def without(passes: Any) -> Any:
+    """What was set before this pass; what is set, where that is another."""
+    if not isinstance(passes, FusionPass):
+        return passes
+    before = passes.before
+    return None if not before else before[0] if len(before) == 1 else list(before)
+
+
+# ------------------------------------------------------------------------------------------------------------ one layer
+
+
+def _fuse(graph: fx.Graph, layer: fx.Node) -> bool:
+    """Fuses what follows a layer; whether that has changed the graph."""
+    name = record.name_of(layer)
+    if value_of(layer) is None:
+        record.left(name, Reason("no shapes", "the graph has no shapes for it"))
+        return False
+    chain = Chain(layer, _LAYERS[layer.target])
+    try:
+        found = chain.grow()
+        if found is None:
+            record.left(name, chain.why)
+            return False
+        made = _emit(graph, chain, found)
+    except Exception as error:  # a program that is not fused is right, too
+        record.left(name, Reason("error", f"{type(error).__name__}: {error}"))
+        return False
+    if isinstance(made, Reason):
+        record.left(name, made)
+        return False
+    _put(graph, chain, found, made)
+    record.fused(name, _text(found))
+    return True
+
+
+def _text(found: Found) -> str:
+    return as_text([PostOp(step.kind, step.alpha, step.beta) for step in found.steps])
+
+
+def _emit(graph: fx.Graph, chain: Chain, found: Found) -> fx.Node | Reason:
+    """The operator with post-ops, before the last node that it computes."""
+    layer = chain.layer
+    emitted: list[fx.Node] = []
+
+    def call(target: Any, *arguments: Any) -> fx.Node:
+        node = graph.call_function(target, arguments)
+        emitted.append(node)
+        node.meta = {key: value for key, value in layer.meta.items() if key not in _OF_VALUE}
+        with chain.result.fake_mode:
+            node.meta["val"] = target(*fx.map_arg(arguments, lambda each: each.meta["val"]))
+        return node
+
+    try:
+        with graph.inserting_before(found.value):
+            emitter = Emitter(call, chain.channels, chain.dtype)
+            operands = []
+            for step in found.steps:
+                if step.kind == lib.POST_ADD_TENSOR:
+                    operands.append(step.tensor)
+                elif step.vectors:
+                    operands.append(emitter.operand(step.vectors))
+            made = call(POST_OPERATORS[chain.spatial], *_arguments_of(layer), _text(found), operands)
+        value, expected = made.meta["val"], value_of(found.value)
+        if value.dtype is expected.dtype and same_sizes(value.shape, expected.shape):
+            if same_sizes(value.stride(), expected.stride()):
+                return made
+    except Exception:
+        _erase(graph, emitted)
+        raise
+    _erase(graph, emitted)
+    return Reason("strides", f"{found.value.name} behind it lies in other strides")
+
+
+def _arguments_of(layer: fx.Node) -> list[Any]:
+    """All of a layer's arguments, in order."""
+    target: Any = layer.target
+    arguments = list(layer.args)
+    for argument in target._schema.arguments[len(arguments) :]:
+        arguments.append(layer.kwargs.get(argument.name, argument.default_value))
+    return arguments
+
+
+def _erase(graph: fx.Graph, nodes: Sequence[fx.Node]) -> None:
+    for node in reversed(nodes):
+        graph.erase_node(node)
+
+
+def _put(graph: fx.Graph, chain: Chain, found: Found, made: fx.Node) -> None:
+    """Has the program use the new node, and drops what is computed no more."""
+    found.value.replace_all_uses_with(made)
+    for rewrite in found.rewrites:
+        _apply(graph, rewrite, made)
+    gone = {*found.nodes, chain.layer}
+    for node in reversed([node for node in graph.nodes if node in gone]):
+        if not node.users:
+            graph.erase_node(node)
+
+
+def _apply(graph: fx.Graph, rewrite: Rewrite, made: fx.Node) -> None:
+    node = rewrite.node
+    if rewrite.alpha is None:
+        if isinstance(node.args[0], fx.Node) and node.args[0] is not made:
+            node.replace_input_with(node.args[0], made)
+        return
+    # exp(z) of what is below 0, where the result is alpha * (exp(z) - 1)
+    with graph.inserting_before(node):
+        result = graph.call_function(torch.ops.aten.add.Tensor, (made, rewrite.alpha))
+        result.meta = dict(node.meta)
+        if rewrite.alpha != 1:
+            result = graph.call_function(torch.ops.aten.div.Tensor, (result, rewrite.alpha))
+            result.meta = dict(node.meta)
+    node.replace_all_uses_with(result)
+    graph.erase_node(node)

@@ -1,0 +1,95 @@
+"""What the graph pass has decided in this process, layer by layer."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import threading
+from collections import Counter
+from typing import Any
+
+from . import _reasons
+from ._reasons import Reason
+
+_PARTS = re.compile(r"\['?([^'\]]+)'?\]|\.(\w+)")
+# Layers whose names are kept; all are counted.
+_KEPT = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class FusionReport:
+    """What the graph pass did to layers of compiled programs. str() says it in words.
+
+    Attributes:
+        fused (dict): of the layers that compute what follows them the names, with the post-ops.
+        left (dict): of the other layers the names, with the reason.
+    """
+
+    fused: dict[str, str]
+    left: dict[str, str]
+
+    def __str__(self) -> str:
+        lines = [f"{name}: fused with {post}" for name, post in self.fused.items()]
+        lines += [f"{name}: left, {why}" for name, why in self.left.items()]
+        return "\n".join(lines) or "no transposed convolution"
+
+
+_lock = threading.Lock()
+_fused: dict[str, str] = {}
+_left: dict[str, str] = {}
+_counts: Counter[str] = Counter()
+
+
+def fused(name: str, post: str) -> None:
+    _put(_fused, name, post, "fused")
+
+
+def left(name: str, reason: Reason) -> None:
+    _put(_left, name, reason.text, reason.cause)
+
+
+def count(cause: str) -> None:
+    with _lock:
+        _counts[cause] += 1
+
+
+def _put(into: dict[str, str], name: str, text: str, cause: str) -> None:
+    with _lock:
+        _counts[cause] += 1
+        if len(_fused) + len(_left) >= _KEPT:
+            return
+        number, unique = 1, name
+        while unique in _fused or unique in _left:
+            number += 1
+            unique = f"{name} ({number})"
+        into[unique] = text
+
+
+def counts() -> dict[str, int]:
+    with _lock:
+        return dict(_counts)
+
+
+_reasons.graph_by.append(counts)
+
+
+def report() -> FusionReport:
+    with _lock:
+        return FusionReport(dict(_fused), dict(_left))
+
+
+def clear() -> None:
+    with _lock:
+        _fused.clear()
+        _left.clear()
+
+
+def name_of(layer: Any) -> str:
+    """A layer's name in the model where the graph knows it, else the node's. The graph has a path of attributes and
+    subscripts, as L['self']._modules['up'].layer."""
+    stack = layer.meta.get("nn_module_stack") or {}
+    path = next(reversed(stack.values()), ("",))[0] if stack else ""
+    parts = [first or second for first, second in _PARTS.findall(path)]
+    while parts and parts[0] in ("self", "fn"):
+        parts.pop(0)
+    return ".".join(part for part in parts if part != "_modules") or layer.name

@@ -1,0 +1,155 @@
+"""The operators torch.ops.tconv.conv_transpose1d_post and conv_transpose2d_post: a layer with its post-ops, which the
+graph pass for torch.compile puts into programs (_fusion.py). They take the list as text, and the tensor of each step
+that has one, with Snake's two in one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.autograd.forward_ad as forward_ad
+from torch import Tensor
+
+from .. import _library as lib
+from ..post import PostOp
+from . import _reasons as reasons
+from ._compute import PYTORCHS, compute, find
+from ._derivatives import have_derivatives
+from ._operator import OPERATORS, _flops
+from ._post import as_operand, followed_by
+from ._post_list import PostList, of_text
+from ._raised import raising
+from ._reasons import PLAIN, Reason
+from ._tools import count_flops
+
+_below_autograd = torch._C._after_autograd_keyset
+_transforms = torch._C._functorch.peek_interpreter_stack
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_function_modes = torch._C._is_torch_function_mode_enabled
+_tracing_state = torch._C._get_tracing_state
+_profiling = torch._C._autograd._profiler_enabled
+_grad_enabled = torch.is_grad_enabled
+
+# Kept as long as the module is: the registrations go when it does.
+_library = torch.library.Library("tconv", "FRAGMENT")
+
+
+def with_operands(posts: PostList, operands: Sequence[Tensor]) -> list[PostOp]:
+    """The steps with the tensors that the operator was given."""
+    if len(operands) != sum(at is not None for at in posts.operands):
+        raise ValueError(f"operands has {len(operands)} tensors: must have one for each post-op that takes one")
+    steps = []
+    for step, at in zip(posts.steps, posts.operands, strict=True):
+        tensors: Sequence[Tensor] = () if at is None else (operands[at],)
+        if step.kind == lib.POST_SNAKE:
+            tensors = tensors[0].reshape(2, -1).unbind()
+        steps.append(PostOp(step.kind, step.alpha, step.beta, tuple(tensors)))
+    return steps
+
+
+def one_after_the_other(
+    spatial: int, layer: Any, arguments: Sequence[Any], post: str, operands: Sequence[Tensor]
+) -> Tensor:
+    """The layer by the function of this name, and PyTorch's functions after it."""
+    return followed_by(layer(*arguments), with_operands(of_text(post), operands), spatial)
+
+
+def _define(spatial: int) -> Any:
+    name = f"conv_transpose{spatial}d_post"
+    numbers = f"SymInt[{spatial}]"
+    schema = (
+        f"(Tensor input, Tensor weight, Tensor? bias, {numbers} stride, {numbers} padding, {numbers} output_padding, "
+        f"SymInt groups, {numbers} dilation, str post, Tensor[] operands) -> Tensor"
+    )
+    _library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout))
+    operator = raising(getattr(torch.ops.tconv, name).default)
+    pytorchs, layers = PYTORCHS[spatial], OPERATORS[spatial]
+
+    def kernel(
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        stride: Sequence[int],
+        padding: Sequence[int],
+        output_padding: Sequence[int],
+        groups: int,
+        dilation: Sequence[int],
+        post: str,
+        operands: Sequence[Tensor],
+    ) -> Tensor:
+        posts = of_text(post)
+        if len(operands) != sum(at is not None for at in posts.operands):
+            raise ValueError(f"operands has {len(operands)} tensors: {post} takes another number")
+        addend = None if posts.addend is None else operands[posts.operands[posts.addend] or 0]
+        layer: Any = reasons.MISALIGNED
+        if addend is None or (addend.dtype is input.dtype and addend.device == input.device):
+            layer = find(input, weight, bias, stride, padding, output_padding, groups, dilation, posts, addend)
+            if not isinstance(layer, Reason):
+                channels = layer.shape[-spatial - 1]
+                by_step = [
+                    None if at is None else as_operand(layer, posts.steps[i], i, operands[at], input, channels)
+                    for i, at in enumerate(posts.operands)
+                ]
+                answer = compute(layer, input, weight, bias, by_step)
+                if answer is not None:
+                    return answer
+            else:
+                reasons.passed_on(layer)
+        arguments = (input, weight, bias, stride, padding, output_padding, groups, dilation)
+        return one_after_the_other(spatial, pytorchs, arguments, post, operands)
+
+    def autograd_kernel(keys: Any, *arguments: Any) -> Tensor:
+        *of_layer, post, operands = arguments
+        if have_derivatives((*of_layer[:3], *operands)):
+            return one_after_the_other(spatial, layers, of_layer, post, operands)
+        return operator.redispatch(keys & _below_autograd, *arguments)
+
+    def fake(*arguments: Any) -> Tensor:
+        return pytorchs(*arguments[:8])
+
+    def batched(*arguments: Any) -> Tensor:
+        *of_layer, post, operands = arguments
+        return one_after_the_other(spatial, layers, of_layer, post, operands)
+
+    for device in ("CPU", "CUDA"):
+        _library.impl(name, kernel, device)
+    torch.library.register_fake(f"tconv::{name}", fake, lib=_library)
+    _library.impl(name, autograd_kernel, "Autograd", with_keyset=True)
+    _library.impl(name, batched, "FuncTorchBatched")
+    count_flops(getattr(torch.ops.tconv, name), _flops)
+    _call_at_once(operator, kernel)
+    return operator
+
+
+def _call_at_once(operator: Any, kernel: Any) -> None:
+    """Has calls from Python, as those of compiled programs are, end in the kernel without the dispatcher, where it
+    would do nothing else: that saves a third of such a call."""
+    dispatched = operator._op
+
+    def called(*arguments: Any, **more: Any) -> Tensor:
+        if more or len(arguments) != 10 or not _is_plain(arguments):
+            return dispatched(*arguments, **more)
+        return kernel(*arguments)
+
+    operator._op = called
+
+
+def _is_plain(arguments: Sequence[Any]) -> bool:
+    """Whether nothing looks on and nothing is derived from."""
+    if _dispatch_modes() or _function_modes() or _transforms() is not None or forward_ad._current_level >= 0:
+        return False
+    if _profiling() or _tracing_state() is not None:
+        return False
+    wanted = _grad_enabled()
+    input = arguments[0]
+    if not (type(input) in PLAIN and (input.is_cpu or input.is_cuda)):
+        return False
+    for tensor in (input, arguments[1], arguments[2], *arguments[9]):
+        if tensor is not None and (type(tensor) not in PLAIN or (wanted and tensor.requires_grad)):
+            return False
+    return True
+
+
+# The operators by the number of spatial axes.
+POST_OPERATORS = {spatial: _define(spatial) for spatial in (1, 2)}
