@@ -70,6 +70,15 @@ bool tconv_cuda_posts_are_affine(const tconv_problem *problem)
     return true;
 }
 
+tconv_status tconv_cuda_check_addend(const tconv_problem *problem, tconv_issue *issue)
+{
+    const tconv_strides *addend = &problem->addend, *dst = &problem->dst;
+    if (tconv_post_addend(&problem->desc) < 0 ||
+        (addend->n == dst->n && addend->c == dst->c && addend->h == dst->h && addend->w == dst->w))
+        return TCONV_SUCCESS;
+    return tconv_decline(issue, "needs an addend with the strides of dst");
+}
+
 tconv_status tconv_cuda_check_posts(const tconv_problem *problem, tconv_issue *issue)
 {
     for (int i = 0; i < problem->desc.post_count; i++)

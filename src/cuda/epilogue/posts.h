@@ -41,6 +41,9 @@ static inline bool post_step_is_affine(int kind)
 /* Whether all steps of a layer's list are affine; an empty list is. */
 bool tconv_cuda_posts_are_affine(const tconv_problem *problem);
 
+/* Declines a layer with an addend that does not lie as dst does, for kernels that find its elements by the outputs'. */
+tconv_status tconv_cuda_check_addend(const tconv_problem *problem, tconv_issue *issue);
+
 /* Declines a layer whose list is not affine, for an implementation that takes no others. */
 tconv_status tconv_cuda_check_posts(const tconv_problem *problem, tconv_issue *issue);
 

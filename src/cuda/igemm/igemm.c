@@ -57,25 +57,6 @@ static bool has_bias_only(const tconv_layer *layer)
     return layer->rows.bias_only > 0 || layer->columns.bias_only > 0;
 }
 
-static bool is_addend_like_dst(const tconv_problem *problem)
-{
-    const tconv_strides *addend = &problem->addend, *dst = &problem->dst;
-    return addend->n == dst->n && addend->c == dst->c && addend->h == dst->h && addend->w == dst->w;
-}
-
-/* Declines a layer whose post-ops no kernel runs. */
-static tconv_status check_posts(const tconv_layer *layer, tconv_issue *issue)
-{
-    const tconv_problem *problem = &layer->problem;
-    if (!tconv_has_posts(problem))
-        return TCONV_SUCCESS;
-    if (has_bias_only(layer))
-        return tconv_decline(issue, "applies no post-ops to outputs without a tap");
-    if (tconv_post_addend(&problem->desc) >= 0 && !is_addend_like_dst(problem))
-        return tconv_decline(issue, "needs an addend that has the strides of dst");
-    return TCONV_SUCCESS;
-}
-
 /* Returns the bytes of the phase tables that lie after the packed weights, for the launch that fills outputs without a
  * tap. */
 static int64_t phase_bytes(const tconv_layer *layer)
@@ -152,7 +133,7 @@ static tconv_status plan_outputs(const tconv_layer *layer, bool sums, planned_la
 
 static tconv_status plan_layer(const tconv_layer *layer, void *planned, tconv_planned *result, tconv_issue *issue)
 {
-    const tconv_status status = check_posts(layer, issue);
+    const tconv_status status = tconv_cuda_check_addend(&layer->problem, issue);
     return status == TCONV_SUCCESS ? plan_outputs(layer, false, planned, result, issue) : status;
 }
 

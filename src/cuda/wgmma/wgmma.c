@@ -172,13 +172,8 @@ static void plan_addressing(const tconv_layer *layer, tile_plan *plan)
  * at the places of outputs in dst. */
 static tconv_status check_posts(const tconv_problem *problem, tconv_issue *issue)
 {
-    const tconv_strides *dst = &problem->dst, *addend = &problem->addend;
-    if (problem->element_size == 2)
-        return tconv_cuda_check_posts(problem, issue);
-    if (tconv_post_addend(&problem->desc) >= 0 &&
-        (addend->n != dst->n || addend->c != dst->c || addend->h != dst->h || addend->w != dst->w))
-        return tconv_decline(issue, "needs an addend with the strides of dst");
-    return TCONV_SUCCESS;
+    return problem->element_size == 2 ? tconv_cuda_check_posts(problem, issue)
+                                      : tconv_cuda_check_addend(problem, issue);
 }
 
 static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_planned *planned, tconv_issue *issue)
