@@ -1,0 +1,99 @@
+"""Layers whose result is reduced over its channels: softmax, normalization, the least or the largest of a pixel. What
+follows such a layer reads a pixel's channels one after another, which is fast where they lie side by side. So the
+layer gets its input in channels_last, and answers in channels_last, as the operators do (torch.Tag.flexible_layout):
+the input is copied, which is smaller than the result or about as large, and PyTorch's compiler reads the result as it
+lies. Strides of what the program returns are those that they were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+
+from ._fusion_chain import value_of
+
+_aten = torch.ops.aten
+# Reductions by where their axes stand among the arguments.
+_REDUCTIONS: dict[Any, int] = {
+    overload: 1
+    for packet in (_aten.sum, _aten.mean, _aten.amax, _aten.amin, _aten.max, _aten.min, _aten.var, _aten.var_mean)
+    for overload in (getattr(packet, name) for name in packet.overloads() if name in ("dim", "dim_IntList", "correction"))
+} | {
+    _aten.amax.default: 1,
+    _aten.amin.default: 1,
+    _aten._softmax.default: 1,
+    _aten._log_softmax.default: 1,
+    _aten.prod.dim_int: 1,
+    _aten.argmax.default: 1,
+    _aten.argmin.default: 1,
+    torch.ops.prims.var.default: 1,
+}
+# Where layers lie otherwise than their programs say: the CPU's read either layout as fast.
+DEVICES = ("cuda",)
+# The fewest channels whose lying side by side is worth a copy.
+_LEAST_CHANNELS = 16
+# How far a reduction may be behind a layer, in element-wise operators.
+_FAR = 16
+
+
+def _is_pointwise(node: fx.Node) -> bool:
+    target: Any = node.target
+    return isinstance(target, torch._ops.OpOverload) and torch.Tag.pointwise in target.tags
+
+
+def _reduces_channels(node: fx.Node, rank: int) -> bool:
+    at = _REDUCTIONS.get(node.target)
+    if at is None or len(node.args) <= at:
+        return False
+    axes: Any = node.args[at]
+    if isinstance(axes, int):
+        axes = [axes]
+    return isinstance(axes, (list, tuple)) and [axis % rank for axis in axes if isinstance(axis, int)] == [1]
+
+
+def _is_reduced(layer: fx.Node) -> bool:
+    """Whether a reduction over channels is behind the layer, with element-wise operators alone between."""
+    shape = value_of(layer).shape
+    seen, front = {layer}, [layer]
+    for _ in range(_FAR):
+        following = []
+        for user in (user for node in front for user in node.users):
+            if user.op != "call_function" or user in seen:
+                continue
+            seen.add(user)
+            if _reduces_channels(user, len(shape)):
+                return True
+            value = value_of(user)
+            if _is_pointwise(user) and value is not None and value.shape == shape:
+                following.append(user)
+        front = following
+    return False
+
+
+def lay_channels_inside(graph: fx.Graph, layers: list[fx.Node]) -> bool:
+    """Has these layers read and write channels_last where what follows wants that. Whether it has changed the graph."""
+    order = getattr(getattr(torch.ops.prims, "inductor_force_stride_order", None), "default", None)
+    if order is None or any(node.op == "placeholder" and "tangent" in node.name for node in graph.nodes):
+        return False
+    changed = False
+    for layer in layers:
+        source: Any = layer.args[0]
+        input, result = value_of(source), value_of(layer)
+        if input is None or result is None or input.dim() != 4 or input.device.type not in DEVICES:
+            continue
+        if any(type(size) is not int for size in (*input.shape, *result.shape)):
+            continue
+        if not (input.is_contiguous() and result.is_contiguous()) or result.shape[1] < _LEAST_CHANNELS:
+            continue
+        if input.numel() > result.numel() or not _is_reduced(layer):
+            continue
+        _, channels, rows, columns = input.shape
+        strides = [channels * rows * columns, 1, columns * channels, channels]
+        with graph.inserting_before(layer):
+            copied = graph.call_function(order, (source, strides))
+            with input.fake_mode:
+                copied.meta = {**source.meta, "val": input.clone(memory_format=torch.channels_last)}
+        layer.update_arg(0, copied)
+        changed = True
+    return changed
