@@ -385,3 +385,36 @@ def test_what_is_no_model():
         with pytest.raises(TypeError, match=f"tconv.torch.{function.__name__} takes a model"):
             function(nn.ReLU)
     assert str(tt.fuse(nn.ReLU())) == "no transposed convolution"
+
+
+def test_calls_see_what_has_changed_since_the_last(device):
+    """What a call has found out of its modules is kept only for as long as it holds."""
+    model = nn.Sequential(layer(), norm(), nn.LeakyReLU(0.2), nn.Hardtanh(-1, 1)).eval().to(device)
+    plain = copy.deepcopy(model)
+    tt.fuse(model)
+    x = images(device)
+
+    def both(change=lambda m: None):
+        for each in (model, plain):
+            change(each)
+        for _ in range(3):
+            answer, count = called(model, x)
+            same(answer, called(plain, x)[0])
+        return count
+
+    assert both() == 1
+    assert both(lambda m: setattr(m[2], "negative_slope", 0.5)) == 1
+    assert both(lambda m: setattr(m[3], "max_val", 0.25)) == 1
+    assert both(lambda m: m[1].running_mean.add_(1)) == 1
+    assert both(lambda m: setattr(m[1], "eps", 0.5)) == 1
+    assert both(lambda m: m.__setitem__(2, nn.Tanh().eval())) == 1
+    assert both(lambda m: m[3].register_forward_hook(lambda *a: None)) == 1  # of three modules
+    assert both(lambda m: m[0].register_forward_pre_hook(lambda *a: None)) == 0
+    assert both(lambda m: m[0]._forward_pre_hooks.clear()) == 1
+    assert both(lambda m: m.__delitem__(3)) == 1
+    assert both(lambda m: m.append(nn.Sigmoid().eval())) == 1
+    assert both(lambda m: m.__setitem__(1, nn.Identity().eval())) == 1
+    with torch.autocast(device, torch.bfloat16):
+        answer, count = called(model, x)
+        assert count == 1 and answer.dtype is torch.bfloat16
+    assert both(lambda m: m[2].train()) == 0

@@ -220,6 +220,9 @@ def test_roundings_to_sixteen_bits_in_a_program_of_float32_stay():
     module = layer()
     answer, expected, lists = of_inference(lambda x: F.relu(module(x).half()).float(), images())
     assert lists == [] and torch.equal(answer, expected)
+    module = layer(torch.float64)
+    answer, expected, lists = of_inference(lambda x: F.relu(module(x).float()).double(), images(torch.float64))
+    assert lists == [] and torch.equal(answer, expected)
 
 
 # ------------------------------------------------------------------------------------------- what a layer may be like
@@ -273,7 +276,7 @@ LEFT = [
     (lambda y: y.unsqueeze(0) + torch.ones(3, 1, 1, 1, 1), "no post-op"),
     (lambda y: y + torch.ones(1, 1, 1, 1, 1), "shape"),
     (lambda y: F.softplus(y, threshold=5), "needed"),
-    (lambda y: F.softplus(y, beta=2), "dtype"),
+    (lambda y: F.softplus(y, beta=2), "needed"),
     (lambda y: y.exp(), "no post-op"),
     (lambda y: y, "nothing follows"),
 ]
@@ -283,8 +286,36 @@ def test_left():
     before = tt.counters().graph
     assert all_at_once([after for after, _ in LEFT], images()) == []
     counted = Counter(tt.counters().graph) - Counter(before)
-    assert sum(counted.values()) == len(LEFT)
-    print(counted)
+    assert counted == Counter(cause for _, cause in LEFT)
+
+
+def compared(activation, *comparisons):
+    """The activation of a layer's result, and what comparisons of the result give."""
+    return lambda y: (activation(y), *(compare(y) for compare in comparisons))
+
+
+@pytest.mark.parametrize(
+    "function, fused",
+    [
+        (compared(F.relu, lambda y: y > 0, lambda y: y <= 0), True),
+        (compared(F.relu, lambda y: y >= 0), False),
+        (compared(lambda y: F.leaky_relu(y, 0.2), lambda y: y > 0), True),
+        (compared(lambda y: F.leaky_relu(y, 0.2), lambda y: y < 0), False),
+        (compared(lambda y: F.leaky_relu(y, 0.2), lambda y: y > 0.5), False),
+        (compared(lambda y: y.clamp(-1, 1), lambda y: y > -1, lambda y: y >= 1, lambda y: y < 0.5), True),
+        (compared(lambda y: y.clamp(-1, 1), lambda y: y >= -1), False),
+        (compared(lambda y: y.clamp(-1, 1), lambda y: y > 1), True),  # its lower bound
+        (compared(lambda y: y.clamp(-1, 1), lambda y: y > 1, lambda y: y < -1), False),
+        (compared(torch.tanh, lambda y: y > 0), False),
+    ],
+)
+def test_comparisons_with_the_result_in_place_of_the_value(function, fused):
+    """As backward passes have them. The values are those that an input of whole numbers has."""
+    x, weight = torch.arange(-3.0, 4).reshape(1, 1, 1, 7), torch.ones(1, 1, 1, 1)
+    answer, expected, lists = of_inference(lambda x: function(tt.conv_transpose2d(x, weight)), x)
+    assert len(lists) == fused
+    for ours, theirs in zip(answer, expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
 
 
 def test_a_value_that_is_needed_ends_the_list():
