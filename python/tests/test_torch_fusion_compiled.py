@@ -15,6 +15,7 @@ from torch._inductor.custom_graph_pass import CustomGraphPass  # noqa: E402
 from torch._inductor.utils import fresh_inductor_cache, run_and_get_code  # noqa: E402
 
 import tconv.torch as tt  # noqa: E402
+from tconv.torch import _fusion_layout  # noqa: E402
 from tconv.torch._fusion import compile_with_fusion  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("compiled_anew")
@@ -174,3 +175,42 @@ def test_inputs_that_are_not_dense():
             for ours, theirs in zip(program(x), function(x), strict=True):
                 assert ours.stride() == theirs.stride()
                 torch.testing.assert_close(ours, theirs)
+
+
+CHANNELS = {
+    "softmax": (lambda y: F.softmax(y * 2, 1), True),
+    "normalized": (lambda y: (y - y.mean(1, keepdim=True)) * torch.rsqrt(y.var(1, keepdim=True) + 1e-5), True),
+    "least": (lambda y: F.relu(y).amin(1), True),
+    "all pixels": (lambda y: y.mean((2, 3)), False),
+    "all": (lambda y: y.sum((1, 2, 3)), False),
+    "rows": (lambda y: F.softmax(y, 2), False),
+}
+
+
+@pytest.mark.parametrize("name", CHANNELS)
+def test_channels_that_are_reduced_lie_side_by_side(name, monkeypatch):
+    """On CUDA alone; here as if the CPU were one. What the program returns has the strides that it had."""
+    after, wanted = CHANNELS[name]
+    monkeypatch.setattr(_fusion_layout, "DEVICES", ("cpu",))
+    layer, x = tt.ConvTranspose2d(4, 16, 2, 2), torch.randn(2, 4, 3, 5)
+
+    def program(x):
+        return after(layer(x))
+
+    with torch.no_grad():
+        expected = program(x)
+        answer, codes = run_and_get_code(torch.compile(program, options=tt.fusion_options()), x)
+    torch.testing.assert_close(answer, expected, rtol=1e-4, atol=1e-5)
+    assert answer.stride() == expected.stride()
+    assert ("(2, 4, 3, 5), (60, 1, 20, 4)" in codes[0]) == wanted
+
+
+def test_layers_that_are_trained_stay_as_they_lie(monkeypatch):
+    monkeypatch.setattr(_fusion_layout, "DEVICES", ("cpu",))
+    layer, x = tt.ConvTranspose2d(4, 16, 2, 2), torch.randn(2, 4, 3, 5)
+    program = torch.compile(lambda x: F.softmax(layer(x), 1), options=tt.fusion_options())
+    answer, codes = run_and_get_code(program, x)
+    answer.square().sum().backward()
+    assert "(60, 1, 20, 4)" not in codes[0]
+    expected = torch.autograd.grad(F.softmax(layer(x), 1).square().sum(), layer.weight)[0]
+    torch.testing.assert_close(layer.weight.grad, expected, rtol=1e-4, atol=1e-5)
