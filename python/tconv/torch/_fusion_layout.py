@@ -14,20 +14,21 @@ from torch import fx
 from ._fusion_chain import value_of
 
 _aten = torch.ops.aten
-# Reductions by where their axes stand among the arguments.
-_REDUCTIONS: dict[Any, int] = {
-    overload: 1
-    for packet in (_aten.sum, _aten.mean, _aten.amax, _aten.amin, _aten.max, _aten.min, _aten.var, _aten.var_mean)
-    for overload in (getattr(packet, name) for name in packet.overloads() if name in ("dim", "dim_IntList", "correction"))
-} | {
-    _aten.amax.default: 1,
-    _aten.amin.default: 1,
-    _aten._softmax.default: 1,
-    _aten._log_softmax.default: 1,
-    _aten.prod.dim_int: 1,
-    _aten.argmax.default: 1,
-    _aten.argmin.default: 1,
-    torch.ops.prims.var.default: 1,
+# Reductions, whose axes are their second argument.
+_REDUCTIONS = {
+    _aten.sum.dim_IntList,
+    _aten.mean.dim,
+    _aten.amax.default,
+    _aten.amin.default,
+    _aten.max.dim,
+    _aten.min.dim,
+    _aten.argmax.default,
+    _aten.argmin.default,
+    _aten.prod.dim_int,
+    _aten.var.correction,
+    _aten.var_mean.correction,
+    _aten._softmax.default,
+    _aten._log_softmax.default,
 }
 # Where layers lie otherwise than their programs say: the CPU's read either layout as fast.
 DEVICES = ("cuda",)
@@ -43,10 +44,9 @@ def _is_pointwise(node: fx.Node) -> bool:
 
 
 def _reduces_channels(node: fx.Node, rank: int) -> bool:
-    at = _REDUCTIONS.get(node.target)
-    if at is None or len(node.args) <= at:
+    if node.target not in _REDUCTIONS or len(node.args) < 2:
         return False
-    axes: Any = node.args[at]
+    axes: Any = node.args[1]
     if isinstance(axes, int):
         axes = [axes]
     return isinstance(axes, (list, tuple)) and [axis % rank for axis in axes if isinstance(axis, int)] == [1]
