@@ -25,7 +25,7 @@ from ._fusion_vectors import Emitter
 from ._operator import OPERATORS
 from ._post_list import as_text
 from ._post_operator import POST_OPERATORS
-from ._reasons import Reason
+from ._reasons import SLOWER, Reason, gains_with_layer
 
 _LAYERS = {operator: spatial for spatial, operator in OPERATORS.items()}
 # What a node's meta data say of its value, which is another than that of the node whose data are copied.
@@ -100,6 +100,10 @@ def _fuse(graph: fx.Graph, layer: fx.Node) -> bool:
         found = chain.grow()
         if found is None:
             record.left(name, chain.why)
+            return False
+        value = chain.result
+        if not gains_with_layer((step.kind for step in found.steps), value.device.type, value.dtype, True):
+            record.left(name, SLOWER)
             return False
         made = _emit(graph, chain, found)
     except Exception as error:  # a program that is not fused is right, too

@@ -15,7 +15,7 @@ from ..post import PostOp
 from ._compute import Layer, compute, find
 from ._packed import PackedWeights
 from ._post_list import PostList, listed
-from ._reasons import DEVICES, DTYPES, Reason
+from ._reasons import DEVICES, DTYPES, Reason, gains_with_layer
 
 # log(1 + exp(y)) is y, rounded to float64, from here on.
 _SOFTPLUS_THRESHOLD = 40.0
@@ -112,6 +112,8 @@ def fused(
         return None
     if addend is not None and (addend.dtype is not input.dtype or addend.device != input.device):
         return None
+    if not gains_with_layer((step.kind for step in posts), input.device.type, input.dtype, False):
+        return None
     stride, padding, output_padding, groups, dilation = arguments[3:]
     layer = find(input, weight, bias, stride, padding, output_padding, groups, dilation, listed(posts), addend)
     if isinstance(layer, Reason):
@@ -141,6 +143,8 @@ def fused_as_prepared(
 ) -> Tensor | None:
     """As fused, where autocast is off."""
     input, weight, bias, stride, padding, output_padding, groups, dilation = arguments
+    if not gains_with_layer((step.kind for step in made.posts.steps), input.device.type, input.dtype, False):
+        return None
     layer = find(input, weight, bias, stride, padding, output_padding, groups, dilation, made.posts)
     if isinstance(layer, Reason):
         return None

@@ -6,7 +6,7 @@ import dataclasses
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -29,7 +29,29 @@ class Reason(NamedTuple):
 
 
 NEGATIVE_BIT = Reason("negative bit", "a tensor has PyTorch's bit for negative, as views of complex ones do")
+SLOWER = Reason("post-ops", "such a list takes longer with the layer than after it, on CUDA")
 MISALIGNED = Reason("alignment", "a tensor's address is no multiple of its element", expected=False)
+
+
+# Steps of one to three instructions, which CUDA's kernels take their sums through in registers.
+AFFINE = frozenset(
+    {
+        lib.POST_ADD_CHANNEL,
+        lib.POST_MUL_CHANNEL,
+        lib.POST_LINEAR,
+        lib.POST_CLAMP,
+        lib.POST_LEAKY_RELU,
+    }
+)
+
+
+def gains_with_layer(kinds: Iterable[int], device: str, dtype: torch.dtype, compiled: bool) -> bool:
+    """Whether a list of steps is faster with the layer than after it. On CUDA any other list than one of affine steps is
+    a pass over the output, as a compiler's own kernel is; in 16 bits the layer is then computed in TF32, so that outputs
+    are rounded once, which takes longer than the pass."""
+    if device != "cuda" or all(kind in AFFINE for kind in kinds):
+        return True
+    return not compiled and dtype in (torch.float32, torch.float64)
 
 
 # The gradients on CUDA that are tconv's, dtypes by operation: those with which training steps are faster than with

@@ -71,8 +71,10 @@ __device__ __forceinline__ void consume(const parameters &layer, const shared_la
         else
             multiply_block_tile<Mode, N, false>(layer, tile, warpgroup, has_pixels, signals, b_stage, a_stage, sums);
         if constexpr (HAS_POSTS<Mode>)
-            if (layer.posts_of_sums)
+            if (layer.posts_of_sums) {
+                wgmma_wait<0>(); /* as was done before, but without it ptxas serializes all products */
                 run_posts_of_sums<Mode, N>(layer, tile, warp, lane, sums.of);
+            }
         if (STORES_POSTS<Mode, N> && layer.epilogue_warps && layer.posts_of_staged)
             stage_tile<Mode, N, posts_staged<Mode, N>>(layer, shared, sums.of, tile, staging, warp, lane);
         else if (layer.epilogue_warps)

@@ -29,7 +29,7 @@ static const double READ_STAGES = 0.6;
 /* Post-ops (estimates): cycles of each affine one until its operands are there; of others instructions for each value
  * beside their own, for themselves and for loading and storing what is staged, by vectors; the time of an instruction
  * where few warps run them, to that of one where many do; and cycles that a warp waits for the addend of a vector. */
-static const double AFFINE_POST_CYCLES = 40, POST_OVERHEAD = 1.5, STAGED_OVERHEAD = 3, FEW_WARPS_TIMES = 2,
+static const double AFFINE_POST_CYCLES = 40, POST_OVERHEAD = 1.5, STAGED_OVERHEAD = 3, FEW_WARPS_TIMES = 6,
                     ADDEND_CYCLES = 700;
 
 enum {

@@ -168,18 +168,22 @@ static void plan_addressing(const tconv_layer *layer, tile_plan *plan)
     plan->long_rows = columns * params->position_columns * element >= LEAST_BULK;
 }
 
-/* Declines lists of post-ops that the kernels do not take: in 16 bits what is staged is rounded, and an addend is read
- * at the places of outputs in dst. */
-static tconv_status check_posts(const tconv_problem *problem, tconv_issue *issue)
+/* Declines lists of post-ops that the kernels do not take: in 16 bits what is staged is rounded; and an addend, which is
+ * read once at the places of outputs in dst, takes longer than a pass of its own unless it is asked for by name. */
+static tconv_status check_posts(const tconv_layer *layer, const tconv_planned *planned, tconv_issue *issue)
 {
-    return problem->element_size == 2 ? tconv_cuda_check_posts(problem, issue)
-                                      : tconv_cuda_check_addend(problem, issue);
+    const tconv_problem *problem = &layer->problem;
+    if (problem->element_size == 2)
+        return tconv_cuda_check_posts(problem, issue);
+    if (tconv_post_addend(&problem->desc) >= 0 && !planned->named)
+        return tconv_decline(issue, "an addend is slower here than by a pass");
+    return tconv_cuda_check_addend(problem, issue);
 }
 
 static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_planned *planned, tconv_issue *issue)
 {
     planned_layer *own = memory;
-    const tconv_status taken = check_posts(&layer->problem, issue);
+    const tconv_status taken = check_posts(layer, planned, issue);
     if (taken != TCONV_SUCCESS)
         return taken;
     tile_search search = tconv_wgmma_begin_search(layer, planned->limit, &own->plans[0]);
