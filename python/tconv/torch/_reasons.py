@@ -46,9 +46,9 @@ AFFINE = frozenset(
 
 
 def gains_with_layer(kinds: Iterable[int], device: str, dtype: torch.dtype, compiled: bool) -> bool:
-    """Whether a list of steps is faster with the layer than after it. On CUDA any other list than one of affine steps is
-    a pass over the output, as a compiler's own kernel is; in 16 bits the layer is then computed in TF32, so that outputs
-    are rounded once, which takes longer than the pass."""
+    """Whether a list of steps is faster with the layer than after it. On CUDA any other list than one of affine steps
+    is a pass over the output, as a compiler's own kernel is; in 16 bits the layer is then computed in TF32, so that
+    outputs are rounded once, which takes longer than the pass."""
     if device != "cuda" or all(kind in AFFINE for kind in kinds):
         return True
     return not compiled and dtype in (torch.float32, torch.float64)
