@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "../src/core/post.h"
+#include "../src/cuda/epilogue/posts.h"
 #include "harness.h"
 #include "support/desc_numbers.h"
 #include "support/expect.h"
@@ -321,4 +322,91 @@ Test(posts, texts_that_are_refused)
         cr_assert_not(harness_problem_parse(problem, &layer, message, sizeof message), "%s", problem);
         cr_assert_not_null(strstr(message, texts[i].message), "%s: \"%s\"", problem, message);
     }
+}
+
+/* ---------------------------------------------------------------------------------------------------------- merging */
+
+/* What kernels make of a value by a list of products and bounds, in f32. */
+static float run_steps(const post_steps *steps, float y)
+{
+    for (int i = 0; i < steps->count; i++) {
+        const post_step *step = &steps->of[i];
+        if (step->kind == TCONV_POST_LINEAR)
+            y = fmaf(step->alpha.f32, y, step->beta.f32);
+        else
+            y = y < step->alpha.f32 ? step->alpha.f32 : y > step->beta.f32 ? step->beta.f32 : y;
+    }
+    return y;
+}
+
+static post_steps steps_of(const tconv_desc *desc)
+{
+    static const void *const none[TCONV_MAX_POST_OPS] = {NULL};
+    tconv_problem problem;
+    expect_success(tconv_problem_init(&problem, desc, &issue), issue);
+    return tconv_cuda_post_steps(&problem, none);
+}
+
+/* The steps of one post-op at a time are those of the list before anything is merged. */
+static float run_one_by_one(const tconv_desc *desc, float y)
+{
+    for (int i = 0; i < desc->post_count; i++) {
+        tconv_desc one = *desc;
+        tconv_remove_posts(&one);
+        one.post_count = 1;
+        one.post[0] = desc->post[i];
+        const post_steps steps = steps_of(&one);
+        y = run_steps(&steps, y);
+    }
+    return y;
+}
+
+Test(posts, merging_steps_keeps_every_value)
+{
+    static const double numbers[] = {0, 1, 2, 0.5, 4, 0.25, -1, -2, 3, 0x1p126, -0x1p127, 0x1p-126, 0x1p-149};
+    static const double factors[] = {1, 2, 0.5, 4, 0.25, 3, -2, 0x1p100, 0x1p-100, 0x1p127};
+    static const float values[] = {0.0F,      -0.0F,      1.0F,      -1.0F,      0.3F,
+                                   0x1p-149F, -0x1p-140F, 0x1p-126F, 0x1.8p127F, -0x1.fp127F};
+    harness_random random;
+    int merged = 0;
+    harness_random_seed(&random, 7);
+    for (int round = 0; round < 3000; round++) {
+        tconv_desc desc = with_posts("linear:1:0");
+        desc.dtype = TCONV_F32;
+        desc.post_count = 1 + (int)harness_random_integer(&random, 0, TCONV_MAX_POST_OPS - 1);
+        for (int i = 0; i < desc.post_count; i++) {
+            tconv_post_op *post = &desc.post[i];
+            const bool bounds = harness_random_integer(&random, 0, 1) == 0;
+            double a = numbers[harness_random_integer(&random, 0, 12)],
+                   b = numbers[harness_random_integer(&random, 0, 12)];
+            a = harness_random_integer(&random, 0, 7) == 0 ? -INFINITY : a;
+            b = harness_random_integer(&random, 0, 7) == 0 ? INFINITY : b;
+            post->kind = bounds ? TCONV_POST_CLAMP : TCONV_POST_LINEAR;
+            post->alpha = bounds ? fmin(a, b) : factors[harness_random_integer(&random, 0, 9)];
+            post->beta = bounds ? fmax(a, b) : harness_random_integer(&random, 0, 3) == 0 ? 1 : 0;
+        }
+        const post_steps steps = steps_of(&desc);
+        merged += steps.count < desc.post_count;
+        for (int i = 0; i < 60; i++) {
+            union {
+                uint32_t bits;
+                float value;
+            } y = {.bits = (uint32_t)harness_random_bits(&random)};
+            const float from = i < 10 ? values[i] : i == 10 ? INFINITY : i == 11 ? -INFINITY : i == 12 ? NAN : y.value;
+            const float expected = run_one_by_one(&desc, from), found = run_steps(&steps, from);
+            cr_assert(expected == found || (isnan(expected) && isnan(found)), "round %d: %a to %a, not %a", round,
+                      (double)from, (double)found, (double)expected);
+        }
+    }
+    cr_assert_gt(merged, 500);
+}
+
+/* Hardtanh, a product, Hardtanh and a division, as networks have them, are one bound. */
+Test(posts, bounds_and_products_are_one_bound)
+{
+    const tconv_desc desc = with_posts("clamp:0:1,linear:2:0,clamp:0:1,linear:0.5:0");
+    const post_steps steps = steps_of(&desc);
+    cr_assert_eq(steps.count, 1);
+    cr_assert_eq(steps.of[0].kind, (int)TCONV_POST_CLAMP);
+    cr_assert_float_eq(steps.of[0].beta.f32, 0.5F, 0);
 }

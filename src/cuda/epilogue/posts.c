@@ -1,6 +1,7 @@
 /* Translates a layer's list of post-ops to the steps of a kernel. */
 #include "posts.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -25,6 +26,94 @@ static bool is_relu(const tconv_post_op *post)
     return post->kind == TCONV_POST_LEAKY_RELU && post->alpha == 0;
 }
 
+/* ------------------------------------------------------------------------------------------------------------ merging */
+
+static bool is_power_of_two(float number)
+{
+    int exponent;
+    return number >= 1 && isfinite(number) && frexpf(number, &exponent) == 0.5F;
+}
+
+/* Whether a step only multiplies, by a power of two from 1 on: exactly, but where the product is too large. */
+static bool multiplies_up(const post_step *step)
+{
+    return step->kind == TCONV_POST_LINEAR && step->beta.f32 == 0 && is_power_of_two(step->alpha.f32);
+}
+
+static float within(float y, float least, float most)
+{
+    return y < least ? least : y > most ? most : y;
+}
+
+static bool is_quotient_exact(float number, float divisor)
+{
+    const float quotient = number / divisor;
+    return isfinite(number) && quotient * divisor == number && (quotient == 0 || fabsf(quotient) >= FLT_MIN);
+}
+
+/* Takes a step out of the list. */
+static void remove_step(post_steps *steps, int index)
+{
+    steps->count--;
+    for (int i = index; i < steps->count; i++)
+        steps->of[i] = steps->of[i + 1];
+}
+
+/* Merges two bounds, one after the other. */
+static bool merge_bounds(post_steps *steps, int i)
+{
+    post_step *first = &steps->of[i], *second = first + 1;
+    if (i + 1 >= steps->count || first->kind != TCONV_POST_CLAMP || second->kind != TCONV_POST_CLAMP)
+        return false;
+    first->alpha.f32 = within(first->alpha.f32, second->alpha.f32, second->beta.f32);
+    first->beta.f32 = within(first->beta.f32, second->alpha.f32, second->beta.f32);
+    remove_step(steps, i + 1);
+    return true;
+}
+
+/* Puts a product behind bounds before them: s * clamp(y, a, b) = clamp(s * y, s * a, s * b), also where s * y is too large. */
+static bool exchange_bounds(post_steps *steps, int i)
+{
+    post_step *first = &steps->of[i], *second = first + 1;
+    if (i + 1 >= steps->count || first->kind != TCONV_POST_CLAMP || !multiplies_up(second))
+        return false;
+    const float factor = second->alpha.f32, bounds[2] = {first->alpha.f32 * factor, first->beta.f32 * factor};
+    if (isfinite(first->alpha.f32) != isfinite(bounds[0]) || isfinite(first->beta.f32) != isfinite(bounds[1]))
+        return false;
+    const post_step bound = *first;
+    *first = *second;
+    *second = bound;
+    second->alpha.f32 = bounds[0];
+    second->beta.f32 = bounds[1];
+    return true;
+}
+
+/* Merges a product, finite bounds, and the division by the same number: clamp(s * y, a, b) / s = clamp(y, a / s, b / s). */
+static bool merge_scaled_bounds(post_steps *steps, int i)
+{
+    post_step *scale = &steps->of[i], *bound = scale + 1, *divide = scale + 2;
+    if (i + 2 >= steps->count || !multiplies_up(scale) || bound->kind != TCONV_POST_CLAMP ||
+        divide->kind != TCONV_POST_LINEAR || divide->beta.f32 != 0 || divide->alpha.f32 * scale->alpha.f32 != 1 ||
+        !is_quotient_exact(bound->alpha.f32, scale->alpha.f32) || !is_quotient_exact(bound->beta.f32, scale->alpha.f32))
+        return false;
+    bound->alpha.f32 /= scale->alpha.f32;
+    bound->beta.f32 /= scale->alpha.f32;
+    remove_step(steps, i + 2);
+    remove_step(steps, i);
+    return true;
+}
+
+/* Merges steps of f32 where every value stays, for instance clamp(clamp(y, 0, 1) * 2, 0, 1) / 2 to one bound. Each change
+ * takes a step out of the list or puts a product further to the front. */
+static void merge(post_steps *steps)
+{
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (int i = 0; i < steps->count; i++)
+            changed = changed || merge_bounds(steps, i) || merge_scaled_bounds(steps, i) || exchange_bounds(steps, i);
+    }
+}
+
 post_steps tconv_cuda_post_steps(const tconv_problem *problem, const void *const operands[TCONV_MAX_POST_OPS])
 {
     const tconv_desc *desc = &problem->desc;
@@ -43,13 +132,15 @@ post_steps tconv_cuda_post_steps(const tconv_problem *problem, const void *const
         }
         if (tconv_post_channel_vectors(post->kind) > 0)
             step->first = operands[i];
-        if (tconv_post_channel_vectors(post->kind) > 1)
+        if (tconv_post_channel_vectors(post->kind) > 1 && operands[i] != NULL)
             step->second = (const char *)operands[i] + (size_t)problem->out_channels * size;
         if (tconv_post_scales_and_shifts(desc, i)) {
             step->kind = POST_MUL_ADD_CHANNEL;
             step->second = operands[++i];
         }
     }
+    if (problem->dtype != TCONV_F64)
+        merge(&steps);
     return steps;
 }
 
@@ -111,19 +202,33 @@ static double instructions_of(tconv_post_kind kind)
     return 0;
 }
 
+static double instructions_of_step(const post_step *step)
+{
+    return step->kind == POST_MUL_ADD_CHANNEL ? 1 : instructions_of((tconv_post_kind)step->kind);
+}
+
+/* Returns the steps without their operands. */
+static post_steps steps_of(const tconv_problem *problem)
+{
+    static const void *const none[TCONV_MAX_POST_OPS] = {NULL};
+    return tconv_cuda_post_steps(problem, none);
+}
+
 double tconv_cuda_post_instructions(const tconv_problem *problem)
 {
+    const post_steps steps = steps_of(problem);
     double instructions = 0;
-    for (int i = 0; i < problem->desc.post_count; i++)
-        instructions += instructions_of(problem->desc.post[i].kind);
+    for (int i = 0; i < steps.count; i++)
+        instructions += instructions_of_step(&steps.of[i]);
     return instructions;
 }
 
 int tconv_cuda_first_affine_posts(const tconv_problem *problem, double *instructions)
 {
+    const post_steps steps = steps_of(problem);
     int count = 0;
     *instructions = 0;
-    for (; count < problem->desc.post_count && post_step_is_affine((int)problem->desc.post[count].kind); count++)
-        *instructions += instructions_of(problem->desc.post[count].kind);
+    for (; count < steps.count && post_step_is_affine(steps.of[count].kind); count++)
+        *instructions += instructions_of_step(&steps.of[count]);
     return count;
 }

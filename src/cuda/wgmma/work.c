@@ -102,8 +102,10 @@ static void count_posts(const tile_search *search, const tile_plan *plan, tconv_
     const tconv_problem *problem = &search->layer->problem;
     double affine;
     const int first = tconv_cuda_first_affine_posts(problem, &affine);
-    int passes = 0; /* those that are no part of a tail (post_tail) */
-    for (int i = first; i < problem->desc.post_count; i++)
+    int begin = 0, passes = 0; /* passes: of those that are no part of a tail (post_tail) */
+    while (begin < problem->desc.post_count && post_step_is_affine((int)problem->desc.post[begin].kind))
+        begin++;
+    for (int i = begin; i < problem->desc.post_count; i++)
         passes += problem->desc.post[i].kind != TCONV_POST_LINEAR && problem->desc.post[i].kind != TCONV_POST_CLAMP;
     const double of_staged = tconv_cuda_post_instructions(problem) - affine + (double)passes * STAGED_POST_INSTRUCTIONS;
     const double rows =
