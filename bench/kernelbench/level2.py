@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The eleven 2-D problems of KernelBench's second level: a transposed convolution and what follows it, by PyTorch and by
-tconv, eager and compiled.
+"""The eleven 2-D problems of KernelBench's second level: a transposed convolution and what follows it, by PyTorch and
+by tconv, eager and compiled.
 
     level2.py [--numbers 2,5] [--precisions strict,tf32,bf16] [--contenders torch,tconv] [--device cuda|cpu] [--small]
               [--rounds N] [--seconds S] [--out DIR]
@@ -11,20 +11,20 @@ process, without gradients, in turn, as they are called from Python:
 
 torch, torch compiled     PyTorch, and through torch.compile
 tconv                     after tconv.torch.replace
-tconv fused               after tconv.torch.fuse, where it fuses something; elsewhere there is nothing to gain from it
+tconv fused               after tconv.torch.fuse, where that fuses something: modules right behind the layer
 tconv compiled            replaced, and through torch.compile
 tconv compiled fused      that with tconv.torch.fusion_options()
 torch layer, tconv layer  the transposed convolution alone
 
 strict is allow_tf32 off, tf32 on; in bf16 weights and input are bf16. The floor is the time in which the input, the
-weights and the result of the last step are read or written once, at the rate of a copy that is measured in the same run:
-what follows the layer costs nothing there, and neither does arithmetic.
+weights and the result of the last step are read or written once, at the rate of a copy that is measured in the same
+run: what follows the layer costs nothing there, and neither does arithmetic.
 
-A result is right where it is off from float64, in relative L2, by no more than the tolerance in the script, or a quarter
-more than PyTorch's own. float64 is computed for the first and the last image; where there is no memory for it, PyTorch's
-result in strict f32 takes its place. The input is as KernelBench has it, between 0 and 1, where times are measured, and
-normal where results are judged: of the former every result of problem 93 is 0. --small cuts batch, channels and image to try the script on any machine; its
-speed-ups mean nothing.
+A result is right where it is off from float64, in relative L2, by no more than the tolerance in the script, or a
+quarter more than PyTorch's own. float64 is computed for the first and the last image; where there is no memory for it,
+PyTorch's result in strict f32 takes its place. The input is as KernelBench has it, between 0 and 1, where times are
+measured, and normal where results are judged: of the former every result of problem 93 is 0. --small cuts batch,
+channels and image to try the script on any machine; its speed-ups mean nothing.
 
 Writes kernelbench_level2.json.gz and .md to DIR. The exit status is 1 where a result is wrong or one failed.
 """
@@ -176,7 +176,7 @@ def bytes_of(*tensors):
 
 
 def contenders_of(model, chosen):
-    """What is called, by name, what replace has taken, and the answer of fuse."""
+    """What is called, by name, what replace has taken, and the modules that fuse has."""
     replaced, fused = copy.deepcopy(model), copy.deepcopy(model)
     swapped, answer = tconv.torch.replace(replaced).swapped, tconv.torch.fuse(fused)
     made = {
@@ -190,7 +190,8 @@ def contenders_of(model, chosen):
         "tconv layer": lambda: replaced.layers[0],
     }
     names = [name for name in chosen if name != "tconv fused" or answer.fused]
-    return {name: made[name]() for name in names}, swapped, answer.fused
+    modules = [type(fused.get_submodule(name)).__name__ for behind in answer.fused.values() for name in behind]
+    return {name: made[name]() for name in names}, swapped, modules
 
 
 def errors_of(model, x, outputs):
@@ -208,7 +209,7 @@ def passed(before):
     now = tconv.torch.fusion_report()
     fused = [post for name, post in now.fused.items() if name not in before.fused]
     left = [f"left: {why}" for name, why in now.left.items() if name not in before.left]
-    return "; ".join(fused + left) or "nothing seen"
+    return "; ".join(fused + left) or "-"
 
 
 def compare(number, precision, copy_rate, options):
@@ -238,7 +239,7 @@ def compare(number, precision, copy_rate, options):
         "floor_ms": 1e3 * floor,
         "against": against,
         "errors": errors,
-        "fuse": [module for modules in eager_fused.values() for module in modules],
+        "fuse": eager_fused,
         "pass": graph_fused,
         "right": bool(swapped) and all(error <= most for name, error in errors.items() if name.startswith("tconv")),
     }
