@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """Whole networks before and after tconv.torch.replace: inference, training steps and what training comes to.
 
-    end_to_end.py [--networks unet,dcgan,sam,pix2pix,hifigan,nnunet] [--precisions strict,tf32,bf16]
-                  [--layouts nchw,channels_last] [--compile]
+    end_to_end.py [--networks unet,unet512,dcgan,sam,pix2pix,hifigan,codec,nnunet]
+                  [--precisions strict,tf32,bf16] [--layouts nchw,channels_last] [--compile]
                   [--benchmark off,on] [--device cuda|cpu] [--small] [--rounds N] [--steps N] [--seconds S] [--out DIR]
     end_to_end.py --redraw results/end_to_end.json.gz --out results        # tables and verdicts again
 
 The networks are those of networks.py.
 
 Before and after are two copies of one network, called from Python, eager and with --compile also through
-torch.compile, in turn, before first in one round and after in the next. A training step is zero_grad, forward, loss,
+torch.compile, in turn, before first in one round and after in the next. After is compiled with
+tconv.torch.fusion_options(). A training step is zero_grad, forward, loss,
 backward and the optimizer's step (the generators Adam, the others SGD with momentum). strict is allow_tf32 off, tf32
 on, bf16 autocast, entered for every call. Each setting of cudnn.benchmark has a process of its own. A speed-up is the
 time before over the time after. The results' errors are against the network in float64, where they may be about as
@@ -69,13 +70,20 @@ class Setting:
         return f"{self.network} {self.precision} {self.layout} {self.mode}"
 
 
+def called(which, model, mode):
+    """How the model is called, before or after: what is compiled after has tconv's pass."""
+    if mode != "compile":
+        return model
+    return torch.compile(model, options=tconv.torch.fusion_options() if which == "after" else None)
+
+
 class Training:
     """A copy of the model, trained on one batch. What torch.compile made of it serves every start."""
 
-    def __init__(self, model, setting, x, target):
+    def __init__(self, which, model, setting, x, target):
         self.setting, self.x, self.target = setting, x, target
         self.model = copy.deepcopy(model).train()
-        self.forward = torch.compile(self.model) if setting.mode == "compile" else self.model
+        self.forward = called(which, self.model, setting.mode)
 
     def start(self, model):
         """From this model's weights."""
@@ -122,8 +130,7 @@ def errors_of(results, model, x):
 def compare_inference(setting, before, after, x, options):
     """Times, the difference between the results, and their errors."""
     models = {"before": copy.deepcopy(before).eval(), "after": copy.deepcopy(after).eval()}
-    if setting.mode == "compile":
-        models = {name: torch.compile(model) for name, model in models.items()}
+    models = {name: called(name, model, setting.mode) for name, model in models.items()}
 
     def run(model):
         with eager_timing.precision(setting.precision, options.device):  # autocast keeps no weights for the next call
@@ -146,7 +153,9 @@ def with_speedup(times):
 
 def compare_training(setting, before, after, x, target, options):
     """Times, and the losses of all three trainings."""
-    trainings = {name: Training(model, setting, x, target) for name, model in (("before", before), ("after", after))}
+    trainings = {
+        name: Training(name, model, setting, x, target) for name, model in (("before", before), ("after", after))
+    }
     control = rounded(before, ROUNDING[setting.precision])
     losses = {name: training.losses(before, options.steps) for name, training in trainings.items()}
     losses["rounded"] = trainings["before"].losses(control, options.steps)

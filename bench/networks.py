@@ -1,10 +1,13 @@
 """The networks of end_to_end.py, at full size and small enough to try the script.
 
-unet: four levels of double convolutions, up by 2 x 2 transposed convolutions of stride 2. dcgan: a generator of 64 x
+unet: four levels of double convolutions, up by 2 x 2 transposed convolutions of stride 2, what comes up joined with
+what went down. unet512: the same for images of 512 x 512 pixels. dcgan: a generator of 64 x
 64 pixels, all of it transposed convolutions. sam: the upscaling of a mask decoder as Segment Anything has it, two 2 x
 2 transposed convolutions of stride 2 with LayerNorm2d and GELU, and the masks as products with a few vectors. pix2pix:
 its generator for 256 x 256 pixels, without dropout, which would tell the losses apart. hifigan: the generator of
-HiFi-GAN (V1), in one dimension, without weight normalisation; it has one layout. nnunet: the decoder of nnU-Net in two
+HiFi-GAN (V1), in one dimension, without weight normalisation; it has one layout. codec: the decoder of a neural codec,
+in one dimension too: that of DAC for 44.1 kHz (Kumar et al., High-Fidelity Audio Compression with Improved RVQGAN,
+2023), without weight normalisation, on the 32 frames of its training. nnunet: the decoder of nnU-Net in two
 dimensions, for patches of 512 x 512 pixels; what an encoder would hand it is constant.
 """
 
@@ -146,6 +149,41 @@ class HifiGan(nn.Module):
         return torch.tanh(self.last(F.leaky_relu(x)))
 
 
+class Snake(nn.Module):
+    """x + sin(a x)^2 / a, with one a for each channel."""
+
+    def __init__(self, channels):
+        super().__init__()
+        self.alpha = nn.Parameter(torch.ones(1, channels, 1))
+
+    def forward(self, x):
+        return x + torch.sin(self.alpha * x).square() / (self.alpha + 1e-9)
+
+
+class ResidualUnit1d(nn.Module):
+    def __init__(self, channels, dilation):
+        super().__init__()
+        self.block = nn.Sequential(
+            Snake(channels),
+            nn.Conv1d(channels, channels, 7, padding="same", dilation=dilation),
+            Snake(channels),
+            nn.Conv1d(channels, channels, 1),
+        )
+
+    def forward(self, x):
+        return x + self.block(x)
+
+
+def codec_decoder(width, latent=1024):
+    """A frame of the latent to 512 samples."""
+    widths = [width >> level for level in range(5)]
+    layers = [nn.Conv1d(latent, width, 7, padding="same")]
+    for (inputs, outputs), rate in zip(itertools.pairwise(widths), (8, 8, 4, 2), strict=True):
+        layers += [Snake(inputs), nn.ConvTranspose1d(inputs, outputs, 2 * rate, rate, rate // 2)]
+        layers += [ResidualUnit1d(outputs, dilation) for dilation in (1, 3, 9)]
+    return nn.Sequential(*layers, Snake(widths[-1]), nn.Conv1d(widths[-1], 1, 7, padding="same"), nn.Tanh())
+
+
 def normed_convolution(inputs, outputs):
     return nn.Sequential(
         nn.Conv2d(inputs, outputs, 3, padding=1), nn.InstanceNorm2d(outputs, affine=True), nn.LeakyReLU(0.01)
@@ -195,9 +233,11 @@ class Network:
 
 NETWORKS = {
     "unet": Network(UNet, sgd, 64, (8, 3, 256, 256), 4, (2, 3, 32, 32)),
+    "unet512": Network(UNet, sgd, 64, (8, 3, 512, 512), 4, (2, 3, 32, 32)),
     "dcgan": Network(dcgan, adam, 64, (128, 100, 1, 1), 4, (4, 100, 1, 1)),
     "sam": Network(SamUpscaling, sgd, 256, (16, 256, 64, 64), 32, (2, 32, 8, 8)),
     "pix2pix": Network(Pix2Pix, adam, 64, (16, 3, 256, 256), 2, (2, 3, 256, 256)),
     "hifigan": Network(HifiGan, adam, 512, (16, 80, 32), 16, (2, 80, 2)),
+    "codec": Network(codec_decoder, adam, 1536, (16, 1024, 32), 16, (2, 1024, 2)),
     "nnunet": Network(NnUNetDecoder, sgd, 32, (12, 512, 4, 4), 2, (2, 32, 1, 1)),
 }
