@@ -11,6 +11,8 @@ from torch import nn  # noqa: E402
 from torch_values import DTYPES, TOLERANCE  # noqa: E402
 
 import tconv.torch as tt  # noqa: E402
+from tconv import _library as lib  # noqa: E402
+from tconv.torch._reasons import gains_with_layer  # noqa: E402
 from tconv.torch._sequential import Sequential  # noqa: E402
 
 ACTIVATIONS = [
@@ -418,3 +420,13 @@ def test_calls_see_what_has_changed_since_the_last(device):
         answer, count = called(model, x)
         assert count == 1 and answer.dtype is torch.bfloat16
     assert both(lambda m: m[2].train()) == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
+def test_which_lists_gain_with_the_layer(dtype):
+    affine, others = (lib.POST_MUL_CHANNEL, lib.POST_LEAKY_RELU), (lib.POST_ADD_CHANNEL, lib.POST_GELU)
+    for compiled in (False, True):
+        assert gains_with_layer(affine, "cuda", dtype, compiled)
+        assert gains_with_layer(others, "cpu", dtype, compiled)
+        wide = dtype in (torch.float32, torch.float64)
+        assert gains_with_layer(others, "cuda", dtype, compiled) == (wide and not compiled)

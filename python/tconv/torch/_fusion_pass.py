@@ -102,7 +102,7 @@ def _fuse(graph: fx.Graph, layer: fx.Node) -> bool:
             record.left(name, chain.why)
             return False
         value = chain.result
-        if not gains_with_layer((step.kind for step in found.steps), value.device.type, value.dtype, True):
+        if not gains_with_layer((step.kind for step in found.steps), value.device.type, value.dtype, compiled=True):
             record.left(name, SLOWER)
             return False
         made = _emit(graph, chain, found)

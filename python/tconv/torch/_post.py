@@ -112,8 +112,6 @@ def fused(
         return None
     if addend is not None and (addend.dtype is not input.dtype or addend.device != input.device):
         return None
-    if not gains_with_layer((step.kind for step in posts), input.device.type, input.dtype, False):
-        return None
     stride, padding, output_padding, groups, dilation = arguments[3:]
     layer = find(input, weight, bias, stride, padding, output_padding, groups, dilation, listed(posts), addend)
     if isinstance(layer, Reason):
@@ -143,7 +141,7 @@ def fused_as_prepared(
 ) -> Tensor | None:
     """As fused, where autocast is off."""
     input, weight, bias, stride, padding, output_padding, groups, dilation = arguments
-    if not gains_with_layer((step.kind for step in made.posts.steps), input.device.type, input.dtype, False):
+    if not gains_with_layer((step.kind for step in made.posts.steps), input.device.type, input.dtype, compiled=False):
         return None
     layer = find(input, weight, bias, stride, padding, output_padding, groups, dilation, made.posts)
     if isinstance(layer, Reason):

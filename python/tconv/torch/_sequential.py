@@ -19,7 +19,7 @@ from ._functional import is_watched, try_fused
 from ._modules import ConvTranspose1d, ConvTranspose2d, arguments_of
 from ._packed import optimizer_steps
 from ._post import Prepared, fused_as_prepared, prepared
-from ._reasons import DTYPES, PLAIN
+from ._reasons import DTYPES, PLAIN, gains_with_layer
 
 _SPATIAL: dict[type, int] = {nn.BatchNorm1d: 1, nn.BatchNorm2d: 2}
 # In evaluation they answer what they are given.
@@ -304,6 +304,10 @@ def _with_followers(layer: Any, behind: Sequence[nn.Module], input: Tensor, fold
                 return None
             steps.append(_ACTIVATIONS[kind](module))
     if torch.is_grad_enabled() and any(parameter.requires_grad for parameter in parameters):
+        return None
+    device = input.device.type
+    computed = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else dtype
+    if not gains_with_layer((step.kind for step in steps), device, computed, compiled=False):
         return None
     answer = try_fused(spatial, arguments, tuple(steps), layer._tconv_packed)
     if answer is None:
