@@ -282,5 +282,5 @@ def test_calls_leak_nothing():
 
     calls(2000)
     before = resident()
-    calls(20000)
+    calls(80000)
     assert resident() - before < 2 << 20  # a list or a string of each call would be more
