@@ -58,6 +58,10 @@ void release_layer(const stable_value *stack, const layer_arguments *at);
 bool read_post(stable_value text, stable_value operands, layer_call *made);
 void release_post(stable_value text, stable_value operands);
 
+/* Takes a string over, and returns its bytes as a list of integers. Operators in Python get the text so, because some
+ * versions of PyTorch (2.11) leak each string that C passes to the dispatcher. */
+stable_value bytes_of(stable_value text);
+
 /* Computes a call by its layer in the table, and counts it. Returns NULL where it could not. */
 torch_tensor *compute_layer(const layer_call *made, thread_state *state);
 

@@ -183,6 +183,15 @@ static bool is_plain(torch_tensor *const tensors[3], torch_list *more)
     return !torch.aoti_torch_grad_mode_is_enabled() && are_all_plain(tensors, more);
 }
 
+/* Has Python serve a call of the operator with this computation. */
+static void serve_operator(computation *by_table, const char *name, stable_value *stack, const call_key *key,
+                           thread_state *state)
+{
+    if (by_table == compute_post)
+        stack[POST] = bytes_of(stack[POST]);
+    serve(name, stack, key, state);
+}
+
 /* Computes a call of an operator with these tensors, or has Python compute it. */
 static void compute(computation *by_table, stable_value *stack, torch_tensor *const tensors[3], torch_list *more,
                     const char *at_autograd, const char *below_autograd)
@@ -190,12 +199,12 @@ static void compute(computation *by_table, stable_value *stack, torch_tensor *co
     thread_state *state = begin(make_state());
     call_key key;
     if (at_autograd != NULL && !is_plain(tensors, more)) {
-        serve(at_autograd, stack, NULL, state);
+        serve_operator(by_table, at_autograd, stack, NULL, state);
         return;
     }
     const outcome how = state == NULL ? UNREAD : by_table(stack, state, &key);
     if (how != DONE)
-        serve(below_autograd, stack, how == READ ? &key : NULL, state);
+        serve_operator(by_table, below_autograd, stack, how == READ ? &key : NULL, state);
 }
 
 /* The kernels of an operator, whose tensors are at first, second and optional, NULL where it is missing, and in a list,

@@ -40,3 +40,18 @@ void release_post(stable_value text, stable_value operands)
     torch.torch_delete_list(list_of(operands));
     torch.torch_delete_string(string_of(text));
 }
+
+stable_value bytes_of(stable_value text)
+{
+    const char *characters = NULL;
+    size_t length = 0;
+    torch_list *made = NULL;
+    bool done = torch.torch_string_length(string_of(text), &length) == 0 &&
+                torch.torch_string_c_str(string_of(text), &characters) == 0 &&
+                torch.torch_new_list_reserve_size(length, &made) == 0;
+    for (size_t i = 0; done && i < length; i++)
+        done = torch.torch_list_push_back(made, (unsigned char)characters[i]) == 0;
+    torch.torch_delete_string(string_of(text));
+    torch.aoti_torch_check(done, __func__, __FILE__, __LINE__, "out of memory");
+    return value_of(made);
+}

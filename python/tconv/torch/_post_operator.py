@@ -27,7 +27,8 @@ _below_autograd = torch._C._after_autograd_keyset
 
 # Kept as long as the module is: the registrations go when it does.
 _library = torch.library.Library("tconv", "FRAGMENT")
-# Names, schemas, and the kernels in Python on the CPU and CUDA, which _shim_operators.py registers, and of autograd.
+# Names, schemas for the shim, and the kernels in Python on the CPU and CUDA, which _shim_operators.py registers, and of
+# autograd.
 kernels: list[tuple[str, str, Any, Any]] = []
 
 
@@ -51,6 +52,11 @@ def one_after_the_other(
     return followed_by(layer(*arguments), with_operands(of_text(post), operands), spatial)
 
 
+def _as_str(post: str | Sequence[int]) -> str:
+    """A list as text, which the shim passes on as bytes (native/torch_calls.h)."""
+    return post if isinstance(post, str) else bytes(post).decode()
+
+
 def _define(spatial: int) -> Any:
     name = f"conv_transpose{spatial}d_post"
     numbers = f"SymInt[{spatial}]"
@@ -71,9 +77,10 @@ def _define(spatial: int) -> Any:
         output_padding: Sequence[int],
         groups: int,
         dilation: Sequence[int],
-        post: str,
+        post: str | Sequence[int],
         operands: Sequence[Tensor],
     ) -> Tensor:
+        post = _as_str(post)
         posts = of_text(post)
         if len(operands) != sum(at is not None for at in posts.operands):
             raise ValueError(f"operands has {len(operands)} tensors: {post} takes another number")
@@ -99,9 +106,10 @@ def _define(spatial: int) -> Any:
 
     def autograd_kernel(keys: Any, *arguments: Any) -> Tensor:
         *of_layer, post, operands = arguments
+        post = _as_str(post)
         if have_derivatives((*of_layer[:3], *operands)):
             return one_after_the_other(spatial, layers, of_layer, post, operands)
-        return operator.redispatch(keys & _below_autograd, *arguments)
+        return operator.redispatch(keys & _below_autograd, *of_layer, post, operands)
 
     def fake(*arguments: Any) -> Tensor:
         return pytorchs(*arguments[:8])
@@ -110,7 +118,7 @@ def _define(spatial: int) -> Any:
         *of_layer, post, operands = arguments
         return one_after_the_other(spatial, layers, of_layer, post, operands)
 
-    kernels.append((name, schema, kernel, autograd_kernel))
+    kernels.append((name, schema.replace("str post", "int[] post"), kernel, autograd_kernel))
     torch.library.register_fake(f"tconv::{name}", fake, lib=_library)
     _library.impl(name, autograd_kernel, "Autograd", with_keyset=True)
     _library.impl(name, batched, "FuncTorchBatched")
