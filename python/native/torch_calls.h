@@ -15,9 +15,10 @@ void delete_tensor(torch_tensor *tensor);
 torch_tensor *optional_tensor(stable_value value);
 void delete_optional_tensor(stable_value value);
 
-/* Executes a plan on src, weights, bias and dst, NULL for what it does without. Returns whether it was done. */
+/* Executes a plan on src, weights, bias and dst, NULL for what it does without, and on the operands of post-ops, NULL
+ * where they take none. Returns whether it was done. */
 bool execute(const tconv_torch_plan *planned, const tensor_key *like, torch_tensor *const tensors[4],
-             thread_state *state);
+             torch_tensor *const *operands, thread_state *state);
 
 /* PyTorch's settings on which plans with such a tensor depend, now: flags, on CUDA alone, and the number of threads,
  * elsewhere. Return false where Python raised an exception, or PyTorch fails. */
@@ -38,6 +39,8 @@ void serve(const char *name, stable_value *stack, const call_key *key, thread_st
 /* A call of a layer: its tensors, which stay the stack's, and its key. */
 typedef struct layer_call {
     torch_tensor *input, *weight, *bias;
+    size_t operand_count; /* of post-ops */
+    torch_tensor *operands[TCONV_MAX_POST_OPS];
     call_key key;
 } layer_call;
 
@@ -49,6 +52,15 @@ typedef struct layer_arguments {
 /* Reads a call, but for the flags of its key. Returns false for one that the table does not hold. */
 bool read_layer(const stable_value *stack, const layer_arguments *at, layer_call *made);
 void release_layer(const stable_value *stack, const layer_arguments *at);
+
+/* Reads the post-ops of a call: their list as text, and the tensors that they take. Returns false for a call that the
+ * table does not hold. */
+bool read_post(stable_value text, stable_value operands, layer_call *made);
+void release_post(stable_value text, stable_value operands);
+
+/* Takes a string over, and returns its bytes as a list of integers. Operators in Python get the text so, because some
+ * versions of PyTorch (2.11) leak each string that C passes to the dispatcher. */
+stable_value bytes_of(stable_value text);
 
 /* Computes a call by its layer in the table, and counts it. Returns NULL where it could not. */
 torch_tensor *compute_layer(const layer_call *made, thread_state *state);

@@ -127,7 +127,7 @@ static bool execute_gradient(const tconv_torch_plan *planned, const backward *ma
     if (done) {
         torch_tensor *const of_src[] = {results[OF_INPUT], other, NULL, cotangent};
         torch_tensor *const of_weights[] = {other, results[OF_WEIGHT], results[OF_BIAS], cotangent};
-        done = execute(planned, like, of_input ? of_src : of_weights, state);
+        done = execute(planned, like, of_input ? of_src : of_weights, NULL, state);
     }
     delete_tensor(copies[0]);
     delete_tensor(copies[1]);

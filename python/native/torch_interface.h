@@ -13,6 +13,7 @@
 typedef uint64_t stable_value; /* an argument of an operator: an integer or a handle, which its receiver owns */
 typedef struct torch_tensor torch_tensor;
 typedef struct torch_list torch_list;
+typedef struct torch_string torch_string;
 typedef struct torch_library torch_library;
 typedef void torch_kernel(stable_value *stack, uint64_t arguments, uint64_t results);
 
@@ -48,6 +49,9 @@ typedef void torch_kernel(stable_value *stack, uint64_t arguments, uint64_t resu
     X(int, torch_list_get_item, (torch_list *, size_t, stable_value *))                                                \
     X(int, torch_list_set_item, (torch_list *, size_t, stable_value))                                                  \
     X(int, torch_delete_list, (torch_list *))                                                                          \
+    X(int, torch_string_length, (torch_string *, size_t *))                                                            \
+    X(int, torch_string_c_str, (torch_string *, const char **))                                                        \
+    X(int, torch_delete_string, (torch_string *))                                                                      \
     X(int, torch_call_dispatcher, (const char *, const char *, stable_value *, uint64_t))                              \
     X(int, aoti_torch_library_init_impl, (const char *, const char *, const char *, uint32_t, torch_library **))       \
     X(int, torch_library_impl, (torch_library *, const char *, torch_kernel *, uint64_t))                              \
@@ -88,6 +92,11 @@ static inline torch_tensor *tensor_of(stable_value value)
 static inline torch_list *list_of(stable_value value)
 {
     return (torch_list *)(uintptr_t)value;
+}
+
+static inline torch_string *string_of(stable_value value)
+{
+    return (torch_string *)(uintptr_t)value;
 }
 
 static inline stable_value value_of(const void *handle)

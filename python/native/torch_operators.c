@@ -1,6 +1,7 @@
 /*
  * The package's own operators without Python, which compiled programs call: kernels of tconv::conv_transpose2d,
- * tconv::conv_transpose2d_backward_data and tconv::conv_transpose2d_backward_weights, and of those of 1-D layers.
+ * tconv::conv_transpose2d_post, tconv::conv_transpose2d_backward_data and tconv::conv_transpose2d_backward_weights, and
+ * of those of 1-D layers.
  *
  * Each operator has a kernel at autograd's dispatch key and one below. Both compute what the table holds; the first one
  * where nothing is derived from and nothing looks on, which is how compiled programs run. Everything else is Python's,
@@ -11,8 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The arguments in their order: of a layer, and of both gradients, which differ in the last ones. */
-enum { INPUT, WEIGHT, BIAS, STRIDE, PADDING, OUTPUT_PADDING, GROUPS, DILATION };
+/* The arguments in their order: of a layer, with post-ops or without, and of both gradients, which differ in the last ones. */
+enum { INPUT, WEIGHT, BIAS, STRIDE, PADDING, OUTPUT_PADDING, GROUPS, DILATION, POST, OPERANDS };
 static const layer_arguments of_layer = {STRIDE, PADDING, DILATION, OUTPUT_PADDING, GROUPS};
 enum { FIRST, SECOND, G_SIZES, G_STRIDE, G_PADDING, G_GROUPS, G_DILATION, G_REST };
 
@@ -20,11 +21,12 @@ enum { FIRST, SECOND, G_SIZES, G_STRIDE, G_PADDING, G_GROUPS, G_DILATION, G_REST
 typedef enum outcome { UNREAD, READ, DONE } outcome;
 typedef outcome computation(stable_value *stack, thread_state *state, call_key *key);
 
-static outcome compute_forward(stable_value *stack, thread_state *state, call_key *key)
+static outcome compute_layer_of(stable_value *stack, bool has_post, thread_state *state, call_key *key)
 {
     layer_call made;
     int64_t settings = 0;
-    if (!read_layer(stack, &of_layer, &made) || !read_settings(&made.key.input, &settings))
+    if (!read_layer(stack, &of_layer, &made) || !read_settings(&made.key.input, &settings) ||
+        (has_post && !read_post(stack[POST], stack[OPERANDS], &made)))
         return UNREAD;
     made.key.flags = TCONV_TORCH_OURS | (settings & ~(int64_t)TCONV_TORCH_DETERMINISTIC);
     *key = made.key;
@@ -32,8 +34,20 @@ static outcome compute_forward(stable_value *stack, thread_state *state, call_ke
     if (result == NULL)
         return READ;
     release_layer(stack, &of_layer);
+    if (has_post)
+        release_post(stack[POST], stack[OPERANDS]);
     stack[0] = value_of(result);
     return DONE;
+}
+
+static outcome compute_forward(stable_value *stack, thread_state *state, call_key *key)
+{
+    return compute_layer_of(stack, false, state, key);
+}
+
+static outcome compute_post(stable_value *stack, thread_state *state, call_key *key)
+{
+    return compute_layer_of(stack, true, state, key);
 }
 
 /* Reads what both gradients have. */
@@ -133,46 +147,88 @@ static outcome compute_weights(stable_value *stack, thread_state *state, call_ke
 
 /* --------------------------------------------------------------------------------------------------------- a kernel */
 
-/* Whether a call at autograd's key may be computed there: nothing looks on, nothing is derived from. */
-static bool is_plain(torch_tensor *const tensors[3])
+/* Whether nothing looks on at these tensors, and none has a tangent. The last ones may be NULL. */
+static bool are_plain(torch_tensor *const tensors[3])
 {
-    return !torch.aoti_torch_grad_mode_is_enabled() && !is_observed(tensors) && !has_tangent(tensors[0]) &&
-           !has_tangent(tensors[1]) && !has_tangent(tensors[2]);
+    return !is_observed(tensors) && !has_tangent(tensors[0]) && !has_tangent(tensors[1]) && !has_tangent(tensors[2]);
+}
+
+/* Whether that holds of these tensors and those of a list, which may be NULL. They are asked about by threes. */
+static bool are_all_plain(torch_tensor *const tensors[3], torch_list *more)
+{
+    torch_tensor *group[3] = {NULL, NULL, NULL};
+    size_t filled = 0, count = 0;
+    if (more != NULL && torch.torch_list_size(more, &count) != 0)
+        return false;
+    for (size_t i = 0; i < 3 + count; i++) {
+        stable_value item = i < 3 ? value_of(tensors[i]) : 0;
+        if (i >= 3 && torch.torch_list_get_item(more, i - 3, &item) != 0)
+            return false;
+        if (item == 0)
+            continue;
+        if (filled == 3) {
+            if (!are_plain(group))
+                return false;
+            group[1] = group[2] = NULL;
+            filled = 0;
+        }
+        group[filled++] = tensor_of(item);
+    }
+    return are_plain(group);
+}
+
+/* Whether a call at autograd's key may be computed there: nothing looks on, nothing is derived from. */
+static bool is_plain(torch_tensor *const tensors[3], torch_list *more)
+{
+    return !torch.aoti_torch_grad_mode_is_enabled() && are_all_plain(tensors, more);
+}
+
+/* Has Python serve a call of the operator with this computation. */
+static void serve_operator(computation *by_table, const char *name, stable_value *stack, const call_key *key,
+                           thread_state *state)
+{
+    if (by_table == compute_post)
+        stack[POST] = bytes_of(stack[POST]);
+    serve(name, stack, key, state);
 }
 
 /* Computes a call of an operator with these tensors, or has Python compute it. */
-static void compute(computation *by_table, stable_value *stack, torch_tensor *const tensors[3], const char *at_autograd,
-                    const char *below_autograd)
+static void compute(computation *by_table, stable_value *stack, torch_tensor *const tensors[3], torch_list *more,
+                    const char *at_autograd, const char *below_autograd)
 {
     thread_state *state = begin(make_state());
     call_key key;
-    if (at_autograd != NULL && !is_plain(tensors)) {
-        serve(at_autograd, stack, NULL, state);
+    if (at_autograd != NULL && !is_plain(tensors, more)) {
+        serve_operator(by_table, at_autograd, stack, NULL, state);
         return;
     }
     const outcome how = state == NULL ? UNREAD : by_table(stack, state, &key);
     if (how != DONE)
-        serve(below_autograd, stack, how == READ ? &key : NULL, state);
+        serve_operator(by_table, below_autograd, stack, how == READ ? &key : NULL, state);
 }
 
-/* The kernels of an operator, whose tensors are at first and second, and one that may be missing at optional. */
-#define OPERATOR(name, by_table, first, second, optional)                                                              \
+/* The kernels of an operator, whose tensors are at first, second and optional, NULL where it is missing, and in a list,
+ * NULL for none. */
+#define OPERATOR(name, by_table, first, second, optional, more)                                                        \
     static void name##_below(stable_value *stack, uint64_t arguments, uint64_t results)                                \
     {                                                                                                                  \
         (void)arguments, (void)results;                                                                                \
-        compute(by_table, stack, NULL, NULL, "tconv::" #name "_below_autograd");                                       \
+        compute(by_table, stack, NULL, NULL, NULL, "tconv::" #name "_below_autograd");                                 \
     }                                                                                                                  \
     static void name##_at(stable_value *stack, uint64_t arguments, uint64_t results)                                   \
     {                                                                                                                  \
         (void)arguments, (void)results;                                                                                \
         torch_tensor *const tensors[] = {tensor_of(stack[first]), second, optional};                                   \
-        compute(by_table, stack, tensors, "tconv::" #name "_at_autograd", "tconv::" #name "_below_autograd");          \
+        compute(by_table, stack, tensors, more, "tconv::" #name "_at_autograd", "tconv::" #name "_below_autograd");    \
     }
 #define OPERATORS(spatial)                                                                                             \
     OPERATOR(conv_transpose##spatial##d, compute_forward, INPUT, tensor_of(stack[WEIGHT]),                             \
-             optional_tensor(stack[BIAS]))                                                                             \
-    OPERATOR(conv_transpose##spatial##d_backward_data, compute_data, FIRST, tensor_of(stack[SECOND]), NULL)            \
-    OPERATOR(conv_transpose##spatial##d_backward_weights, compute_weights, SECOND, NULL, optional_tensor(stack[FIRST]))
+             optional_tensor(stack[BIAS]), NULL)                                                                       \
+    OPERATOR(conv_transpose##spatial##d_post, compute_post, INPUT, tensor_of(stack[WEIGHT]),                           \
+             optional_tensor(stack[BIAS]), list_of(stack[OPERANDS]))                                                   \
+    OPERATOR(conv_transpose##spatial##d_backward_data, compute_data, FIRST, tensor_of(stack[SECOND]), NULL, NULL)      \
+    OPERATOR(conv_transpose##spatial##d_backward_weights, compute_weights, SECOND, NULL,                               \
+             optional_tensor(stack[FIRST]), NULL)
 OPERATORS(1)
 OPERATORS(2)
 
@@ -185,8 +241,8 @@ OPERATORS(2)
         "tconv", "AutogradCUDA", #name, name##_at                                                                      \
     }
 #define KERNELS_FOR(spatial)                                                                                           \
-    KERNELS_OF(conv_transpose##spatial##d), KERNELS_OF(conv_transpose##spatial##d_backward_data),                      \
-        KERNELS_OF(conv_transpose##spatial##d_backward_weights)
+    KERNELS_OF(conv_transpose##spatial##d), KERNELS_OF(conv_transpose##spatial##d_post),                               \
+        KERNELS_OF(conv_transpose##spatial##d_backward_data), KERNELS_OF(conv_transpose##spatial##d_backward_weights)
 static const struct kernel kernels[] = {KERNELS_FOR(1), KERNELS_FOR(2)};
 #define KERNELS (sizeof kernels / sizeof *kernels)
 

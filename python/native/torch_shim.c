@@ -52,20 +52,44 @@ void delete_optional_tensor(stable_value value)
     delete_optional(optional);
 }
 
+/* The tensors of a call as the library takes them. */
+typedef struct described_call {
+    tconv_tensor tensors[4], post[TCONV_MAX_POST_OPS];
+    tconv_operands given;
+} described_call;
+
+/* Describes a tensor, NULL for none, and has *given point to what it made. Returns false where PyTorch fails. */
+static bool describe(torch_tensor *tensor, int32_t dtype, int32_t location, tconv_tensor *made,
+                     const tconv_tensor **given)
+{
+    *given = tensor == NULL ? NULL : made;
+    *made = (tconv_tensor){NULL, (tconv_dtype)dtype, (tconv_location)location};
+    return tensor == NULL || torch.aoti_torch_get_data_ptr(tensor, &made->data) == 0;
+}
+
+static bool describe_call(const tconv_torch_layer *is, torch_tensor *const tensors[4], torch_tensor *const *operands,
+                          described_call *made)
+{
+    tconv_operands *given = &made->given;
+    const tconv_tensor **const targets[4] = {&given->src, &given->weights, &given->bias, &given->dst};
+    *given = (tconv_operands){.struct_size = sizeof *given};
+    for (int i = 0; i < 4; i++)
+        if (!describe(tensors[i], is->dtype, is->location, &made->tensors[i], targets[i]))
+            return false;
+    for (int i = 0; i < is->post_count; i++)
+        if (is->post_operands[i] >= 0 && !describe(operands[is->post_operands[i]], is->post_dtypes[i], is->location,
+                                                   &made->post[i], &given->post[i]))
+            return false;
+    return true;
+}
+
 bool execute(const tconv_torch_plan *planned, const tensor_key *like, torch_tensor *const tensors[4],
-             thread_state *state)
+             torch_tensor *const *operands, thread_state *state)
 {
     const tconv_torch_layer *is = &planned->is;
-    tconv_tensor described[4];
-    const tconv_tensor *given[4] = {NULL, NULL, NULL, NULL};
-    for (int i = 0; i < 4; i++) {
-        described[i] = (tconv_tensor){NULL, (tconv_dtype)is->dtype, (tconv_location)is->location};
-        if (tensors[i] == NULL)
-            continue;
-        if (torch.aoti_torch_get_data_ptr(tensors[i], &described[i].data) != 0)
-            return false;
-        given[i] = &described[i];
-    }
+    described_call call;
+    if (!describe_call(is, tensors, operands, &call))
+        return false;
     void *memory = state->scratch, *stream = NULL;
     if (is->location == TCONV_LOCATION_CUDA &&
         (torch.aoti_torch_get_current_cuda_stream == NULL ||
@@ -80,8 +104,11 @@ bool execute(const tconv_torch_plan *planned, const tensor_key *like, torch_tens
             return false;
         }
     }
-    const tconv_status status =
-        is->execute(is->plan, given[0], given[1], given[2], given[3], memory, is->workspace_size, stream);
+    const tconv_operands *given = &call.given;
+    const tconv_status status = is->post_count > 0
+                                    ? is->execute_with(is->plan, given, memory, is->workspace_size, stream)
+                                    : is->execute(is->plan, given->src, given->weights, given->bias, given->dst, memory,
+                                                  is->workspace_size, stream);
     delete_tensor(workspace);
     return status == TCONV_SUCCESS;
 }
@@ -89,7 +116,7 @@ bool execute(const tconv_torch_plan *planned, const tensor_key *like, torch_tens
 /* ---------------------------------------------------------------------------------------------------------- a layer */
 
 static tconv_torch_settings *get_settings;
-static atomic_llong taken;
+static atomic_llong taken, fused;
 
 /* The arguments of aten::convolution in their order. */
 enum { INPUT, WEIGHT, BIAS, STRIDE, PADDING, DILATION, TRANSPOSED, OUTPUT_PADDING, GROUPS };
@@ -169,13 +196,15 @@ torch_tensor *compute_layer(const layer_call *made, thread_state *state)
         return NULL;
     torch_tensor *result = make_result(&made->key.input, found->plans[0]);
     torch_tensor *const tensors[] = {made->input, made->weight, made->bias, result};
-    if (result != NULL && !execute(found->plans[0], &made->key.input, tensors, state)) {
+    if (result != NULL && !execute(found->plans[0], &made->key.input, tensors, made->operands, state)) {
         delete_tensor(result);
         result = NULL;
     }
     release(found);
     if (result != NULL)
         atomic_fetch_add_explicit(&taken, 1, memory_order_relaxed);
+    if (result != NULL && made->key.post_words != 0)
+        atomic_fetch_add_explicit(&fused, 1, memory_order_relaxed);
     return result;
 }
 
@@ -335,4 +364,9 @@ int64_t *tconv_torch_flags(void)
 int64_t tconv_torch_taken(void)
 {
     return atomic_load(&taken);
+}
+
+int64_t tconv_torch_fused(void)
+{
+    return atomic_load(&fused);
 }

@@ -13,12 +13,15 @@
 
 typedef tconv_status tconv_torch_execute(const tconv_plan *, const tconv_tensor *, const tconv_tensor *,
                                          const tconv_tensor *, const tconv_tensor *, void *, size_t, void *);
+typedef tconv_status tconv_torch_execute_with(const tconv_plan *, const tconv_operands *, void *, size_t, void *);
 typedef void tconv_torch_destroy(tconv_plan *);
 
 /* A plan whose tensors are computed in place. */
 typedef struct tconv_torch_layer {
     tconv_plan *plan;
-    tconv_torch_execute *execute; /* tconv_plan_execute and tconv_plan_destroy of the library that made the plan */
+    /* tconv_plan_execute, tconv_plan_execute_with and tconv_plan_destroy of the library that made the plan */
+    tconv_torch_execute *execute;
+    tconv_torch_execute_with *execute_with;
     tconv_torch_destroy *destroy;
     size_t workspace_size;
     /* Elements of the tensors' dtype to allocate for the workspace; 0 where the thread's scratch memory is enough. */
@@ -29,6 +32,9 @@ typedef struct tconv_torch_layer {
      * they are read as they lie. */
     int64_t copies[2][4];
     int32_t dtype, location, op; /* tconv_dtype, tconv_location and tconv_op */
+    /* Of the layer's post-ops, how many there are, and of each one that takes an operand which of the call's operands
+     * that is, counted from 0, and of which tconv_dtype; -1 for one that takes none. */
+    int32_t post_count, post_operands[TCONV_MAX_POST_OPS], post_dtypes[TCONV_MAX_POST_OPS];
 } tconv_torch_layer;
 
 typedef struct tconv_torch_plan tconv_torch_plan;
@@ -81,9 +87,10 @@ TCONV_TORCH_API void tconv_torch_remember(tconv_torch_plan *first, tconv_torch_p
 /* Empties the table. */
 TCONV_TORCH_API void tconv_torch_forget(void);
 
-/* Returns the number of calls that were computed by a layer of the table, of gradients that were, and of gradients
- * that such calls left to PyTorch. */
+/* Returns the number of calls that were computed by a layer of the table, of these that had post-ops, of gradients that
+ * were computed by the table, and of gradients that such calls left to PyTorch. */
 TCONV_TORCH_API int64_t tconv_torch_taken(void);
+TCONV_TORCH_API int64_t tconv_torch_fused(void);
 TCONV_TORCH_API int64_t tconv_torch_gradients(void);
 TCONV_TORCH_API int64_t tconv_torch_left(void);
 

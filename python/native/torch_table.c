@@ -42,11 +42,46 @@ bool read_list(stable_value value, int64_t spatial, int64_t numbers[2])
     return true;
 }
 
+static bool append_word(int64_t word, call_key *key)
+{
+    if (key->post_words == POST_WORDS)
+        return false;
+    key->post[key->post_words++] = word;
+    return true;
+}
+
+bool append_text(const char *text, size_t length, call_key *key)
+{
+    bool fits = append_word((int64_t)length, key);
+    for (size_t done = 0; fits && done < length; done += sizeof(int64_t)) {
+        const size_t rest = length - done;
+        int64_t word = 0;
+        memcpy(&word, text + done, rest < sizeof word ? rest : sizeof word);
+        fits = append_word(word, key);
+    }
+    return fits;
+}
+
+bool append_tensor(const tensor_key *tensor, call_key *key)
+{
+    bool fits = append_word(tensor->rank | tensor->dtype << 32, key) &&
+                append_word((int64_t)(uint32_t)tensor->device_index | tensor->device_type << 32, key);
+    for (int64_t axis = 0; fits && axis < tensor->rank; axis++)
+        fits = append_word(tensor->sizes[axis], key) && append_word(tensor->strides[axis], key);
+    return fits;
+}
+
+/* Bytes of a key that count. The rest of the words of the post-ops is 0. */
+static size_t size_of(const call_key *key)
+{
+    return offsetof(call_key, post) + (size_t)key->post_words * sizeof *key->post;
+}
+
 static size_t hash_key(const call_key *key)
 {
     const uint64_t *words = (const uint64_t *)(const void *)key;
     uint64_t hash = 0;
-    for (size_t i = 0; i < sizeof *key / sizeof *words; i++)
+    for (size_t i = 0; i < size_of(key) / sizeof *words; i++)
         hash = (hash ^ words[i]) * UINT64_C(0x9E3779B97F4A7C15);
     return (size_t)(hash >> 32);
 }
@@ -103,7 +138,7 @@ static entry **bucket_of(const call_key *key)
 static entry *find_in_bucket(const call_key *key)
 {
     entry *found = *bucket_of(key);
-    while (found != NULL && memcmp(&found->key, key, sizeof *key) != 0)
+    while (found != NULL && memcmp(&found->key, key, size_of(key)) != 0)
         found = found->next;
     return found;
 }
@@ -172,7 +207,8 @@ tconv_torch_plan *tconv_torch_own(const tconv_torch_layer *description)
 static bool are_of(const call_key *key, tconv_torch_plan *const plans[2])
 {
     if ((key->flags & (IS_BACKWARD | IS_GRADIENT_OPERATOR)) == 0)
-        return plans[0] != NULL && plans[0]->is.op == TCONV_FORWARD && plans[1] == NULL;
+        return plans[0] != NULL && plans[0]->is.op == TCONV_FORWARD && plans[1] == NULL &&
+               (plans[0]->is.post_count != 0) == (key->post_words != 0);
     static const int32_t ops[2] = {TCONV_BACKWARD_DATA, TCONV_BACKWARD_WEIGHTS};
     const int64_t of_input = (int64_t)1 << WANTED_SHIFT, of_others = of_input << 1 | of_input << 2;
     for (int i = 0; i < 2; i++) {

@@ -15,6 +15,10 @@ typedef struct tensor_key {
     int64_t sizes[4], strides[4];
 } tensor_key;
 
+/* Words of a key for post-ops: their list as text, and how the tensors lie that they take. A list that needs more is
+ * Python's. */
+#define POST_WORDS 64
+
 typedef struct call_key {
     tensor_key input, weight;
     tensor_key third; /* the bias, all 0 where there is none, or the gradient of the output */
@@ -22,6 +26,8 @@ typedef struct call_key {
     int64_t spatial, groups;
     int64_t flags; /* those of the calling thread: PyTorch's settings; and which operator and gradients these are */
     int64_t threads;
+    int64_t post_words; /* how many there are of the following words; 0 without post-ops */
+    int64_t post[POST_WORDS];
 } call_key;
 
 /* A plan that executes and the package share. The last of its uses destroys it. */
@@ -43,6 +49,10 @@ typedef struct entry {
 
 /* Returns false for a tensor that the table holds no calls of. */
 bool read_tensor(torch_tensor *tensor, tensor_key *key);
+
+/* Appends words to the key of the post-ops. Return false where there is no room. */
+bool append_text(const char *text, size_t length, call_key *key);
+bool append_tensor(const tensor_key *tensor, call_key *key);
 
 /* Reads a list of one number for each spatial axis, or one for all. */
 bool read_list(stable_value value, int64_t spatial, int64_t numbers[2]);

@@ -93,10 +93,13 @@ class Plan:
         library = lib.library()
         description.plan = self._handle
         description.execute = c.cast(library.tconv_plan_execute, c.c_void_p)
+        description.execute_with = c.cast(library.tconv_plan_execute_with, c.c_void_p)
         description.destroy = c.cast(library.tconv_plan_destroy, c.c_void_p)
         description.workspace_size = self.total_workspace_size
         description.dtype, description.location = self._tensor_tags
         description.op = self.op
+        description.post_count = len(self._post_dtypes)
+        description.post_dtypes[: len(self._post_dtypes)] = self._post_dtypes
 
     def hand_over(self, owner: int, release: Callable[[int], object]) -> None:
         """From now on the plan belongs to the owner at this address, too: release(owner) takes the place of destroying

@@ -26,6 +26,7 @@ class _Description(c.Structure):
     _fields_ = (
         ("plan", c.c_void_p),
         ("execute", c.c_void_p),
+        ("execute_with", c.c_void_p),
         ("destroy", c.c_void_p),
         ("workspace_size", c.c_size_t),
         ("workspace_elements", c.c_int64),
@@ -36,6 +37,9 @@ class _Description(c.Structure):
         ("dtype", c.c_int32),
         ("location", c.c_int32),
         ("op", c.c_int32),
+        ("post_count", c.c_int32),
+        ("post_operands", c.c_int32 * lib.MAX_POST_OPS),
+        ("post_dtypes", c.c_int32 * lib.MAX_POST_OPS),
     )
 
 
@@ -76,6 +80,7 @@ def _install() -> c.CDLL | None:
             ("remember", None, (c.c_void_p, c.c_void_p, c.POINTER(c.c_int64 * 4), c.c_int64, c.c_int64)),
             ("forget", None, ()),
             ("taken", c.c_int64, ()),
+            ("fused", c.c_int64, ()),
             ("gradients", c.c_int64, ()),
             ("left", c.c_int64, ()),
         ):
@@ -132,6 +137,11 @@ def taken() -> int:
     return 0 if _shim is None else _shim.tconv_torch_taken()
 
 
+def fused() -> int:
+    """Of these calls, those with post-ops."""
+    return 0 if _shim is None else _shim.tconv_torch_fused()
+
+
 def gradients() -> int:
     """Gradients that the shim has computed: those of an input, or those of a weight and a bias."""
     return 0 if _shim is None else _shim.tconv_torch_gradients()
@@ -164,10 +174,11 @@ class _Table:
         self._lock = threading.Lock()
         _plan.caches.add(self)
 
-    def put(self, layer: Layer) -> None:
-        """For the call that the kernel has passed on. Layers whose tensors have to be copied stay Python's."""
-        if not (layer.copy_input or layer.copy_weight or layer.copy_bias):
-            self._put(layer.settings, layer)
+    def put(self, layer: Layer, operands: Sequence[int | None] = ()) -> None:
+        """For the call that the kernel has passed on. Layers whose tensors have to be copied stay Python's. operands
+        say of each post-op which of the call's it takes."""
+        if not (layer.copy_input or layer.copy_weight or layer.copy_bias or layer.copy_addend):
+            self._put(layer.settings, layer, operands=operands)
 
     def put_gradients(self, found: Wanted) -> None:
         """Likewise. What is PyTorch's for another cause than its speed is counted in Python."""
@@ -182,15 +193,21 @@ class _Table:
         if isinstance(found, Gradient):
             self._put(found.settings, *(part if isinstance(part, Gradient) else None for part in (data, weights)))
 
-    def _put(self, settings: Settings, *parts: Layer | Gradient | None, copy: Sequence[int] = ()) -> None:
+    def _put(
+        self,
+        settings: Settings,
+        *parts: Layer | Gradient | None,
+        copy: Sequence[int] = (),
+        operands: Sequence[int | None] = (),
+    ) -> None:
         if _shim is None:
             return
-        owners = [None if part is None else self._owner(part) for part in parts]
+        owners = [None if part is None else self._owner(part, operands) for part in parts]
         if all((owner is None) == (part is None) for owner, part in zip(owners, parts, strict=True)):
             strides = (c.c_int64 * 4)(*copy) if copy else None
             _shim.tconv_torch_remember(*owners, *[None] * (2 - len(owners)), strides, *settings)
 
-    def _owner(self, part: Layer | Gradient) -> int | None:
+    def _owner(self, part: Layer | Gradient, operands: Sequence[int | None]) -> int | None:
         """The shim's owner of the plan; None where calls of this plan do not belong in the table."""
         assert _shim is not None
         with self._lock:
@@ -201,6 +218,7 @@ class _Table:
                 description.rank = len(part.shape)
                 description.sizes[: len(part.shape)] = part.shape
                 description.strides[: len(part.shape)] = part.strides
+                description.post_operands[: len(operands)] = [-1 if at is None else at for at in operands]
                 if isinstance(part, Gradient):
                     for copy, strides in zip(description.copies, (part.copy_diff_dst, part.copy_other), strict=True):
                         copy[: len(strides)] = strides

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 
 from .. import _library as lib
 from ..post import PostOp
+from . import _native
 from . import _reasons as reasons
 from ._compute import PYTORCHS, compute, find
 from ._derivatives import have_derivatives
@@ -20,19 +20,16 @@ from ._operator import OPERATORS, _flops
 from ._post import as_operand, followed_by
 from ._post_list import PostList, of_text
 from ._raised import raising
-from ._reasons import PLAIN, Reason
+from ._reasons import Reason
 from ._tools import count_flops
 
 _below_autograd = torch._C._after_autograd_keyset
-_transforms = torch._C._functorch.peek_interpreter_stack
-_dispatch_modes = torch._C._len_torch_dispatch_stack
-_function_modes = torch._C._is_torch_function_mode_enabled
-_tracing_state = torch._C._get_tracing_state
-_profiling = torch._C._autograd._profiler_enabled
-_grad_enabled = torch.is_grad_enabled
 
 # Kept as long as the module is: the registrations go when it does.
 _library = torch.library.Library("tconv", "FRAGMENT")
+# Names, schemas for the shim, and the kernels in Python on the CPU and CUDA, which _shim_operators.py registers, and of
+# autograd.
+kernels: list[tuple[str, str, Any, Any]] = []
 
 
 def with_operands(posts: PostList, operands: Sequence[Tensor]) -> list[PostOp]:
@@ -55,6 +52,11 @@ def one_after_the_other(
     return followed_by(layer(*arguments), with_operands(of_text(post), operands), spatial)
 
 
+def _as_str(post: str | Sequence[int]) -> str:
+    """A list as text, which the shim passes on as bytes (native/torch_calls.h)."""
+    return post if isinstance(post, str) else bytes(post).decode()
+
+
 def _define(spatial: int) -> Any:
     name = f"conv_transpose{spatial}d_post"
     numbers = f"SymInt[{spatial}]"
@@ -75,9 +77,10 @@ def _define(spatial: int) -> Any:
         output_padding: Sequence[int],
         groups: int,
         dilation: Sequence[int],
-        post: str,
+        post: str | Sequence[int],
         operands: Sequence[Tensor],
     ) -> Tensor:
+        post = _as_str(post)
         posts = of_text(post)
         if len(operands) != sum(at is not None for at in posts.operands):
             raise ValueError(f"operands has {len(operands)} tensors: {post} takes another number")
@@ -93,6 +96,8 @@ def _define(spatial: int) -> Any:
                 ]
                 answer = compute(layer, input, weight, bias, by_step)
                 if answer is not None:
+                    if all(at is None or by_step[i] is operands[at] for i, at in enumerate(posts.operands)):
+                        _native.table.put(layer, posts.operands)
                     return answer
             else:
                 reasons.passed_on(layer)
@@ -101,9 +106,10 @@ def _define(spatial: int) -> Any:
 
     def autograd_kernel(keys: Any, *arguments: Any) -> Tensor:
         *of_layer, post, operands = arguments
+        post = _as_str(post)
         if have_derivatives((*of_layer[:3], *operands)):
             return one_after_the_other(spatial, layers, of_layer, post, operands)
-        return operator.redispatch(keys & _below_autograd, *arguments)
+        return operator.redispatch(keys & _below_autograd, *of_layer, post, operands)
 
     def fake(*arguments: Any) -> Tensor:
         return pytorchs(*arguments[:8])
@@ -112,43 +118,12 @@ def _define(spatial: int) -> Any:
         *of_layer, post, operands = arguments
         return one_after_the_other(spatial, layers, of_layer, post, operands)
 
-    for device in ("CPU", "CUDA"):
-        _library.impl(name, kernel, device)
+    kernels.append((name, schema.replace("str post", "int[] post"), kernel, autograd_kernel))
     torch.library.register_fake(f"tconv::{name}", fake, lib=_library)
     _library.impl(name, autograd_kernel, "Autograd", with_keyset=True)
     _library.impl(name, batched, "FuncTorchBatched")
     count_flops(getattr(torch.ops.tconv, name), _flops)
-    _call_at_once(operator, kernel)
     return operator
-
-
-def _call_at_once(operator: Any, kernel: Any) -> None:
-    """Has calls from Python, as those of compiled programs are, end in the kernel without the dispatcher, where it
-    would do nothing else: that saves a third of such a call."""
-    dispatched = operator._op
-
-    def called(*arguments: Any, **more: Any) -> Tensor:
-        if more or len(arguments) != 10 or not _is_plain(arguments):
-            return dispatched(*arguments, **more)
-        return kernel(*arguments)
-
-    operator._op = called
-
-
-def _is_plain(arguments: Sequence[Any]) -> bool:
-    """Whether nothing looks on and nothing is derived from."""
-    if _dispatch_modes() or _function_modes() or _transforms() is not None or forward_ad._current_level >= 0:
-        return False
-    if _profiling() or _tracing_state() is not None:
-        return False
-    wanted = _grad_enabled()
-    input = arguments[0]
-    if not (type(input) in PLAIN and (input.is_cpu or input.is_cuda)):
-        return False
-    for tensor in (input, arguments[1], arguments[2], *arguments[9]):
-        if tensor is not None and (type(tensor) not in PLAIN or (wanted and tensor.requires_grad)):
-            return False
-    return True
 
 
 # The operators by the number of spatial axes.

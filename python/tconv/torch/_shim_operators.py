@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 # The kernels of the first two come first: they say whether there is a shim that works.
-from . import _backward, _eager, _gradient_operators, _native, _operator, _tools  # noqa: F401
+from . import _backward, _eager, _gradient_operators, _native, _operator, _post_operator, _reasons, _tools  # noqa: F401
 from ._raised import keeping
 
 _library = torch.library.Library("tconv", "FRAGMENT")
@@ -27,7 +27,7 @@ def _define(name: str, schema: str, kernel: Callable[..., Any], autograd_kernel:
 
 
 _tools.register_when_there()
-_kernels = _operator.kernels + _gradient_operators.kernels
+_kernels = _operator.kernels + _post_operator.kernels + _gradient_operators.kernels
 for _name, _schema, _kernel, _autograd_kernel in _kernels:
     _define(_name, _schema, _kernel, _autograd_kernel)
 
@@ -35,6 +35,7 @@ for _name, _schema, _kernel, _autograd_kernel in _kernels:
 def _shim_works() -> bool:
     """Whether a call reaches the shim and comes back, and the second one needs no Python."""
     one, sizes = torch.ones(1, 1, 1, 1), ([1, 1], [1, 1], [0, 0], 1, [1, 1])
+    layer = (one, one, None, [1, 1], [0, 0], [0, 0], 1, [1, 1])
     taken, gradients = _native.taken(), _native.gradients()
     try:
         with torch.no_grad():
@@ -43,15 +44,19 @@ def _shim_works() -> bool:
                 for _ in range(2)
                 for answer in (
                     torch.ops.tconv.conv_transpose2d.default(one, one, stride=[1, 1]),
+                    torch.ops.tconv.conv_transpose2d_post.default(
+                        *layer, "add_channel linear(1.0, -1.0)", [one[0, 0, 0]]
+                    ),
                     torch.ops.tconv.conv_transpose2d_backward_data.default(one, one, *sizes, False),
                     *torch.ops.tconv.conv_transpose2d_backward_weights.default(one, one, *sizes, [True, True], False),
                 )
             ]
     except Exception:
         return False
-    return answers == [1] * 8 and (_native.taken() - taken, _native.gradients() - gradients) in ((1, 2), (2, 2))
+    return answers == [1] * 10 and (_native.taken() - taken, _native.gradients() - gradients) in ((2, 2), (3, 2))
 
 
+_reasons.fused_by.append(_native.fused)
 if not (_native.install_operators() and _shim_works()):
     _native.uninstall_operators()
     for _name, _, _kernel, _ in _kernels:
