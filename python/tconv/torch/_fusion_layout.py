@@ -71,12 +71,32 @@ def _is_reduced(layer: fx.Node) -> bool:
     return False
 
 
+def _keep_strides_of_results(graph: fx.Graph, layers: list[fx.Node], order: Any) -> None:
+    """Has what the program returns of these layers lie as it did: PyTorch asks the changed program again."""
+    reached = set(layers)
+    for node in graph.nodes:
+        if any(source in reached for source in node.all_input_nodes):
+            reached.add(node)
+    output = next(node for node in graph.nodes if node.op == "output")
+
+    def kept(node: fx.Node) -> fx.Node:
+        value = value_of(node) if node in reached else None
+        if value is None or any(type(number) is not int for number in (*value.shape, *value.stride())):
+            return node
+        made = graph.call_function(order, (node, list(value.stride())))
+        made.meta = dict(node.meta)
+        return made
+
+    with graph.inserting_before(output):
+        output.args = fx.map_arg(output.args, kept)
+
+
 def lay_channels_inside(graph: fx.Graph, layers: list[fx.Node]) -> bool:
     """Has these layers read and write channels_last where what follows wants that. Whether it has changed the graph."""
     order = getattr(getattr(torch.ops.prims, "inductor_force_stride_order", None), "default", None)
     if order is None or any(node.op == "placeholder" and "tangent" in node.name for node in graph.nodes):
         return False
-    changed = False
+    changed = []
     for layer in layers:
         source: Any = layer.args[0]
         input, result = value_of(source), value_of(layer)
@@ -95,5 +115,7 @@ def lay_channels_inside(graph: fx.Graph, layers: list[fx.Node]) -> bool:
             with input.fake_mode:
                 copied.meta = {**source.meta, "val": input.clone(memory_format=torch.channels_last)}
         layer.update_arg(0, copied)
-        changed = True
-    return changed
+        changed.append(layer)
+    if changed:
+        _keep_strides_of_results(graph, changed, order)
+    return bool(changed)
