@@ -76,7 +76,9 @@ def test_each_activation(device, activation, dtype):
     assert str(tt.fuse(model)) == "0: fused with 1, 2"
     answer, count = called(model, x)
     # PyTorch's threshold is not exact in float64
-    assert count == (not (isinstance(activation, nn.Softplus) and dtype is torch.float64))
+    exact = not (isinstance(activation, nn.Softplus) and dtype is torch.float64)
+    affine = isinstance(activation, (nn.ReLU, nn.LeakyReLU, nn.Hardtanh))
+    assert count == (exact and gains_with_layer([0] * (not affine), device, dtype, compiled=False))
     same(answer, expected, dtype)
 
 
@@ -418,7 +420,7 @@ def test_calls_see_what_has_changed_since_the_last(device):
     assert both(lambda m: m.__setitem__(1, nn.Identity().eval())) == 1
     with torch.autocast(device, torch.bfloat16):
         answer, count = called(model, x)
-        assert count == 1 and answer.dtype is torch.bfloat16
+        assert count == (device == "cpu") and answer.dtype is torch.bfloat16  # on CUDA it is faster after it
     assert both(lambda m: m[2].train()) == 0
 
 

@@ -168,15 +168,14 @@ static void plan_addressing(const tconv_layer *layer, tile_plan *plan)
     plan->long_rows = columns * params->position_columns * element >= LEAST_BULK;
 }
 
-/* Declines lists of post-ops that the kernels do not take: in 16 bits what is staged is rounded; and an addend, which is
- * read once at the places of outputs in dst, takes longer than a pass of its own unless it is asked for by name. */
+/* Declines lists of post-ops that the kernels do not take: in 16 bits what is staged is rounded, and an addend is read
+ * at the places of outputs in dst. In f32 lists that are not affine are taken by name alone: epilogue warps take longer than
+ * a pass. */
 static tconv_status check_posts(const tconv_layer *layer, const tconv_planned *planned, tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
-    if (problem->element_size == 2)
+    if (problem->element_size == 2 || !planned->named)
         return tconv_cuda_check_posts(problem, issue);
-    if (tconv_post_addend(&problem->desc) >= 0 && !planned->named)
-        return tconv_decline(issue, "an addend is slower here than by a pass");
     return tconv_cuda_check_addend(problem, issue);
 }
 
