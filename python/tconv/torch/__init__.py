@@ -24,8 +24,8 @@ from ._export import decompositions
 from ._freeze import Frozen, freeze, thaw
 from ._functional import conv_transpose1d, conv_transpose2d
 from ._fuse import Fused, fuse, unfuse
-from ._fusion import fuse_compiled, fusion_options, fusion_report
-from ._fusion_record import FusionReport
+from ._fusion import fuse_compiled, fusion_options
+from ._fusion_record import FusionReport, fusion_report
 from ._modules import ConvTranspose1d, ConvTranspose2d, LazyConvTranspose1d, LazyConvTranspose2d
 from ._portable import portable
 from ._reasons import Counters, counters

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import _fusion_record as record
-from ._fusion_record import FusionReport
 
 # The setting of PyTorch's compiler that holds passes over the joint graph.
 _HOOK = "joint_custom_post_pass"
@@ -109,20 +108,3 @@ def compile_with_fusion(
         patches.update(fusion_options())
     compiled: Any = compile_fx(model, inputs, config_patches=patches)
     return compiled
-
-
-def fusion_report() -> FusionReport:
-    """What the pass of fusion_options has done in this process until now. A program that PyTorch finds in its cache
-    is not looked at again.
-
-    Returns:
-        FusionReport: what became of each layer.
-
-    Examples::
-
-        >>> import tconv.torch
-        >>> report = tconv.torch.fusion_report()
-        >>> sorted(vars(report))
-        ['fused', 'left']
-    """
-    return record.report()

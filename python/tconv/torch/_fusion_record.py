@@ -73,7 +73,20 @@ def counts() -> dict[str, int]:
 _reasons.graph_by.append(counts)
 
 
-def report() -> FusionReport:
+def fusion_report() -> FusionReport:
+    """What the pass of fusion_options has done in this process until now. A program that PyTorch finds in its cache
+    is not looked at again.
+
+    Returns:
+        FusionReport: what became of each layer.
+
+    Examples::
+
+        >>> import tconv.torch
+        >>> report = tconv.torch.fusion_report()
+        >>> sorted(vars(report))
+        ['fused', 'left']
+    """
     with _lock:
         return FusionReport(dict(_fused), dict(_left))
 
