@@ -142,6 +142,23 @@ static void use_two_multiprocessors(void)
     standin_set_devices(&device, 1, cudaSuccess);
 }
 
+/* scripts/gpu-racecheck writes a log by each name, and breaks off over the second of one. */
+Test(standin, layers_for_racecheck_have_names_of_their_own)
+{
+    static char names[1024][sizeof(((struct race *)NULL)->way)];
+    FILE *file = fopen(TCONV_RACES, "r");
+    struct race race;
+    size_t count = 0;
+    cr_assert_not_null(file);
+    for (; read_race(file, &race); count++) {
+        cr_assert_lt(count, sizeof names / sizeof names[0]);
+        for (size_t i = 0; i < count; i++)
+            cr_expect_neq(strcmp(names[i], race.way), 0, "two lines are called %s", race.way);
+        memcpy(names[count], race.way, sizeof race.way);
+    }
+    fclose(file);
+}
+
 Test(standin, every_kernel_has_a_layer_for_racecheck)
 {
     static struct names launched, missing;
