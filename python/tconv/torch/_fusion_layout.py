@@ -30,7 +30,7 @@ _REDUCTIONS = {
     _aten._softmax.default,
     _aten._log_softmax.default,
 }
-# Where layers lie otherwise than their programs say: the CPU's read either layout as fast.
+# Layers get another layout than their program has on these devices alone. The CPU reads either layout as fast.
 DEVICES = ("cuda",)
 # The fewest channels whose lying side by side is worth a copy.
 _LEAST_CHANNELS = 16

@@ -167,6 +167,16 @@ static void post_pixels(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_
     }
 }
 
+/* Returns how rows of sums that go through so many channels become outputs: sums that went through the post-ops before
+ * (post_pixels) are only rounded. */
+static tconv_cpu_finish finish_of(const tconv_cpu_pixel_task *task, int64_t channels)
+{
+    tconv_cpu_finish finish = tconv_cpu_finish_of(&task->job->layer->problem, NULL, channels, &task->job->posts);
+    if (task->job->posts_fit)
+        finish.steps = 0;
+    return finish;
+}
+
 /* Sums pixels [first, first + count) of the list, and stores them if the microkernel did not. */
 static void sum_to_dst(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_panel *panel, int64_t first,
                        int64_t count, tconv_cpu_pixel_microtile *microtile)
@@ -180,16 +190,13 @@ static void sum_to_dst(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_p
         post_pixels(task, panel, count, microtile);
     if (microtile->dst != NULL)
         return;
-    tconv_cpu_pixel_store store = {
-        .sums = microtile->sums,
-        .rows = count,
-        .count = panel->outputs,
-        .sums_pitch = panel->vectors * plan->lanes,
-        .dst = panel->dst,
-        .to = microtile->to,
-        .finish = tconv_cpu_finish_of(&task->job->layer->problem, NULL, panel->outputs, &task->job->posts)};
-    if (task->job->posts_fit)
-        store.finish.steps = 0;
+    const tconv_cpu_pixel_store store = {.sums = microtile->sums,
+                                         .rows = count,
+                                         .count = panel->outputs,
+                                         .sums_pitch = panel->vectors * plan->lanes,
+                                         .dst = panel->dst,
+                                         .to = microtile->to,
+                                         .finish = finish_of(task, panel->outputs)};
     plan->kernels->dtype[task->job->layer->problem.dtype].store(&store);
 }
 
@@ -309,15 +316,14 @@ static void store_stage(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_
     for (int64_t p = 0, run; p < count; p += run) {
         int64_t column = (first + p) % panel->extent.columns, position = task->column + column;
         run = dense ? tconv_min(count - p, panel->extent.columns - column) : 1;
-        tconv_cpu_pixel_store store = {.sums = tconv_cpu_real_at(plan->real_size, task->stage, p * plan->stage_pitch),
-                                       .rows = 1,
-                                       .count = tconv_min(run * stride, problem->w.out - position * stride) * channels,
-                                       .dst = first_output(task, panel->phase.row->residue, 0, 0),
-                                       .to = task->to + first + p,
-                                       .stream = task->job->stream,
-                                       .finish = tconv_cpu_finish_of(problem, NULL, channels, &task->job->posts)};
-        if (task->job->posts_fit)
-            store.finish.steps = 0;
+        const tconv_cpu_pixel_store store = {
+            .sums = tconv_cpu_real_at(plan->real_size, task->stage, p * plan->stage_pitch),
+            .rows = 1,
+            .count = tconv_min(run * stride, problem->w.out - position * stride) * channels,
+            .dst = first_output(task, panel->phase.row->residue, 0, 0),
+            .to = task->to + first + p,
+            .stream = task->job->stream,
+            .finish = finish_of(task, channels)};
         plan->kernels->dtype[problem->dtype].store(&store);
     }
 }

@@ -1,4 +1,4 @@
-/* What kernels that run a layer's post-ops on a few values are told. */
+/* Fills the parameters of kernels that run a layer's post-ops on a few values. */
 #include "layer_posts.h"
 
 #include <string.h>

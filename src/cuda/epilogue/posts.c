@@ -155,10 +155,7 @@ bool tconv_cuda_posts_begin_at_multiples(const post_steps *steps, int64_t bytes)
 
 bool tconv_cuda_posts_are_affine(const tconv_problem *problem)
 {
-    for (int i = 0; i < problem->desc.post_count; i++)
-        if (!post_step_is_affine((int)problem->desc.post[i].kind))
-            return false;
-    return true;
+    return tconv_cuda_check_posts(problem, NULL) == TCONV_SUCCESS;
 }
 
 tconv_status tconv_cuda_check_addend(const tconv_problem *problem, tconv_issue *issue)
