@@ -13,7 +13,7 @@
  * Where phases are those of src (cuda_dgrad's layers) a tile sums over all of them: the box of a phase is of every
  * stride-th pixel, which TMA brings as if they were neighbours.
  *
- * Post-ops that are all affine are run on accumulators, others on what is staged in f32 before it is stored (posts.cuh).
+ * Affine post-ops with which a list begins are run on accumulators, others on what is staged in f32 before it is stored (posts.cuh).
  *
  * parameters.h has the words, plan.h the choice of tiles, kernel.cuh the kernel, pack.cu the packed weights, and view.h
  * the layers that are computed in place of others: images of one pixel as one GEMM, groups of few channels fused.
@@ -194,12 +194,12 @@ static void describe_posts(const tconv_layer *layer, const tconv_arguments *argu
     const int addend = tconv_post_addend(&problem->desc);
     if (!tconv_has_posts(problem))
         return;
-    params->posts = tconv_cuda_post_steps(problem, arguments->post);
-    params->posts_of_sums = tconv_cuda_posts_are_affine(problem);
-    params->posts_of_staged = !params->posts_of_sums;
-    params->addend = addend >= 0 ? arguments->post[addend] : NULL;
+    const post_steps steps = tconv_cuda_post_steps(problem, arguments->post);
+    params->posts = tconv_cuda_share_posts(&steps, addend >= 0 ? arguments->post[addend] : NULL);
+    params->posts_of_sums = params->posts.of_sums.count > 0;
+    params->posts_of_staged = params->posts.of_staged.count > 0;
     params->addend_by_vectors =
-        params->dst_channels_last && params->store_vectors && (uintptr_t)params->addend % VECTOR_BYTES == 0;
+        params->dst_channels_last && params->store_vectors && (uintptr_t)params->posts.addend % VECTOR_BYTES == 0;
 }
 
 static void leave_out_epilogue_warps(const fewer_stages *with, parameters *params)

@@ -193,10 +193,9 @@ typedef struct parameters {
     uint32_t plane_bytes; /* strict f32: from the plane of big parts of a B stage to that of small parts */
     uint32_t a_tile_bytes;
 
-    post_steps posts;       /* post-ops of outputs; where there are none, the rest is zeros */
-    bool posts_of_sums;     /* all are affine: consumers run them on their accumulators */
-    bool posts_of_staged;   /* else whoever stores a part runs them on what is staged */
-    const void *addend;     /* or NULL; it has the strides of dst */
+    shared_posts posts;     /* of outputs: consumers run those of sums, whoever stores a part runs the others */
+    bool posts_of_sums;     /* there are some of sums */
+    bool posts_of_staged;   /* there are others */
     bool addend_by_vectors; /* NHWC: with store_vectors, 16 bytes of its channels can be loaded at once */
 } parameters;
 
