@@ -18,6 +18,7 @@ from .._version import VERSION
 from ..post import PostOp
 from . import _fusion_record as record
 from ._fusion_backward import Rewrite
+from ._fusion_cat import join_concatenations
 from ._fusion_chain import Chain, Found, same_sizes, value_of
 from ._fusion_layout import lay_channels_inside
 from ._fusion_replace import replace_convolutions
@@ -46,6 +47,7 @@ class FusionPass(CustomGraphPass):
         layers = [node for node in graph.nodes if node.op == "call_function" and node.target in _LAYERS]
         for layer in layers:
             changed |= _fuse(graph, layer)
+        changed |= join_concatenations(graph)
         both = (*_LAYERS, *POST_OPERATORS.values())
         changed |= lay_channels_inside(graph, [node for node in graph.nodes if node.target in both])
         if changed:
