@@ -67,12 +67,12 @@ def _why_not(layer: fx.Node, cats: Sequence[fx.Node]) -> Reason | None:
         parts: Any = cat.args[0]
         dim = cat.args[1] if len(cat.args) > 1 else cat.kwargs.get("dim", 0)
         values = [value_of(part) for part in parts]
-        if type(dim) is not int or dim % rank >= rank - _AXES[layer.target]:
-            return Reason("another axis", f"{cat.name} is over an axis of its pixels")
+        if type(dim) is not int or (_AXES[layer.target] == 2 and dim % rank == rank - 1):
+            return Reason("columns", f"{cat.name} has parts of rows, which layers do not store")
         if any(part is None or part.dtype is not value.dtype or part.device != value.device for part in values):
-            return Reason("another dtype", f"a part of {cat.name} is of another dtype, or elsewhere")
+            return Reason("other dtypes", f"a part of {cat.name} is of another dtype, or elsewhere")
         if any(part.dim() != rank for part in values):
-            return Reason("another axis", f"a part of {cat.name} has other axes")
+            return Reason("other axes", f"a part of {cat.name} has other axes")
         # Out of such a concatenation the compiler makes none at all on a GPU: those who use it read its parts.
         if value.device.type != "cpu" and all(map(_is_pointwise, cat.users)):
             return Reason("no concatenation", f"only element-wise operators read {cat.name}")
@@ -110,7 +110,7 @@ def _why_copied(layer: fx.Node) -> Reason | None:
     if V.graph.cpp_wrapper:
         return Reason("C++", "the program is made as C++, which has no call with memory for a result")
     if any(not _is_pointwise(user) for user in layer.users):
-        return Reason("needed elsewhere", "it is kept for the backward pass, too")
+        return Reason("needed elsewhere", "it is needed by the backward pass or elsewhere, too")
     return None
 
 
