@@ -20,14 +20,14 @@ from torch.nn.modules import module as _of_all
 from .. import _posts
 from .._plan import Cache
 from ..post import PostOp
-from ._compute import PYTORCHS, Layer, find
+from ._compute import PYTORCHS, Layer, find, key_of
 from ._functional import conv_transpose1d, conv_transpose2d, is_captured, wants_gradient
 from ._modules import ConvTranspose1d, ConvTranspose2d, arguments_of
 from ._operator import as_list
 from ._packed import PackedWeights
 from ._post import cast, computed, followed_by, operand_of
 from ._post_list import listed
-from ._reasons import DEVICES, DTYPES, PLAIN, Reason
+from ._reasons import PLAIN, Reason
 from ._sequential import HOOKS_OF_ALL, spatial_axes, why_not_layer
 
 _is_compiling = torch.compiler.is_compiling
@@ -145,7 +145,9 @@ class _Piece(NamedTuple):
 
     start: int
     size: int
-    call: _Call | None  # without its tensors
+    spatial: int = 0  # axes of the layer, none where it is no layer
+    numbers: tuple[Any, ...] = ()  # the layer's arguments behind the tensors, in lists of one for each axis
+    layer: Layer | None = None  # which stores there
 
 
 class _Whole(NamedTuple):
@@ -160,124 +162,124 @@ class _Whole(NamedTuple):
         return tensor.narrow(self.dim, piece.start, piece.size)
 
 
-class _Lying(NamedTuple):
-    """What a part is, before there is memory for it."""
-
-    shape: torch.Size | tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: torch.dtype
-    device: torch.device
+_wholes: Cache[_Whole] = Cache()
 
 
-_wholes: Cache[tuple[tuple[int, ...], tuple[int, ...]]] = Cache()
-
-
-def _joined(parts: Sequence[Any], calls: Sequence[_Call | None], dim: int) -> Tensor | None:
+def _joined(parts: Sequence[Any], calls: Sequence[_Call | None], dim: Any) -> Tensor | None:
     """The concatenation; None where it is that of the layers' results."""
     others = [part for part, call in zip(parts, calls, strict=True) if call is None]
     if any(type(other) not in PLAIN or other.layout is not torch.strided or other.is_nested for other in others):
         return None
-    tensors = [tensor for call in calls if call is not None for tensor in call.tensors()] + others
-    if any(call is not None and is_captured([*call.tensors(), *others], call.spatial) for call in calls):
-        return None
+    tensors = others
+    for call in calls:
+        if call is not None:
+            tensors = [*call.tensors(), *tensors]
+            if is_captured(tensors, call.spatial):
+                return None
     with_graph = wants_gradient(tensors)
-    made: list[_Call | None] = []
-    lying: list[_Lying] = []
+    if with_graph and any(call is not None and call.posts for call in calls):
+        return None
+    made: list[Any] = []  # calls with their tensors as they are computed, and the other parts
+    keys: list[Any] = [dim]
     for part, call in zip(parts, calls, strict=True):
         if call is None:
-            made.append(None)
-            lying.append(_Lying(part.shape, part.stride(), part.dtype, part.device))
+            made.append(part)
+            keys.append((part.shape, part.stride(), part.dtype, part.device))
             continue
-        if call.posts and with_graph:
-            return None
-        packed = None if with_graph or _autocast_enabled() else call.packed
-        call = call._replace(arguments=cast(call.arguments), packed=packed)
-        found = _lying(call)
-        if found is None:
+        call = _Call(call.spatial, cast(call.arguments), call.posts, call.packed)
+        key = _key(call)
+        if isinstance(key, Reason):
             return None
         made.append(call)
-        lying.append(found)
-    whole = _whole_of(lying, made, dim)
+        keys.append(key)
+    whole = None if type(dim) is not int else _wholes.get(tuple(keys)) or _found(tuple(keys), made, dim)
     if whole is None:
         return None
-    flat: list[Any] = []
-    for part, call in zip(parts, made, strict=True):
-        flat += [part] if call is None else call.arguments[:3]
     if not with_graph:
-        return _computed(whole, flat, made)
+        return _computed(whole, made, _autocast_enabled())
+    flat: list[Any] = []
+    for part in made:
+        flat += part.arguments[:3] if isinstance(part, _Call) else [part]
     answer: Tensor = _Concatenation.apply(whole, *flat)
     return answer
 
 
-def _lying(call: _Call) -> _Lying | None:
-    """What a layer's result would be by itself; None where PyTorch computes it."""
-    input, addend = call.arguments[0], _posts.addend(call.posts)
-    if input.dtype not in DTYPES or input.device.type not in DEVICES:
-        return None
+def _key(call: _Call, into: Tensor | None = None) -> tuple[Any, ...] | Reason:
+    input, weight, bias, stride, padding, output_padding, groups, dilation = call.arguments
+    posts, addend = (listed(call.posts), _posts.addend(call.posts)) if call.posts else (None, None)
+    return key_of(input, weight, bias, stride, padding, output_padding, groups, dilation, posts, addend, into)
+
+
+def _find(call: _Call, into: Tensor | None = None) -> Layer | None:
+    """The layer of a call; None where PyTorch computes it."""
+    input, weight, bias, stride, padding, output_padding, groups, dilation = call.arguments
+    posts, addend = (listed(call.posts), _posts.addend(call.posts)) if call.posts else (None, None)
     if addend is not None and (addend.dtype is not input.dtype or addend.device != input.device):
         return None
     if call.posts:
         _posts.check(call.posts)
-    layer = _find(call, addend)
-    return None if isinstance(layer, Reason) else _Lying(layer.shape, layer.strides, input.dtype, input.device)
+    layer = find(input, weight, bias, stride, padding, output_padding, groups, dilation, posts, addend, into)
+    return None if isinstance(layer, Reason) else layer
 
 
-def _find(call: _Call, addend: Tensor | None, into: Tensor | None = None) -> Layer | Reason:
-    input, weight, bias, stride, padding, output_padding, groups, dilation = call.arguments
-    posts = listed(call.posts) if call.posts else None
-    return find(input, weight, bias, stride, padding, output_padding, groups, dilation, posts, addend, into)
-
-
-def _whole_of(lying: Sequence[_Lying], calls: Sequence[_Call | None], dim: Any) -> _Whole | None:
-    """What PyTorch makes of such parts; None where it is not of their dtype, on their device and of their axes."""
-    first, rank = lying[0], len(lying[0].shape)
-    if type(dim) is not int or not -rank <= dim < rank:
-        return None
-    if any(each.dtype is not first.dtype or each.device != first.device for each in lying):
-        return None
-    if any(len(each.shape) != rank for each in lying):
-        return None
-    dim %= rank
-    key = (dim, *lying)
-    found = _wholes.get(key)
-    if found is None:
-        like = [torch.empty_strided(each.shape, each.strides, device="meta", dtype=first.dtype) for each in lying]
-        try:
-            made = torch.cat(like, dim)
-        except RuntimeError:  # which torch.cat is to say of the parts
-            return None
-        found = _wholes.make(key, lambda: (tuple(made.shape), made.stride()))
-    pieces, start = [], 0
-    for each, call in zip(lying, calls, strict=True):
-        size = each.shape[dim]
-        pieces.append(_Piece(start, size, call and call._replace(arguments=call.arguments[3:], posts=(), packed=None)))
-        start += size
-    return _Whole(*found, dim, tuple(pieces))
-
-
-def _computed(whole: _Whole, flat: Sequence[Any], calls: Sequence[_Call | None]) -> Tensor:
-    result: Tensor = flat[0].new_empty_strided(whole.shape, whole.strides)
-    at = 0
-    for piece, call in zip(whole.pieces, calls, strict=True):
-        into = whole.slice_of(result, piece)
-        if call is None:
-            into.copy_(flat[at])
+def _found(keys: tuple[Any, ...], parts: Sequence[Any], dim: int) -> _Whole | None:
+    """The result of such parts, which PyTorch is asked for; None where tconv does not make it."""
+    lying: list[Tensor] = []  # what each part is by itself
+    dtypes, devices = set(), set()
+    for part in parts:
+        like = part.arguments[0] if isinstance(part, _Call) else part
+        if isinstance(part, _Call):
+            layer = _find(part)
+            if layer is None:
+                return None
+            shape, strides = layer.shape, layer.strides
         else:
-            _store(call, into)
-        at += 1 if call is None else 3
+            shape, strides = part.shape, part.stride()
+        dtypes.add(like.dtype)
+        devices.add(like.device)
+        lying.append(torch.empty_strided(shape, strides, device="meta", dtype=like.dtype))
+    if len(dtypes) != 1 or len(devices) != 1 or len({each.dim() for each in lying}) != 1:
+        return None
+    try:
+        whole = torch.cat(lying, dim)
+    except (RuntimeError, IndexError):  # torch.cat is to say of the parts what is wrong
+        return None
+    dim %= whole.dim()
+    pieces, start = [], 0
+    for part, each in zip(parts, lying, strict=True):
+        piece = _Piece(start, each.shape[dim])
+        if isinstance(part, _Call):
+            *lists, groups, dilation = part.arguments[3:]
+            stride, padding, output_padding, dilation = (as_list(n, part.spatial) for n in (*lists, dilation))
+            layer = _find(part, whole.narrow(dim, piece.start, piece.size))
+            if layer is None:
+                return None
+            numbers = (stride, padding, output_padding, groups, dilation)
+            piece = _Piece(start, piece.size, part.spatial, numbers, layer)
+        pieces.append(piece)
+        start += piece.size
+    return _wholes.make(keys, lambda: _Whole(tuple(whole.shape), whole.stride(), dim, tuple(pieces)))
+
+
+def _computed(whole: _Whole, parts: Sequence[Any], autocast: bool = True) -> Tensor:
+    first = parts[0].arguments[0] if isinstance(parts[0], _Call) else parts[0]
+    result: Tensor = first.new_empty_strided(whole.shape, whole.strides)
+    for piece, part in zip(whole.pieces, parts, strict=True):
+        into = whole.slice_of(result, piece)
+        if piece.layer is None:
+            into.copy_(part)
+        else:
+            _store(piece.layer, part, into, None if autocast else part.packed)
     return result
 
 
-def _store(call: _Call, into: Tensor) -> None:
+def _store(layer: Layer, call: _Call, into: Tensor, packed: PackedWeights | None) -> None:
     """Has a layer compute into this memory."""
-    spatial, arguments, posts, packed = call
-    layer = _find(call, _posts.addend(posts), into)
-    if not isinstance(layer, Reason):
-        input, channels = arguments[0], layer.shape[-spatial - 1]
-        operands = [operand_of(layer, step, i, input, channels) for i, step in enumerate(posts)]
-        if computed(spatial, layer, arguments, operands, packed, into) is not None:
-            return
-    into.copy_(followed_by(PYTORCHS[spatial](*arguments), posts, spatial))
+    spatial, arguments, posts, _ = call
+    channels = layer.shape[-spatial - 1]
+    operands = [operand_of(layer, step, i, arguments[0], channels) for i, step in enumerate(posts)]
+    if computed(spatial, layer, arguments, operands, packed, into) is None:
+        into.copy_(followed_by(PYTORCHS[spatial](*arguments), posts, spatial))
 
 
 # ------------------------------------------------------------------------------------------------------------ its node
@@ -288,18 +290,20 @@ class _Concatenation(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, whole: _Whole, *flat: Any) -> Tensor:
-        calls: list[_Call | None] = []
+        parts: list[Any] = []
         kept: list[Any] = []
         at = 0
         for piece in whole.pieces:
-            call = piece.call
-            calls.append(call and call._replace(arguments=(*flat[at : at + 3], *call.arguments)))
-            if call is not None:
+            if piece.layer is None:
+                parts.append(flat[at])
+                at += 1
+            else:
+                parts.append(_Call(piece.spatial, (*flat[at : at + 3], *piece.numbers), (), None))
                 kept += flat[at : at + 2]
-            at += 1 if call is None else 3
+                at += 3
         ctx.whole = whole
         ctx.save_for_backward(*kept)
-        return _computed(whole, flat, calls)
+        return _computed(whole, parts)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
@@ -308,23 +312,21 @@ class _Concatenation(torch.autograd.Function):
         for piece in whole.pieces:
             part = whole.slice_of(cotangents[0], piece)
             at = len(gradients)
-            if piece.call is None:
+            if piece.layer is None:
                 gradients.append(part if needed[at] else None)
             else:
-                gradients += _gradients(piece.call, part, next(kept), next(kept), list(needed[at : at + 3]))
+                gradients += _gradients(piece, part, next(kept), next(kept), list(needed[at : at + 3]))
         return None, *gradients
 
 
-def _gradients(call: _Call, part: Tensor, input: Tensor, weight: Tensor, wanted: list[bool]) -> Sequence[Any]:
+def _gradients(piece: _Piece, part: Tensor, input: Tensor, weight: Tensor, wanted: list[bool]) -> Sequence[Any]:
     """Those of a layer's input, weight and bias, given that of its result."""
     if not any(wanted):
         return None, None, None
-    is_image = input.dim() == call.spatial + 1
+    is_image = input.dim() == piece.spatial + 1
     if is_image:
         part, input = part.unsqueeze(0), input.unsqueeze(0)
-    stride, padding, output_padding, groups, dilation = (
-        value if i == 3 else as_list(value, call.spatial) for i, value in enumerate(call.arguments)
-    )
+    stride, padding, output_padding, groups, dilation = piece.numbers
     of_input, of_weight, of_bias = _gradients_of_layer(
         part, input, weight, stride, padding, dilation, True, output_padding, groups, wanted
     )

@@ -62,6 +62,7 @@ reasons.joined_by.append(lambda: counts.joined)
 # stride, padding, output padding, dilation and groups as the bytes of a key; refuses what is no integer, which as a
 # part of a tuple would pass for the integer that it equals.
 _pack_arguments = struct.Struct("9q").pack
+_unpack_arguments = struct.Struct("9q").unpack
 
 
 def _pair(value: Any, neutral: int, spatial: int) -> tuple[Any, Any]:
@@ -95,6 +96,50 @@ def find_layer(
     return found
 
 
+def key_of(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Any,
+    padding: Any,
+    output_padding: Any,
+    groups: Any,
+    dilation: Any,
+    posts: PostList | None = None,
+    addend: Tensor | None = None,
+    into: Tensor | None = None,
+) -> tuple[Any, ...] | Reason:
+    """What find finds a layer by, the arguments and settings at its begin; or why there is none."""
+    try:
+        spatial = weight.dim() - 2
+        sh, sw = _pair(stride, 1, spatial)
+        ph, pw = _pair(padding, 0, spatial)
+        oh, ow = _pair(output_padding, 0, spatial)
+        dh, dw = _pair(dilation, 1, spatial)
+        if input.is_neg() or weight.is_neg() or (bias is not None and bias.is_neg()):
+            return reasons.NEGATIVE_BIT
+        return (
+            _pack_arguments(sh, sw, ph, pw, oh, ow, dh, dw, groups),
+            settings(input),
+            input.shape,
+            input.stride(),
+            input.dtype,
+            input.device,
+            input.layout,
+            weight.shape,
+            weight.stride(),
+            weight.dtype,
+            weight.device,
+            weight.layout,
+            None if bias is None else (bias.shape, bias.stride(), bias.dtype, bias.device, bias.layout),
+            None if posts is None else posts.key,
+            None if addend is None else (addend.shape, addend.stride(), addend.dtype),
+            None if into is None else (into.shape, into.stride()),
+        )
+    except (TypeError, ValueError, RuntimeError, NotImplementedError, struct.error):
+        return reasons.of_failed_lookup(input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
 def find(
     input: Tensor,
     weight: Tensor,
@@ -110,41 +155,13 @@ def find(
 ) -> Layer | Reason:
     """The layer of these arguments from the cache, or why PyTorch's operator is to be called. It is 1-D where weight
     has three axes. Raises what is wrong with post-ops. addend is the tensor of that one which has the result's
-    shape, into the memory that the caller has for the result."""
-    try:
-        spatial = weight.dim() - 2
-        sh, sw = _pair(stride, 1, spatial)
-        ph, pw = _pair(padding, 0, spatial)
-        oh, ow = _pair(output_padding, 0, spatial)
-        dh, dw = _pair(dilation, 1, spatial)
-        arguments = _pack_arguments(sh, sw, ph, pw, oh, ow, dh, dw, groups)
-        if input.is_neg() or weight.is_neg() or (bias is not None and bias.is_neg()):
-            return reasons.NEGATIVE_BIT
-        now = settings(input)
-        key = (
-            arguments,
-            input.shape,
-            input.stride(),
-            input.dtype,
-            input.device,
-            input.layout,
-            weight.shape,
-            weight.stride(),
-            weight.dtype,
-            weight.device,
-            weight.layout,
-            None if bias is None else (bias.shape, bias.stride(), bias.dtype, bias.device, bias.layout),
-            now,
-            None if posts is None else posts.key,
-            None if addend is None else (addend.shape, addend.stride(), addend.dtype),
-            None if into is None else (into.shape, into.stride()),
-        )
-        layer = layers.get(key)
-    except (TypeError, ValueError, RuntimeError, NotImplementedError, struct.error):
-        return reasons.of_failed_lookup(input, weight, bias, stride, padding, output_padding, groups, dilation)
+    shape, into the memory that the caller has for the result, or a tensor that lies as it does."""
+    made = key_of(input, weight, bias, stride, padding, output_padding, groups, dilation, posts, addend, into)
+    if isinstance(made, Reason):
+        return made
+    layer = layers.get(made)
     if layer is None:
-        pairs = ((sh, sw), ((ph, ph), (pw, pw)), (oh, ow), groups, (dh, dw))
-        layer = layers.make(key, lambda: _make_layer(input, weight, bias, pairs, now, posts, addend, into))
+        layer = layers.make(made, lambda: _make_layer(input, weight, bias, made, posts, addend, into))
     return layer
 
 
@@ -152,12 +169,14 @@ def _make_layer(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    arguments: _layer.Arguments,
-    now: Settings,
+    key: tuple[Any, ...],
     posts: PostList | None,
     addend: Tensor | None,
     into: Tensor | None,
 ) -> Layer | Reason:
+    sh, sw, ph, pw, oh, ow, dh, dw, groups = _unpack_arguments(key[0])
+    arguments: _layer.Arguments = ((sh, sw), ((ph, ph), (pw, pw)), (oh, ow), groups, (dh, dw))
+    now: Settings = key[1]
     reason = reasons.of_tensors(input, weight, bias, arguments[3])
     if reason is not None:
         return reason

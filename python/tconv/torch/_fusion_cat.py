@@ -145,7 +145,7 @@ def _of_layer(target: Any, has_post: bool, otherwise: Callable[..., Any]) -> Cal
     return lower
 
 
-def install() -> None:
+def _install() -> None:
     """Tells PyTorch's compiler how to make code of these operators. Programs without tconv::cat are as ever."""
     if CAT in lowering.lowerings:
         return
@@ -157,4 +157,4 @@ def install() -> None:
     lowering.lowerings[CAT] = _lower_cat
 
 
-install()
+_install()

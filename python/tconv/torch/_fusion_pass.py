@@ -18,7 +18,6 @@ from .._version import VERSION
 from ..post import PostOp
 from . import _fusion_record as record
 from ._fusion_backward import Rewrite
-from ._fusion_cat import join_concatenations
 from ._fusion_chain import Chain, Found, same_sizes, value_of
 from ._fusion_layout import lay_channels_inside
 from ._fusion_replace import replace_convolutions
@@ -27,6 +26,14 @@ from ._operator import OPERATORS
 from ._post_list import as_text
 from ._post_operator import POST_OPERATORS
 from ._reasons import SLOWER, Reason, gains_with_layer
+
+try:
+    from ._fusion_cat import join_concatenations
+except (ImportError, AttributeError):  # of what a PyTorch to come has otherwise
+
+    def join_concatenations(graph: fx.Graph) -> bool:
+        return False
+
 
 _LAYERS = {operator: spatial for spatial, operator in OPERATORS.items()}
 # What a node's meta data say of its value, which is another than that of the node whose data are copied.
