@@ -1,5 +1,6 @@
 """Layers that store into concatenations in programs of torch.compile."""
 
+import re
 from functools import partial
 
 import pytest
@@ -64,6 +65,8 @@ def run(model, *inputs, wanted=False, options=None, **more):
         loss = sum(each.float().square().sum() for each in (expected if isinstance(expected, tuple) else (expected,)))
         more = dict(rtol=10 * tolerance["rtol"], atol=10 * tolerance["atol"])
         torch.testing.assert_close(gradients, torch.autograd.grad(loss, parameters, allow_unused=True), **more)
+    for out in re.findall(r"conv_transpose_out.*out=(\w+)\)", "\n".join(code)):
+        assert re.search(rf"{out} = reinterpret_tensor\(", "\n".join(code))  # a part of the whole
     return count, "\n".join(code)
 
 

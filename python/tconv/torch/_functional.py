@@ -19,7 +19,7 @@ from torch import Tensor
 
 from .. import _posts
 from ..post import PostOp
-from . import _backward, _post_operator, _shim_operators  # noqa: F401, whose kernels are registered
+from . import _backward, _cat_operator, _post_operator, _shim_operators  # noqa: F401, whose kernels are registered
 from ._compute import PYTORCHS, compute, find_layer
 from ._eager import inside
 from ._operator import OPERATORS, as_list

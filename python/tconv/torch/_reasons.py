@@ -210,9 +210,9 @@ class Counters:
         packings (int): how often the weights of a frozen layer were packed.
         gradients (int): how often tconv computed gradients: those of an input, or those of a weight and a bias.
         fused (int): those of the calls taken that computed what follows the layer, too: its post-ops.
-        joined (int): those of the calls taken that stored into their part of a concatenation.
         graph (dict): what the graph pass of fusion_options decided for layers of compiled programs: how often "fused",
-            and the others by cause.
+            how often "joined" to a concatenation, and the others by cause.
+        joined (int): those of the calls taken that stored into their part of a concatenation.
     """
 
     taken: int
@@ -220,8 +220,8 @@ class Counters:
     packings: int
     gradients: int = 0
     fused: int = 0
-    joined: int = 0
     graph: dict[str, int] = dataclasses.field(default_factory=dict)
+    joined: int = 0
 
 
 # Each says how many calls were taken in a place that counts its own.
@@ -255,7 +255,7 @@ def counters() -> Counters:
         taken, gradients, left = (sum(count() for count in counts) for counts in (taken_by, gradients_by, left_by))
         fused, joined = (sum(count() for count in counts) for counts in (fused_by, joined_by))
         graph = {cause: count for counts in graph_by for cause, count in counts().items()}
-        return Counters(taken, dict(_passed_on + Counter(speed=left)), _packings, gradients, fused, joined, graph)
+        return Counters(taken, dict(_passed_on + Counter(speed=left)), _packings, gradients, fused, graph, joined)
 
 
 def count_packing() -> None:
