@@ -1,10 +1,9 @@
 /* The work of a candidate of cuda_igemm, see model/work.h. A K-block is that of parameters.h, at one tap. */
 #include "../cuda_target.h"
-#include "../epilogue/posts.h"
+#include "../epilogue/layer_posts.h"
 #include "plan.h"
 
 #include "../../core/checked.h"
-#include "../../core/post.h"
 #include "../pack/transpose.h"
 
 #include <math.h>
@@ -228,18 +227,18 @@ tconv_cuda_work tconv_igemm_tile_work(const tile_search *search, const layer_pla
 static void count_posts(const tile_search *search, const parameters *params, tconv_cuda_work *work)
 {
     const tconv_problem *problem = &search->given->problem;
-    const double outputs = (double)params->m_tiles * MMA_M * params->block_n, posts = problem->desc.post_count;
-    const double instructions = tconv_cuda_post_instructions(problem);
-    if (!tconv_has_posts(problem))
+    const double outputs = (double)params->m_tiles * MMA_M * params->block_n, steps = tconv_cuda_count_steps(problem);
+    const double instructions = tconv_cuda_step_instructions(problem);
+    if (steps == 0)
         return;
-    if (tconv_cuda_posts_are_affine(problem)) {
-        work->tile_cycles += outputs * instructions / LANES + posts * AFFINE_POST_CYCLES;
+    if (tconv_cuda_steps_are_affine(problem)) {
+        work->tile_cycles += outputs * instructions / LANES + steps * AFFINE_POST_CYCLES;
         return;
     }
     const double values = problem->element_size == sizeof(float) ? 4 : 2; /* of a vector */
     const double vectors = outputs / values / WARP / work->store_warps;   /* of a warp */
-    const double cycles = FEW_WARPS_TIMES * outputs * (instructions + posts * POST_OVERHEAD + STAGED_OVERHEAD) / LANES +
-                          (tconv_post_addend(&problem->desc) >= 0 ? vectors * ADDEND_CYCLES : 0);
+    const double cycles = FEW_WARPS_TIMES * outputs * (instructions + steps * POST_OVERHEAD + STAGED_OVERHEAD) / LANES +
+                          (tconv_cuda_has_addend(problem) ? vectors * ADDEND_CYCLES : 0);
     if (params->epilogue_warps)
         work->stores += cycles * work->store_warps / search->best.machine.store;
     else
