@@ -91,8 +91,8 @@ __device__ __forceinline__ void store_staged_part(const parameters &layer, const
     if constexpr (HAS_ANY_POSTS<Mode, N>)
         if (std::is_same<Staged, float>::value && layer.posts_of_staged)
             run_posts_of_pixels<Element, N / PARTS_STAGED<Mode, N, false, Staged>, WARPGROUP_EPILOGUE_WARPS,
-                                SWIZZLE_MASK<float>, POSTS_AT_ONCE<Element>>(layer, tile, m_tile, offset_table, buffer,
-                                                                             warp, lane);
+                                SWIZZLE_MASK<float>, POSTS_AT_ONCE<Element>, epilogue_addends(N)>(
+                layer, tile, m_tile, offset_table, buffer, warp, lane);
     if constexpr (!std::is_same<Staged, Element>::value)
         return;
     if (layer.store_vectors)
@@ -118,8 +118,8 @@ __device__ __forceinline__ void store_staged_pair(const parameters &layer, const
         const uint32_t staged = buffer + warp_rows * WARP_STRIP_BYTES<Element, N>;
         if constexpr (HAS_ANY_POSTS<Mode, N>)
             if (std::is_same<Staged, float>::value && layer.posts_of_staged)
-                run_posts_of_rows<Element, N, false, POSTS_AT_ONCE<Element>>(layer, tile, m_tile, warp_rows * WARP_M,
-                                                                             offset_table, staged, lane);
+                run_posts_of_rows<Element, N, false, POSTS_AT_ONCE<Element>, epilogue_addends(N)>(
+                    layer, tile, m_tile, warp_rows * WARP_M, offset_table, staged, lane);
         if constexpr (!std::is_same<Staged, Element>::value)
             continue;
         if (!store_wide_rows<Element, N, N / 4>(place.dst, channel_bytes, offset_table, staged, place.channels, lane))

@@ -189,6 +189,19 @@ static tconv_status fill_bias_only(const tconv_layer *layer, const parameters *p
     return tconv_device_leave(&guard, tconv_general_fill_bias_only(layer, phases, arguments, issue), issue);
 }
 
+/* Takes an addend that is the first step out of the list. */
+static void take_first_addend(parameters *params)
+{
+    post_steps *posts = &params->posts;
+    if (params->addend == NULL || posts->of[0].kind != TCONV_POST_ADD_TENSOR)
+        return;
+    params->first_addend = params->addend;
+    params->first_addend_times = posts->of[0].alpha.f32;
+    params->addend = NULL;
+    posts->count--;
+    memmove(posts->of, posts->of + 1, (size_t)posts->count * sizeof posts->of[0]);
+}
+
 /* Tells the kernel of the layer's post-ops, if there are any. Before, params have how dst is stored. */
 static void describe_posts(const tconv_layer *layer, const tconv_arguments *arguments, parameters *params)
 {
@@ -202,6 +215,7 @@ static void describe_posts(const tconv_layer *layer, const tconv_arguments *argu
     params->addend = posts.addend;
     params->addend_by_vectors =
         params->dst_channels_last && params->store_vectors && (uintptr_t)params->addend % VECTOR_BYTES == 0;
+    take_first_addend(params);
 }
 
 static void leave_out_epilogue_warps(const fewer_stages *with, parameters *params)

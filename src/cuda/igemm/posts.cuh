@@ -4,6 +4,9 @@
  * stores it. In f32 that is in place, and what is staged is stored as if there were no post-ops. In 16 bits f32 is
  * staged, in parts that are half as large or less, and values are rounded and stored as they come. A value that has no
  * output is computed too, but reads no addend.
+ *
+ * An addend that is the first step, as what dst holds always is, is added to what is staged before the other steps: a warp
+ * then has several loads of it under way.
  */
 #ifndef TCONV_CUDA_IGEMM_POSTS_CUH
 #define TCONV_CUDA_IGEMM_POSTS_CUH
@@ -70,6 +73,10 @@ __device__ __forceinline__ void run_posts_of_sums(const parameters &layer, const
     }
 }
 
+/* Vectors of an addend that is the first step whose loads a lane of a consumer has under way: accumulators leave no registers
+ * for more. */
+constexpr int CONSUMER_ADDENDS = 1;
+
 /* A part of an M tile's rows that a warp, or several, have staged in f32: pixel by pixel, with rows of M side by side, or
  * row by row of M. A vector is so many neighbouring rows of a column. */
 template <class Element, int VALUES> struct staged_part {
@@ -109,10 +116,10 @@ template <class Element, int VALUES> struct staged_part {
         }
     }
 
-    /* The elements of the addend that a vector has. */
-    __device__ __forceinline__ Values addend(const parameters &layer, int column, int row) const
+    /* The elements of an addend that a vector has. They may lie in dst itself, and are no constants of the kernel. */
+    __device__ __forceinline__ Values addend(const parameters &layer, const void *addend, int column, int row) const
     {
-        const char *from = static_cast<const char *>(layer.addend);
+        const char *from = static_cast<const char *>(addend);
         Values values = {};
         if (layer.addend_by_vectors) {
             const int64_t pixel = offset_table[column];
@@ -182,23 +189,71 @@ template <int PIXEL_BYTES, int ROW_BYTES, int SWIZZLE> struct staged_places {
     }
 };
 
-/* Runs the post-ops on vectors of a part, from number `first` on, a step apart: by pixels those of a pixel follow one
- * another, so many, and a step is of whole pixels; by rows those of as many columns. Then it leaves f32 where it was
- * staged, and stores 16 bits. part_of() describes the part: anew where it is needed, so that no register is kept for it
- * while post-ops run. */
-template <class Element, int VALUES, int pixel_vectors, int columns, class Part, class Places>
+/* The vectors of a part that a lane takes: from number `first` on, a step apart. By pixels those of a pixel follow one
+ * another, so many, and a step is of whole pixels; by rows those of as many columns. */
+template <int VALUES, int pixel_vectors, int columns> struct part_walk {
+    bool by_pixels;
+    int first, step, count;
+
+    __device__ __forceinline__ int column_of(int vector) const
+    {
+        return by_pixels ? vector / pixel_vectors : vector % columns;
+    }
+    __device__ __forceinline__ int row_of(int vector) const
+    {
+        return (by_pixels ? vector % pixel_vectors : vector / columns) * VALUES;
+    }
+};
+
+/* Adds an addend that is the first step to vectors of a part, where these are staged. */
+template <int AT_ONCE, class Walk, class Part, class Places>
+__device__ __forceinline__ void add_to_part(const parameters &layer, const Walk &walk, const Part &part,
+                                            const Places &places)
+{
+    using Values = typename Part::Values;
+#pragma unroll 1
+    for (int vector = walk.first; vector < walk.count; vector += AT_ONCE * walk.step) {
+        Values addends[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            const int at = vector + i * walk.step;
+            if (at < walk.count)
+                addends[i] = part.addend(layer, layer.first_addend, walk.column_of(at), walk.row_of(at));
+        }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            const int at = vector + i * walk.step;
+            if (at >= walk.count)
+                break;
+            Values values = places.template load<Values>(walk.by_pixels, walk.column_of(at), walk.row_of(at));
+            for_each_value(values.at, [&](float y, int e) {
+                return multiply_add_rounded(layer.first_addend_times, addends[i].at[e], y);
+            });
+            places.store(walk.by_pixels, walk.column_of(at), walk.row_of(at), values);
+        }
+    }
+}
+
+/* Runs the post-ops on vectors of a part. Then it leaves f32 where it was staged, and stores 16 bits. part_of() describes
+ * the part: anew where it is needed, so that no register is kept for it while post-ops run. */
+template <class Element, int VALUES, int ADDENDS, int pixel_vectors, int columns, class Part, class Places>
 __device__ __forceinline__ void run_posts_of_part(const parameters &layer, bool by_pixels, const Part &part_of,
                                                   const Places &places, int first, int step, int count)
 {
     using Values = element_vector<float, VALUES>;
+    const part_walk<VALUES, pixel_vectors, columns> walk = {by_pixels, first, step, count};
+    if (layer.first_addend != NULL)
+        add_to_part<ADDENDS>(layer, walk, part_of(), places);
+    if (sizeof(Element) == sizeof(float) && layer.posts.count == 0)
+        count = 0;
 #pragma unroll 1 /* the text of all kinds is there once */
     for (int vector = first; vector < count; vector += step) {
-        const int column = by_pixels ? vector / pixel_vectors : vector % columns;
-        int row = (by_pixels ? vector % pixel_vectors : vector / columns) * VALUES;
+        const int column = walk.column_of(vector);
+        int row = walk.row_of(vector);
         asm volatile("" : "+r"(row)::"memory"); /* nor for what follows from a row that stays the same */
         Values addend = {};
         if (layer.addend != NULL)
-            addend = part_of().addend(layer, column, row);
+            addend = part_of().addend(layer, layer.addend, column, row);
         Values values = places.template load<Values>(by_pixels, column, row);
         run_posts(
             layer.posts, values.at,
@@ -222,7 +277,7 @@ __device__ __forceinline__ void run_posts_of_part(const parameters &layer, bool 
 }
 
 /* Runs the post-ops on what a warp has staged of 16 rows of an M tile, from `first_row` on. */
-template <class Element, int N, bool may_be_pixels, int VALUES>
+template <class Element, int N, bool may_be_pixels, int VALUES, int ADDENDS>
 __device__ __forceinline__ void run_posts_of_rows(const parameters &layer, const tile_record &tile, int m_tile,
                                                   int first_row, const int64_t *offset_table, uint32_t staged, int lane)
 {
@@ -241,11 +296,12 @@ __device__ __forceinline__ void run_posts_of_rows(const parameters &layer, const
                 offset_table};
     };
     const staged_places<STAGED_PIXEL_BYTES<float>, POSTS_ROW_BYTES<Element, N>, 0> places = {staged};
-    run_posts_of_part<Element, VALUES, PIXEL_VECTORS, COLUMNS>(layer, by_pixels, part_of, places, lane, WARP, VECTORS);
+    run_posts_of_part<Element, VALUES, ADDENDS, PIXEL_VECTORS, COLUMNS>(layer, by_pixels, part_of, places, lane, WARP,
+                                                                        VECTORS);
 }
 
 /* Runs the post-ops on the pixels of a part that an epilogue warp stores (store_pixels). */
-template <class Element, int pixels, int warps, int swizzle_mask, int VALUES>
+template <class Element, int pixels, int warps, int swizzle_mask, int VALUES, int ADDENDS>
 __device__ __forceinline__ void run_posts_of_pixels(const parameters &layer, const tile_record &tile, int m_tile,
                                                     const int64_t *offset_table, uint32_t staged, int warp, int lane)
 {
@@ -258,8 +314,8 @@ __device__ __forceinline__ void run_posts_of_pixels(const parameters &layer, con
     const staged_places<MMA_M *(int)sizeof(float), 0, swizzle_mask> places = {staged};
     /* By vectors a warp stores two pixels at once, else one. */
     const int pixel = layer.store_vectors ? warp * PIXELS + lane / VECTORS : warp + lane / VECTORS * warps;
-    run_posts_of_part<Element, VALUES, VECTORS, 1>(layer, true, part_of, places, pixel * VECTORS + lane % VECTORS,
-                                                   STEP * VECTORS, pixels * VECTORS);
+    run_posts_of_part<Element, VALUES, ADDENDS, VECTORS, 1>(
+        layer, true, part_of, places, pixel * VECTORS + lane % VECTORS, STEP * VECTORS, pixels * VECTORS);
 }
 
 } // namespace tconv::igemm

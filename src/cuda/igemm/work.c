@@ -222,10 +222,19 @@ tconv_cuda_work tconv_igemm_tile_work(const tile_search *search, const layer_pla
     return work;
 }
 
+/* Returns the vectors of the addend whose loads a lane has under way (posts.cuh). */
+static double addends_under_way(const tile_search *search, const parameters *params, const kernel_config *config)
+{
+    const tconv_desc *desc = &search->given->problem.desc;
+    const bool is_first = desc->accumulate != 0 || desc->post[0].kind == TCONV_POST_ADD_TENSOR;
+    return is_first && params->epilogue_warps ? epilogue_addends(config->N) : 1;
+}
+
 /* Adds the post-ops: affine ones and those of consumers to what a tile takes beside its K-blocks, those of epilogue warps
  * to their stores. */
-static void count_posts(const tile_search *search, const parameters *params, tconv_cuda_work *work)
+static void count_posts(const tile_search *search, const layer_plan *plan, tconv_cuda_work *work)
 {
+    const parameters *params = &plan->params;
     const tconv_problem *problem = &search->given->problem;
     const double outputs = (double)params->m_tiles * MMA_M * params->block_n, steps = tconv_cuda_count_steps(problem);
     const double instructions = tconv_cuda_step_instructions(problem);
@@ -237,8 +246,10 @@ static void count_posts(const tile_search *search, const parameters *params, tco
     }
     const double values = problem->element_size == sizeof(float) ? 4 : 2; /* of a vector */
     const double vectors = outputs / values / WARP / work->store_warps;   /* of a warp */
-    const double cycles = FEW_WARPS_TIMES * outputs * (instructions + steps * POST_OVERHEAD + STAGED_OVERHEAD) / LANES +
-                          (tconv_cuda_has_addend(problem) ? vectors * ADDEND_CYCLES : 0);
+    const double cycles =
+        FEW_WARPS_TIMES * outputs * (instructions + steps * POST_OVERHEAD + STAGED_OVERHEAD) / LANES +
+        (tconv_cuda_has_addend(problem) ? vectors * ADDEND_CYCLES / addends_under_way(search, params, &plan->config)
+                                        : 0);
     if (params->epilogue_warps)
         work->stores += cycles * work->store_warps / search->best.machine.store;
     else
@@ -262,5 +273,5 @@ void tconv_igemm_count_stages(const tile_search *search, const layer_plan *plan,
     const double staged = (double)WARPGROUPS * params->staging_buffers *
                           staging_buffer_bytes(plan->config.N, plan->output_bytes, params->paired, plan->config.parts);
     work->exposed = params->epilogue_warps ? fmax(0, 1 - staged / sums) : 0;
-    count_posts(search, params, work);
+    count_posts(search, plan, work);
 }
