@@ -180,44 +180,6 @@ Test(accumulate_cuda, corners)
     check_corners(TCONV_BACKEND_CUDA);
 }
 
-/* cuda_finish cuts layers into chunks of images; the last one overlaps the one before it, and adds nothing twice. An
- * image has 8 MiB of sums in f32, and in 16-bit dtypes as much that is widened. */
-static harness_layer chunked_layer(tconv_op op)
-{
-    harness_layer layer;
-    char message[128];
-    const bool parsed =
-        harness_problem_parse("n=11 ci=8 h=512 w=512 co=8 k=1 b=1 acc=1", &layer, message, sizeof message);
-    cr_assert(parsed, "%s", message);
-    layer.desc.op = op;
-    return layer;
-}
-
-Test(accumulate, a_layer_comes_in_chunks_on_cuda)
-{
-    for (int op = TCONV_FORWARD; op <= TCONV_BACKWARD_DATA; op++) {
-        harness_layer layer = chunked_layer((tconv_op)op);
-        cr_expect(is_planned(&layer.desc, " chunks=3 widens=0 by="));
-        layer.desc.dtype = TCONV_BF16;
-        cr_expect(is_planned(&layer.desc, " chunks=6 widens=1 by="));
-    }
-}
-
-Test(accumulate_cuda, chunks_are_added_once)
-{
-    const struct way way = {"cuda_finish", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT, "cuda_finish"};
-    skip_without_cuda();
-    for (int form = 0; form < 6; form++) { /* both operations, three dtypes, two layouts */
-        static const tconv_dtype dtypes[] = {TCONV_F32, TCONV_BF16, TCONV_F16};
-        harness_layer layer = chunked_layer((tconv_op)(form % 2));
-        layer.desc.dtype = dtypes[form / 2];
-        layer.desc.layout = (tconv_layout)(form / 2 % 2);
-        harness_case test = make_sampled_case(&layer, HARNESS_INTEGERS, (uint64_t)form);
-        cr_expect(check_way(&test, &way, 1, form >= 3));
-        harness_case_destroy(&test);
-    }
-}
-
 /* Layers that are worth several threads. */
 Test(accumulate, same_bits_for_any_threads)
 {

@@ -56,6 +56,7 @@ static const struct {
 
 #define NAMED (sizeof named / sizeof named[0])
 #define FORMS 6 /* layouts by strict f32, TF32 and bf16 */
+#define LISTS 5 /* of post-ops, or accumulate */
 
 Test(implementations, named_layers_are_planned_so)
 {
@@ -86,7 +87,8 @@ Test(implementations_cuda, named_layers_make_a_whole)
         }
 }
 
-/* cuda_igemm takes any list of post-ops, with an addend that lies as dst does, also where outputs have no tap. */
+/* cuda_igemm takes any list of post-ops, with an addend that lies as dst does, also where outputs have no tap; and what
+ * dst holds, in place of an addend. */
 Test(implementations, igemm_takes_post_ops)
 {
 #define IGEMM " cuda_igemm       "
@@ -98,6 +100,10 @@ Test(implementations, igemm_takes_post_ops)
         {LAYER "add_tensor:1,tanh", NULL},
         {LAYER "add_tensor:1 as=262144x1024x32x1", IGEMM "declines: needs an addend with the strides of dst"},
         {"n=4 ci=128 h=16 w=16 co=128 k=2 s=3 post=tanh", NULL},
+        {"n=4 ci=128 h=16 w=16 co=128 k=2 s=3 acc=1", NULL},
+        {"n=4 ci=128 h=16 w=16 co=128 k=4 s=2 p=1 acc=1 post=tanh", NULL},
+        {"n=4 ci=128 h=16 w=16 co=128 k=4 s=2 p=1 acc=1 post=add_tensor:1",
+         IGEMM "declines: does not accumulate with an addend"},
     };
     for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++)
         for (int dtype = 0; dtype < 2; dtype++) {
@@ -113,20 +119,20 @@ Test(implementations, igemm_takes_post_ops)
 }
 
 /* The same layers with post-ops: affine ones, which are run on accumulators, and others, which are run on what is staged,
- * with an addend and without. */
+ * with an addend and without; and where they accumulate. */
 Test(implementations_cuda, named_layers_apply_post_ops)
 {
-    static const char *const lists[] = {"mul_channel,add_channel,clamp:-1:4", "add_tensor:1,leaky_relu:0.5",
-                                        "add_channel,gelu,mul_channel"};
+    static const char *const lists[] = {"post=mul_channel,add_channel,clamp:-1:4", "post=add_tensor:1,leaky_relu:0.5",
+                                        "post=add_channel,gelu,mul_channel", "acc=1", "acc=1 post=clamp:-9:9,tanh"};
     size_t taken = 0;
     skip_without_cuda();
     for (size_t n = 0; n < NAMED; n++)
-        for (int form = 0; form < 3 * FORMS; form++) {
+        for (int form = 0; form < LISTS * FORMS; form++) {
             const int kind = form / 2 % 3;
             struct way way = {named[n].by, TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT,
                               kind == 1 ? TCONV_MATH_TF32 : TCONV_MATH_STRICT, "a named way with post-ops"};
             char problem[256];
-            snprintf(problem, sizeof problem, "%s post=%s", named[n].problem, lists[form / FORMS]);
+            snprintf(problem, sizeof problem, "%s %s", named[n].problem, lists[form / FORMS]);
             harness_layer layer = parse(problem);
             layer.desc.math = way.math;
             layer.desc.layout = form % 2 == 0 ? TCONV_NCHW : TCONV_NHWC;
@@ -136,11 +142,11 @@ Test(implementations_cuda, named_layers_apply_post_ops)
             taken += check_way(&test, &way, 1, form % 2 != 0);
             harness_case_destroy(&test);
         }
-    cr_expect_gt(taken, 0);
+    cr_expect_gt(taken, LISTS * NAMED);
 }
 
 /* cuda_gemm_col2im computes products of more than 32 MiB in chunks: of images, of output channels, of positions of rows or of
- * columns. The last chunk of each kind overlaps the one before it. */
+ * columns. The last chunk of each kind overlaps the one before it, and adds nothing to outputs that are there. */
 Test(implementations_cuda, chunks_of_products_make_a_whole)
 {
     static const char *const problems[] = {
@@ -151,12 +157,13 @@ Test(implementations_cuda, chunks_of_products_make_a_whole)
     };
     skip_without_cuda();
     for (size_t p = 0; p < sizeof problems / sizeof problems[0]; p++)
-        for (int form = 0; form < 4; form++) {
+        for (int form = 0; form < 8; form++) {
             const struct way way = {"cuda_gemm_col2im", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT,
                                     "cuda_gemm_col2im in chunks"};
             harness_layer layer = parse(problems[p]);
             layer.desc.layout = form % 2 == 0 ? TCONV_NCHW : TCONV_NHWC;
-            layer.desc.dtype = form / 2 == 0 ? TCONV_F32 : TCONV_BF16;
+            layer.desc.dtype = form / 2 % 2 == 0 ? TCONV_F32 : TCONV_BF16;
+            layer.desc.accumulate = form / 4;
             layer.desc.weight_layout = (tconv_weight_layout)((p + (size_t)form) % 3);
             harness_case test = make_case(&layer, HARNESS_INTEGERS, p);
             cr_expect(check_way(&test, &way, 1, form % 2 != 0), "%s", problems[p]);

@@ -79,6 +79,8 @@ static const struct {
     {"cuda_wgrad", "n=8 ci=64 h=64 w=64 co=64 k=3 p=1 b=1", TCONV_MATH_TF32, TCONV_BACKWARD_WEIGHTS},
     {"cuda_general", "n=3 ci=5 h=31 w=33 co=7 k=4 s=3 b=1", TCONV_MATH_STRICT, TCONV_BACKWARD_WEIGHTS},
     {"cuda_finish", "n=8 ci=64 h=128 w=128 co=64 k=3 p=1 b=1 acc=1", TCONV_MATH_TF32, TCONV_FORWARD},
+    {"cuda_igemm", "n=16 ci=256 h=28 w=28 co=128 k=2 s=3 b=1 acc=1", TCONV_MATH_TF32, TCONV_FORWARD},
+    {"cuda_dgrad", "n=16 ci=64 h=32 w=32 co=64 k=4 s=2 p=1 acc=1", TCONV_MATH_STRICT, TCONV_BACKWARD_DATA},
     {"cuda_finish", "n=16 ci=64 h=32 w=32 co=64 k=4 s=2 p=1 acc=1", TCONV_MATH_STRICT, TCONV_BACKWARD_DATA},
     {"cuda_finish", "n=8 ci=64 h=64 w=64 co=64 k=3 p=1 b=1 post=mul_channel,add_channel,leaky_relu:0", TCONV_MATH_TF32,
      TCONV_FORWARD},

@@ -6,7 +6,7 @@
  * Hopper has kernels of its own (row_sums_cp_async.cu, row_sums_tma.cu), for layers whose kernel rows are neighbours
  * and fit one of their configs: up to 168 weights, in each of up to four blocks of output channels, which share src.
  *
- * Post-ops of any kind are run where outputs are gathered, on values in f32.
+ * Post-ops of any kind, and what dst holds, are applied where outputs are gathered, on values in f32.
  *
  * The numeric order is said with the kernels; it depends on the layer alone.
  */
@@ -23,6 +23,9 @@
 static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_planned *planned, tconv_issue *issue)
 {
     col2im_plan *plan = memory;
+    const tconv_status steps = tconv_cuda_check_steps(&layer->problem, issue);
+    if (steps != TCONV_SUCCESS)
+        return steps;
     const char *why = tconv_col2im_make_plan(layer, plan);
     if (why != NULL)
         return tconv_decline(issue, "%s", why);
@@ -125,5 +128,6 @@ const tconv_implementation tconv_cuda_col2im = {
     .pack = pack,
     .execute = execute,
     .describe = describe,
+    .accumulates = true,
     .applies_posts = true,
 };

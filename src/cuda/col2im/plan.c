@@ -4,7 +4,6 @@
 #include "../cuda_target.h"
 
 #include "../../core/checked.h"
-#include "../../core/post.h"
 #include "../model/search.h"
 
 enum {
@@ -156,7 +155,7 @@ static int choose_mma_gather(const tconv_problem *problem)
         int gather;
     } unrolled[] = {{3, 1, GATHER_3_BY_1}, {3, 2, GATHER_3_BY_2}, {4, 2, GATHER_4_BY_2}, {9, 4, GATHER_9_BY_4}};
     const tconv_axis *h = &problem->h, *w = &problem->w;
-    if (!tconv_has_posts(problem) && h->dilation == 1 && w->dilation == 1 && h->stride == w->stride &&
+    if (tconv_cuda_count_steps(problem) == 0 && h->dilation == 1 && w->dilation == 1 && h->stride == w->stride &&
         h->kernel == w->kernel)
         for (size_t i = 0; i < sizeof unrolled / sizeof unrolled[0]; i++)
             if (h->kernel == unrolled[i].kernel && h->stride == unrolled[i].stride)

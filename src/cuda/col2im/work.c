@@ -2,7 +2,6 @@
  * What a plan of cuda_col2im does: see model/work.h. A tile is a block tile, BLOCK_M pixels of one row of a strip.
  */
 #include "../../core/checked.h"
-#include "../../core/post.h"
 #include "../cuda_target.h"
 #include "../model/planned.h"
 #include "plan.h"
@@ -62,7 +61,8 @@ static void count_outputs(const tconv_layer *layer, const col2im_plan *plan, tco
     const double lines = (double)(params->block_out * problem->h.stride) * BLOCK_M / WARP;
     const double outputs = lines * (double)problem->w.stride; /* warps of them */
     /* With post-ops outputs are found one by one, though they may lie in runs. */
-    const bool runs = params->gather >= FIRST_RUNS && !tconv_has_posts(problem), nhwc = problem->layout == TCONV_NHWC;
+    const bool runs = params->gather >= FIRST_RUNS && tconv_cuda_count_steps(problem) == 0,
+               nhwc = problem->layout == TCONV_NHWC;
     work->stores = lines * (double)problem->w.kernel / (runs ? RUN_GATHERED : COLUMN_GATHERED) +
                    STORE_SHARE * (runs && params->dst_runs ? lines : outputs);
     if (nhwc) /* a warp stores a channel of neighbouring pixels */
@@ -100,7 +100,7 @@ tconv_cuda_work tconv_col2im_work_of(const tconv_layer *layer, const col2im_plan
     work.stores = BLOCK_M * gemm_n / WARP / MMA_GATHERED;
     work.store_warps = STORE_WARPS;
     work.sectors = BLOCK_M * outputs * element / SECTOR_BYTES / fmax(1, pixels * params->out_blocks);
-    if (tconv_has_posts(problem)) {
+    if (tconv_cuda_count_steps(problem) > 0) {
         const double finished = (double)params->block_out * BLOCK_M * (double)(problem->h.stride * problem->w.stride);
         work.tile_cycles += tconv_cuda_post_cycles(problem, finished) + finished * POST_OUTPUT_CYCLES;
     }

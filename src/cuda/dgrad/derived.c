@@ -71,6 +71,7 @@ static void describe_strided(const tconv_layer *layer, dgrad_plan *plan)
     *inner_layer = *layer;
     inner_layer->phases_of_src = true;
     tconv_problem *inner = &inner_layer->problem;
+    inner->desc.op = TCONV_FORWARD;
     if (plan->one_pixel)
         tconv_flatten_one_pixel(inner);
     *inner = tconv_exchanged(inner);
@@ -200,6 +201,7 @@ bool tconv_dgrad_describe_inner(const tconv_layer *layer, int64_t channels, dgra
     desc.dilation_h = plan->rows.shift_step;
     desc.dilation_w = plan->columns.shift_step;
     desc.dtype = problem->dtype;
+    desc.accumulate = problem->desc.accumulate;
     desc.layout = problem->layout;
     desc.math = layer->target.math;
     desc.weight_layout = problem->desc.weight_layout == TCONV_WEIGHT_HWOI ? TCONV_WEIGHT_IHWO : TCONV_WEIGHT_HWOI;

@@ -28,6 +28,8 @@
  * channel groups, so that there are more tiles; partial sums are f32, and added by a launch behind. In 16 bits it is
  * cuda_igemm with a strided src alone that has such.
  *
+ * A layer that accumulates has an inner layer that does, in one part and in chunks that share no output.
+ *
  * Numeric order: that of the implementation, over (plane, output channel) for input channels, or strided over planes
  * and output channels as its kernel walks over phases; then parts, in double. It depends on the layer and the device
  * alone.
@@ -242,4 +244,5 @@ const tconv_implementation tconv_cuda_dgrad = {.name = "cuda_dgrad",
                                                .plan = plan_layer,
                                                .pack = pack,
                                                .execute = execute,
-                                               .describe = describe};
+                                               .describe = describe,
+                                               .accumulates = true};

@@ -208,6 +208,13 @@ static double times_of(const dgrad_plan *plan)
            (plan->source == REARRANGED ? REARRANGED_TIMES : 1);
 }
 
+/* Returns whether each output is in one chunk alone: so it has to be where chunks add to what outputs hold. */
+static bool has_even_chunks(const tconv_problem *problem, const dgrad_plan *plan)
+{
+    return tconv_max(problem->batch, 1) % plan->images == 0 && problem->h.in % plan->chunk_rows == 0 &&
+           problem->w.in % plan->chunk_columns == 0;
+}
+
 /* Returns the seconds that inner plans are compared by: the predicted ones, and those of transposing a strided src
  * beside what the implementation counts for it; 0 where the inner plan needs too much memory. */
 static double compared_seconds(const void *outer, const tconv_inner_plan *inner,
@@ -294,7 +301,8 @@ static double plan_chunks(const tconv_layer *layer, int64_t channels, const tcon
 {
     const tconv_cuda_machine machine = tconv_cuda_machine_of(layer);
     memset(work, 0, sizeof *work);
-    if (!tconv_dgrad_describe_inner(layer, channels, plan) ||
+    if ((layer->problem.desc.accumulate && !has_even_chunks(&layer->problem, plan)) ||
+        !tconv_dgrad_describe_inner(layer, channels, plan) ||
         tconv_inner_plan_by(&plan->inner, implementation, 0, work).prediction.seconds <= 0 || !fits_scratch(plan))
         return DBL_MAX;
     count_passes(&layer->problem, plan, work);
@@ -336,7 +344,8 @@ static bool may_have_parts(const tconv_layer *layer, int64_t channels, int64_t p
     const double elements =
         (double)plan->images * (double)problem->in_channels * (double)plan->chunk_rows * (double)plan->chunk_columns;
     const int64_t k_block = 128 / (int64_t)problem->element_size;
-    return parts == 1 || (problem->dtype != TCONV_F64 && problem->groups == 1 && channels % (parts * k_block) == 0 &&
+    return parts == 1 || (!problem->desc.accumulate && problem->dtype != TCONV_F64 && problem->groups == 1 &&
+                          channels % (parts * k_block) == 0 &&
                           elements < 64.0 * 128.0 * tconv_cuda_target_of(&layer->target).multiprocessors &&
                           (double)parts * elements * sizeof(float) <= (double)MAX_SCRATCH);
 }
@@ -366,7 +375,9 @@ static const char *plan_form(const tconv_layer *layer, const dgrad_form *form, i
     const double left = limit > 0 ? limit - seconds_of_passes(layer, plan) : 0;
     if ((limit > 0 && left <= 0) || !choose_inner(left / (double)chunks_of(plan), plan) ||
         !plan_best_chunks(layer, channels, plan, work))
-        return limit > 0 ? TCONV_NO_FASTER : "no implementation that takes the planes in 48 MiB";
+        return limit > 0                  ? TCONV_NO_FASTER
+               : problem->desc.accumulate ? "no implementation that adds to each output once"
+                                          : "no implementation that takes the planes in 48 MiB";
     return NULL;
 }
 

@@ -262,7 +262,7 @@ static walk walk_to_outputs(const tconv_problem *problem, const finish_plan *pla
     return sums;
 }
 
-/* Returns the same walk with what post-ops need; its first image is one of the layer. */
+/* Returns the same walk with what is held and what post-ops need; its first image is one of the layer. */
 static posts_walk walk_with_posts(const tconv_problem *problem, const walk *sums, int64_t image,
                                   const tconv_arguments *arguments)
 {
@@ -291,12 +291,8 @@ static tconv_status make_outputs(const tconv_layer *layer, const finish_plan *pl
     tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
     if (status != TCONV_SUCCESS)
         return status;
-    if (tconv_has_posts(problem)) {
-        const posts_walk outputs = walk_with_posts(problem, &sums, image + before, arguments);
-        status = tconv_finish_posts(problem->dtype, &outputs, arguments->stream, issue);
-    } else {
-        status = tconv_finish_add(problem->dtype, &sums, arguments->stream, issue);
-    }
+    const posts_walk outputs = walk_with_posts(problem, &sums, image + before, arguments);
+    status = tconv_finish_outputs(problem->dtype, &outputs, arguments->stream, issue);
     return tconv_device_leave(&guard, status, issue);
 }
 

@@ -7,12 +7,6 @@ const void *tconv_finish_widen_kernel(tconv_dtype dtype, bool vectors)
     return NULL;
 }
 
-const void *tconv_finish_add_kernel(tconv_dtype dtype, bool vectors)
-{
-    (void)dtype, (void)vectors;
-    return NULL;
-}
-
 const void *tconv_finish_posts_kernel(tconv_dtype dtype, bool vectors)
 {
     (void)dtype, (void)vectors;

@@ -1,5 +1,5 @@
-/* Launches the kernels that widen, add and run post-ops: a thread takes neighbours of a line, as many as both tensors have at
- * multiples of so many. */
+/* Launches the kernels that widen, and that make outputs: a thread takes neighbours of a line, as many as both tensors have
+ * at multiples of so many. */
 #include "pass.h"
 
 #include "../../core/checked.h"
@@ -36,14 +36,6 @@ tconv_status tconv_finish_widen(tconv_dtype dtype, const walk *elements, void *s
     return launch(tconv_finish_widen_kernel(dtype, vectors), vectors, elements, &own, stream, issue);
 }
 
-tconv_status tconv_finish_add(tconv_dtype dtype, const walk *elements, void *stream, tconv_issue *issue)
-{
-    const int64_t size = (int64_t)tconv_dtype_size(dtype);
-    const bool vectors = takes_vectors(elements, tconv_max(size, (int64_t)sizeof(float)), size);
-    walk own = *elements;
-    return launch(tconv_finish_add_kernel(dtype, vectors), vectors, elements, &own, stream, issue);
-}
-
 /* Returns whether operands can be taken as vectors: elements of the addend, and numbers of channels where neighbours are
  * channels. */
 static bool takes_operand_vectors(tconv_dtype dtype, const posts_walk *outputs)
@@ -53,7 +45,7 @@ static bool takes_operand_vectors(tconv_dtype dtype, const posts_walk *outputs)
            (outputs->sums.lines_are_channels || tconv_cuda_posts_begin_at_multiples(&outputs->steps, VECTOR_BYTES));
 }
 
-tconv_status tconv_finish_posts(tconv_dtype dtype, const posts_walk *outputs, void *stream, tconv_issue *issue)
+tconv_status tconv_finish_outputs(tconv_dtype dtype, const posts_walk *outputs, void *stream, tconv_issue *issue)
 {
     const bool vectors = dtype != TCONV_F64 &&
                          takes_vectors(&outputs->sums, (int64_t)sizeof(float), (int64_t)tconv_dtype_size(dtype)) &&

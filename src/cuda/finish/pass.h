@@ -1,5 +1,4 @@
-/* Passes over tensors: widening what is read, adding sums to what is held (pass.cu), and taking sums through post-ops
- * (posts.cu). pass.c launches them. */
+/* Passes over tensors: widening what is read (pass.cu), and making outputs of sums (posts.cu). pass.c launches them. */
 #ifndef TCONV_CUDA_FINISH_PASS_H
 #define TCONV_CUDA_FINISH_PASS_H
 
@@ -25,7 +24,7 @@ typedef struct walk {
     bool lines_are_channels;
 } walk;
 
-/* A walk from sums to outputs with post-ops. */
+/* A walk from sums to outputs. */
 typedef struct posts_walk {
     walk sums;
     bool holds;                        /* the sum has a term more, what the output holds */
@@ -34,20 +33,17 @@ typedef struct posts_walk {
     post_steps steps;
 } posts_walk;
 
-/* Return the kernels of a dtype: that widens an f16 or bf16, that adds, and that runs post-ops. vectors: VECTOR elements
- * at once, which f64 with post-ops never takes. */
+/* Return the kernels of a dtype: that widens an f16 or bf16, and that makes outputs. vectors: VECTOR elements at once,
+ * which f64 never has where outputs are made. */
 const void *tconv_finish_widen_kernel(tconv_dtype dtype, bool vectors);
-const void *tconv_finish_add_kernel(tconv_dtype dtype, bool vectors);
 const void *tconv_finish_posts_kernel(tconv_dtype dtype, bool vectors);
 
 /* Launch on the current device. Elements of a 16-bit dtype are written in f32, which holds them exactly. */
 tconv_status tconv_finish_widen(tconv_dtype dtype, const walk *elements, void *stream, tconv_issue *issue);
 
-/* Sums, in f32 or of f64 in f64, and the bias are added to elements of a dtype, which are rounded once. */
-tconv_status tconv_finish_add(tconv_dtype dtype, const walk *elements, void *stream, tconv_issue *issue);
-
-/* Sums, the bias and, where that is so, elements that are held are taken through the steps and rounded once. */
-tconv_status tconv_finish_posts(tconv_dtype dtype, const posts_walk *outputs, void *stream, tconv_issue *issue);
+/* Sums, in f32 or of f64 in f64, the bias and, where that is so, elements that are held are taken through the steps and
+ * rounded once. */
+tconv_status tconv_finish_outputs(tconv_dtype dtype, const posts_walk *outputs, void *stream, tconv_issue *issue);
 
 TCONV_ROOM_END
 

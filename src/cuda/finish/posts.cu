@@ -1,5 +1,5 @@
-/* The pass of layers with post-ops: outputs from sums, bias, what is held and the list of steps. Like pass.cu's kernels a
- * thread takes neighbours of a line; one kernel serves every list. */
+/* The pass that makes outputs from sums, bias, what is held and the list of steps. Like pass.cu's kernels a thread takes
+ * neighbours of a line; one kernel serves every list, and none. */
 #include "pass.h"
 
 #include <cuda_runtime_api.h>

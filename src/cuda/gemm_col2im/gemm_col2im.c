@@ -14,7 +14,8 @@
  * implementation multiplies, 16-bit elements are widened to f32 and multiplied in TF32, which holds them exactly.
  *
  * Numeric order: input channels in the order of the implementation that multiplies, then rows of taps, columns of taps,
- * in strict f32 with compensation; then the bias, then the post-ops, of any kind. It depends on the layer and the device alone.
+ * in strict f32 with compensation; then the bias, what dst holds, and the post-ops, of any kind. It depends on the layer and
+ * the device alone.
  */
 #include <stdio.h>
 #include <string.h>
@@ -32,6 +33,9 @@ static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_pla
 {
     gemm_col2im_plan *plan = memory;
     tconv_cuda_work work;
+    const tconv_status steps = tconv_cuda_check_steps(&layer->problem, issue);
+    if (steps != TCONV_SUCCESS)
+        return steps;
     memset(&work, 0, sizeof work);
     const char *why = tconv_gemm_col2im_make_plan(layer, planned->limit, plan, &work);
     if (why != NULL)
@@ -86,9 +90,11 @@ static tconv_status pack(const tconv_layer *layer, const void *memory, const voi
     return TCONV_SUCCESS;
 }
 
-/* A chunk: its first image, output channel and position of src, and the padded outputs along the axis that is cut. */
+/* A chunk: its first image, output channel and position of src, and the padded outputs along the axis that is cut. The
+ * last chunk has images, or channels, of the chunk before: their outputs are there already. */
 typedef struct chunk_place {
     int64_t image, channel_chunk, channel, position;
+    int64_t images_before, channels_before;
     int begin, end;
 } chunk_place;
 
@@ -103,6 +109,8 @@ static chunk_place place_chunk(const tconv_problem *problem, const gemm_col2im_p
     place.channel_chunk = number / plan->position_chunks / plan->image_chunks;
     place.channel = tconv_cuda_chunk_begin(place.channel_chunk, chunk->channels, problem->group_out);
     place.image = tconv_cuda_chunk_begin(image_chunk, chunk->images, problem->batch);
+    place.images_before = image_chunk * chunk->images - place.image;
+    place.channels_before = place.channel_chunk * chunk->channels - place.channel;
     place.begin = (int)tconv_max(cut->pad, quotient * cut->stride);
     place.end = (int)tconv_min(cut->pad + cut->out, (quotient + chunk->quotients) * cut->stride);
     const int64_t back = chunk->positions - chunk->quotients; /* they reach back over fewer */
@@ -223,25 +231,30 @@ static tconv_status multiply(const tconv_layer *layer, const gemm_col2im_plan *p
     return status == TCONV_SUCCESS ? tconv_inner_execute(&plan->products, &products, issue) : status;
 }
 
-/* Gathers the outputs of a chunk. */
+/* Gathers the outputs of a chunk, each of the layer's once. */
 static tconv_status gather(const tconv_layer *layer, const gemm_col2im_plan *plan, const chunk_place *place,
                            const tconv_arguments *arguments, tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
+    const int64_t image = place->image + place->images_before;
     gather_shape out = plan->out;
     gather_axis *cut = plan->cuts_rows ? &out.rows : &out.columns;
     cut->first = (int)place->position;
     cut->begin = place->begin;
     cut->end = place->end;
-    out.first_channel = (int)place->channel;
-    out.products = arguments->scratch;
+    out.images -= (int)place->images_before;
+    out.channels = divisor_of((int)(plan->chunk.channels - place->channels_before));
+    out.first_channel = (int)(place->channel + place->channels_before);
+    out.products = (const float *)arguments->scratch + place->images_before * out.image_pitch +
+                   place->channels_before * out.out_pitch;
     out.bias = arguments->bias;
-    out.dst = (char *)arguments->dst + place->image * problem->dst.n * (int64_t)problem->element_size;
+    out.dst = (char *)arguments->dst + image * problem->dst.n * (int64_t)problem->element_size;
     out.posts = tconv_cuda_layer_posts(problem, arguments);
     if (out.posts.addend != NULL)
         out.posts.addend =
-            (const char *)out.posts.addend + place->image * problem->addend.n * (int64_t)problem->element_size;
-    if (plan->position_chunks > 1) /* else the tiles are the plan's */
+            (const char *)out.posts.addend + image * out.posts.addend_strides.n * (int64_t)problem->element_size;
+    if (plan->position_chunks > 1 ||
+        place->images_before + place->channels_before > 0) /* else the tiles are the plan's */
         tconv_gemm_col2im_cut_tiles(&out);
     const bool overlaps = plan->mode == DIRECT && can_overlap(layer);
     tconv_device_guard guard;
@@ -299,5 +312,6 @@ const tconv_implementation tconv_cuda_gemm_col2im = {
     .pack = pack,
     .execute = execute,
     .describe = describe,
+    .accumulates = true,
     .applies_posts = true,
 };

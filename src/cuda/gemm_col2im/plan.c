@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "../../core/checked.h"
-#include "../../core/post.h"
 #include "../implementations.h"
 #include "../model/search.h"
 #include "products.h"
@@ -215,9 +214,9 @@ static void count_gather(const tconv_layer *layer, const gemm_col2im_plan *plan,
     work->pass_bytes =
         chunks * (work->pass_bytes + gathering * PRODUCT_TIMES * (double)plan->products_bytes + copied + packed) +
         gathering * outputs * OUTPUT_BYTES;
-    if (tconv_has_posts(problem))
-        work->pass_bytes += outputs * tconv_cuda_post_instructions(problem) * POST_BYTES +
-                            (double)problem->addend_extent * (double)problem->element_size;
+    if (tconv_cuda_count_steps(problem) > 0)
+        work->pass_bytes += outputs * tconv_cuda_step_instructions(problem) * POST_BYTES +
+                            (tconv_cuda_has_addend(problem) ? outputs * (double)problem->element_size : 0);
 }
 
 /* Returns the seconds that gathering, copying and packing take beside the products. */

@@ -8,7 +8,7 @@
 #include "gather.h"
 
 /* What is multiplied and gathered at a time. The last chunk of each kind begins so that it ends with the layer: it
- * computes some outputs once more instead of having another shape. */
+ * multiplies some of the chunk before once more instead of having another shape. */
 typedef struct chunk_shape {
     int64_t images;
     int64_t channels;  /* output channels of a group */

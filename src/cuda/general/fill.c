@@ -6,12 +6,11 @@
  * along them. Whether a row or a column belongs to a phase is looked up once for each, not for each output. In NHWC a
  * thread stores 16 bytes of channels at once where they lie so.
  *
- * With post-ops an output is what these make of the bias: the same in all rows, but for the addend.
+ * With post-ops an output is what these make of the bias: the same in all rows, but for the addend, or what dst holds.
  */
 #include <string.h>
 
 #include "../../core/checked.h"
-#include "../../core/post.h"
 #include "../cuda_target.h"
 #include "../hardware.h"
 #include "../model/planned.h"
@@ -65,6 +64,6 @@ tconv_status tconv_general_fill_bias_only(const tconv_layer *layer, const tconv_
             break; /* so many rows are written side by side anyway */
     }
     void *kernel_arguments[] = {&tiled};
-    const void *kernel = tconv_general_fill_kernel(problem->dtype, vectors, tconv_has_posts(problem));
+    const void *kernel = tconv_general_fill_kernel(problem->dtype, vectors, tconv_cuda_count_steps(problem) > 0);
     return tconv_launch_blocks(kernel, tiled.tiles, FILL_THREADS, kernel_arguments, arguments->stream, issue, false);
 }

@@ -12,7 +12,7 @@
  * Numeric order, which depends on the layer alone: taps in the order of the kernel rows, then columns, input channels
  * inside; fused multiply-adds from zero over segments of at most `segment` terms, whole K-blocks in gemm.cu, and in
  * direct.cu whole taps where that is possible; segments added in order, but for f64 with compensation
- * (compensated.cuh); then the bias, then the post-ops, of any kind.
+ * (compensated.cuh); then the bias, what dst holds, and the post-ops, of any kind.
  */
 #include <math.h>
 #include <stdio.h>
@@ -179,8 +179,11 @@ static tconv_status find_sizes(const tconv_layer *layer, planned_layer *plan, tc
 static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_planned *planned, tconv_issue *issue)
 {
     planned_layer *plan = memory;
+    tconv_status status = tconv_cuda_check_steps(&layer->problem, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
     choose_kernel(&layer->problem, plan);
-    const tconv_status status = find_sizes(layer, plan, &planned->sizes, issue);
+    status = find_sizes(layer, plan, &planned->sizes, issue);
     if (status != TCONV_SUCCESS)
         return status;
     set_parameters(layer, plan);
@@ -271,5 +274,6 @@ const tconv_implementation tconv_cuda_general = {.name = "cuda_general",
                                                  .pack = pack,
                                                  .execute = execute,
                                                  .describe = describe,
+                                                 .accumulates = true,
                                                  .applies_posts = true,
                                                  .batch_invariant = tconv_always_batch_invariant};

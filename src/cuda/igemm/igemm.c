@@ -13,16 +13,16 @@
  * Where phases are those of src (cuda_dgrad's layers) a tile sums over all of them: the box of a phase is of every
  * stride-th pixel, which TMA brings as if they were neighbours.
  *
- * Affine post-ops with which a list begins are run on accumulators, others on what is staged in f32 before it is stored (posts.cuh).
+ * Affine post-ops with which a list begins are run on accumulators, others on what is staged in f32 before it is stored
+ * (posts.cuh); with these, what dst holds where the layer accumulates.
  *
  * parameters.h has the words, plan.h the choice of tiles, kernel.cuh the kernel, pack.cu the packed weights, and view.h
  * the layers that are computed in place of others: images of one pixel as one GEMM, groups of few channels fused.
  */
 #include "../../core/checked.h"
-#include "../../core/post.h"
 #include "../../core/status.h"
 #include "../cuda_target.h"
-#include "../epilogue/posts.h"
+#include "../epilogue/layer_posts.h"
 #include "../general/fill.h"
 #include "../implementations.h"
 #include "../maps/hopper.h"
@@ -133,7 +133,9 @@ static tconv_status plan_outputs(const tconv_layer *layer, bool sums, planned_la
 
 static tconv_status plan_layer(const tconv_layer *layer, void *planned, tconv_planned *result, tconv_issue *issue)
 {
-    const tconv_status status = tconv_cuda_check_addend(&layer->problem, issue);
+    tconv_status status = tconv_cuda_check_steps(&layer->problem, issue);
+    if (status == TCONV_SUCCESS)
+        status = tconv_cuda_check_addend(&layer->problem, issue);
     return status == TCONV_SUCCESS ? plan_outputs(layer, false, planned, result, issue) : status;
 }
 
@@ -191,11 +193,10 @@ static tconv_status fill_bias_only(const tconv_layer *layer, const parameters *p
 static void describe_posts(const tconv_layer *layer, const tconv_arguments *arguments, parameters *params)
 {
     const tconv_problem *problem = &layer->problem;
-    const int addend = tconv_post_addend(&problem->desc);
-    if (!tconv_has_posts(problem))
+    if (tconv_cuda_count_steps(problem) == 0)
         return;
-    const post_steps steps = tconv_cuda_post_steps(problem, arguments->post);
-    params->posts = tconv_cuda_share_posts(&steps, addend >= 0 ? arguments->post[addend] : NULL);
+    const layer_posts posts = tconv_cuda_layer_posts(problem, arguments);
+    params->posts = tconv_cuda_share_posts(&posts.steps, posts.addend);
     params->posts_of_sums = params->posts.of_sums.count > 0;
     params->posts_of_staged = params->posts.of_staged.count > 0;
     params->addend_by_vectors =
@@ -286,6 +287,7 @@ const tconv_implementation tconv_cuda_igemm = {.name = "cuda_igemm",
                                                .pack = pack_weights,
                                                .execute = execute,
                                                .describe = describe,
+                                               .accumulates = true,
                                                .applies_posts = true};
 
 const tconv_implementation tconv_igemm_sums = {.name = "cuda_igemm",

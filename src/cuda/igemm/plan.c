@@ -1,7 +1,7 @@
 /* The candidates for the block tile of an implicit GEMM, of which the one with the least predicted time is taken. */
 #include "plan.h"
 #include "../cuda_target.h"
-#include "../epilogue/posts.h"
+#include "../epilogue/layer_posts.h"
 
 #include "../../core/checked.h"
 
@@ -120,7 +120,7 @@ static void offer_narrow_tiles(tile_search *search, tile_choice choice, const ke
 /* Returns whether the kernel of a config runs the layer's post-ops. */
 static bool runs_posts(const tile_search *search, const kernel_config *config)
 {
-    return tconv_cuda_posts_are_affine(&search->given->problem) ||
+    return tconv_cuda_steps_are_affine(&search->given->problem) ||
            runs_any_posts(config->N, config->mma_tiles, search->output_bytes);
 }
 

@@ -1,10 +1,9 @@
 /* The work of a candidate of cuda_igemm, see model/work.h. A K-block is that of parameters.h, at one tap. */
 #include "../cuda_target.h"
-#include "../epilogue/posts.h"
+#include "../epilogue/layer_posts.h"
 #include "plan.h"
 
 #include "../../core/checked.h"
-#include "../../core/post.h"
 #include "../pack/transpose.h"
 
 #include <math.h>
@@ -227,18 +226,21 @@ tconv_cuda_work tconv_igemm_tile_work(const tile_search *search, const layer_pla
 
 /* Adds the post-ops: those of sums and those of consumers to what a tile takes beside its K-blocks, those of epilogue warps
  * to their stores. */
-static void count_posts(const tile_search *search, const parameters *params, bool strict, tconv_cuda_work *work)
+static void count_posts(const tile_search *search, const layer_plan *plan, tconv_cuda_work *work)
 {
+    const parameters *params = &plan->params;
     const tconv_problem *problem = &search->given->problem;
     const double outputs = (double)params->m_tiles * MMA_M * params->block_n;
-    const post_steps steps = tconv_cuda_planned_steps(problem);
-    const shared_posts_cost cost = tconv_cuda_shared_posts_cost(&steps, strict);
+    const post_steps steps = tconv_cuda_planned_layer_steps(problem);
+    const shared_posts_cost cost = tconv_cuda_shared_posts_cost(&steps, numerics_split(plan->arithmetic));
     work->tile_cycles += outputs * cost.sums / LANES + cost.steps_of_sums * AFFINE_POST_CYCLES;
     if (cost.steps_of_staged == 0)
         return;
     const double values = outputs / WARP / work->store_warps; /* of a lane */
     const int by_elements = params->dst_channels_last ? 0 : 1;
-    const double beside = (tconv_post_addend(&problem->desc) >= 0 ? ADDEND_CYCLES[by_elements] : 0) +
+    const int under_way =
+        params->epilogue_warps ? epilogue_addends(plan->config.N, numerics_split(plan->arithmetic)) : 1;
+    const double beside = (tconv_cuda_has_addend(problem) ? ADDEND_CYCLES[by_elements] / under_way : 0) +
                           (search->output_bytes == 2 ? ROUNDED_CYCLES[by_elements] : 0);
     const double cycles = values * (params->epilogue_warps ? 1 : CONSUMER_WARPS / SCHEDULERS) * STAGED_CYCLES *
                               (cost.staged + cost.steps_of_staged * STAGED_OVERHEAD) +
@@ -266,5 +268,5 @@ void tconv_igemm_count_stages(const tile_search *search, const layer_plan *plan,
     const double staged = (double)WARPGROUPS * params->staging_buffers *
                           staging_buffer_bytes(plan->config.N, plan->output_bytes, params->paired, plan->config.parts);
     work->exposed = params->epilogue_warps ? fmax(0, 1 - staged / sums) : 0;
-    count_posts(search, params, numerics_split(plan->arithmetic), work);
+    count_posts(search, plan, work);
 }

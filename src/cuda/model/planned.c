@@ -2,8 +2,8 @@
 #include "planned.h"
 
 #include "../../core/checked.h"
-#include "../../core/post.h"
 #include "../cuda_target.h"
+#include "../epilogue/layer_posts.h"
 
 #include <string.h>
 
@@ -28,7 +28,7 @@ tconv_cuda_work tconv_cuda_begin_work(const tconv_layer *layer)
         (double)(problem->in_channels * problem->group_out) * (double)(problem->h.kernel * problem->w.kernel);
     tconv_cuda_work work;
     memset(&work, 0, sizeof work);
-    const double addend = tconv_post_addend(&problem->desc) >= 0 ? dst : 0;
+    const double addend = tconv_cuda_has_addend(problem) ? dst : 0;
     work.dram_bytes = ((double)problem->batch * (src + dst + addend) + weights) * (double)problem->element_size;
     work.rounds = work.resident = work.k_blocks = work.stage_k_blocks = work.store_warps = 1;
     return work;
