@@ -178,7 +178,7 @@ typedef struct parameters {
     uint32_t b_row_bytes;        /* of a K-block: big and, in strict f32, small parts */
     weight_tile weight_tiles[MAX_WEIGHT_TILES];
     schedule_entry entries[MAX_ENTRIES];
-    post_steps posts; /* affine ones; in f32 alone */
+    affine_posts posts; /* in f32 alone */
 } parameters;
 
 /* Returns the floats from the beginning of a stage's channel to a tile's position. */
