@@ -22,7 +22,7 @@
 #define TCONV_CUDA_CELLS_PARAMETERS_H
 
 #include "../../core/impl.h"
-#include "../epilogue/posts.h"
+#include "../epilogue/affine.h"
 #include "../gemm/shape.h"
 #include "../numeric/divisor.h"
 #include "../numeric/numerics.h"

@@ -1,9 +1,10 @@
-/* Affine lists of post-ops as rounds (posts.h), on values in registers: many accumulators, or a few outputs that are about
+/* Affine lists of post-ops as rounds (affine.h), on values in registers: many accumulators, or a few outputs that are about
  * to be stored. Values are in f32 and rounded after each step of the list. */
 #ifndef TCONV_CUDA_EPILOGUE_AFFINE_CUH
 #define TCONV_CUDA_EPILOGUE_AFFINE_CUH
 
-#include "posts.cuh"
+#include "affine.h"
+#include "layer_posts.cuh"
 
 namespace tconv
 {
@@ -89,50 +90,56 @@ __device__ __forceinline__ void run_affine_rounds(const affine_posts &posts, flo
     }
 }
 
+/* Reads a round's numbers of an output channel of all groups, if it has such. */
+__device__ __forceinline__ round_numbers read_numbers(const affine_round &round, int channel)
+{
+    if (round.factors == NULL && round.terms == NULL)
+        return {round.factor, round.term};
+    return numbers_reader(round)((unsigned)channel);
+}
+
 /* A round's numbers of so many channels. */
 template <int CHANNELS> struct channel_numbers {
     round_numbers of[CHANNELS];
 };
 
-/* Reads a round's numbers. channel(i): of all groups. */
+/* Reads them. channel(i): of all groups. */
 template <int CHANNELS, class Channel>
 __device__ __forceinline__ channel_numbers<CHANNELS> read_numbers(const affine_round &round, const Channel &channel)
 {
     channel_numbers<CHANNELS> numbers;
 #pragma unroll
     for (int i = 0; i < CHANNELS; i++)
-        numbers.of[i] = {round.factor, round.term};
-    if (round.factors == NULL && round.terms == NULL)
-        return numbers;
-    const numbers_reader read(round);
-#pragma unroll
-    for (int i = 0; i < CHANNELS; i++)
-        numbers.of[i] = read((unsigned)channel(i));
+        numbers.of[i] = read_numbers(round, channel(i));
     return numbers;
 }
 
-/* Takes a few values through all parts of a round: without a part, its number changes no bit. */
-template <int COUNT, int CHANNELS>
-__device__ __forceinline__ void run_affine_round(const affine_round &round, float (&values)[COUNT],
-                                                 const channel_numbers<CHANNELS> &numbers)
+/* Takes a value through all parts of a round: without a part, its number changes no bit. */
+__device__ __forceinline__ float run_affine_round(const affine_round &round, const round_numbers &numbers, float y)
 {
-    static_assert(COUNT % CHANNELS == 0, "values of each channel follow one another");
-    for_each_value(values, [&](float y, int i) {
-        y = slope_below_zero(numbers.of[i / (COUNT / CHANNELS)](y), round.slope);
-        return bound_above(bound_below(y, round.least), round.most);
-    });
+    return bound_above(bound_below(slope_below_zero(numbers(y), round.slope), round.least), round.most);
 }
 
-/* Takes a few values, which have their bias, through all rounds, at least one. first: the numbers of the first round, which
- * a kernel reads once for many values. It has no branch; lists of more rounds are rare. */
+/* Takes a few values, which have their bias, through all rounds, at least one. Values of a channel follow one another.
+ * first: the numbers of the first round, which a kernel reads once for many values, so that nothing branches; lists of
+ * more rounds are rare. channel(i): of all groups. */
 template <int COUNT, int CHANNELS, class Channel>
 __device__ __forceinline__ void run_affine_rounds(const affine_posts &posts, float (&values)[COUNT],
                                                   const channel_numbers<CHANNELS> &first, const Channel &channel)
 {
-    run_affine_round(posts.rounds[0], values, first);
+    constexpr int OF_CHANNEL = COUNT / CHANNELS;
+    static_assert(COUNT % CHANNELS == 0, "as said");
+    for_each_value(values,
+                   [&](float y, int i) { return run_affine_round(posts.rounds[0], first.of[i / OF_CHANNEL], y); });
 #pragma unroll 1
     for (int i = 1; i < posts.count; i++)
-        run_affine_round(posts.rounds[i], values, read_numbers<CHANNELS>(posts.rounds[i], channel));
+#pragma unroll
+        for (int c = 0; c < CHANNELS; c++) {
+            const round_numbers numbers = read_numbers(posts.rounds[i], channel(c));
+#pragma unroll
+            for (int j = c * OF_CHANNEL; j < (c + 1) * OF_CHANNEL; j++)
+                values[j] = run_affine_round(posts.rounds[i], numbers, values[j]);
+        }
 }
 
 } // namespace tconv

@@ -20,17 +20,6 @@ namespace tconv
 /* What changes no bit of a sum, not that of -0 either. */
 constexpr float NO_BIAS = -0.0f;
 
-/* A number of which the compiler does not see that it is known: what is found from it is found again where it is needed,
- * and takes no register before. */
-template <class Number> __device__ __forceinline__ Number forgotten(Number number)
-{
-    if constexpr (sizeof(Number) == 8)
-        asm volatile("" : "+l"(number));
-    else
-        asm volatile("" : "+r"(number));
-    return number;
-}
-
 /* The step's alpha or beta. */
 template <class Compute> __device__ __forceinline__ Compute number_of(const post_number &number)
 {

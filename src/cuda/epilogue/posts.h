@@ -30,26 +30,6 @@ typedef struct post_steps {
     post_step of[TCONV_MAX_POST_OPS];
 } post_steps;
 
-/* A round of an affine list, each part of which may be missing:
- *
- *     y = min(max(leaky_relu(factor * y + term, slope), least), most)
- *
- * So the lists that layers have are one round, the text of which has no loop over steps and no choice among kinds. */
-typedef struct affine_round {
-    int parts; /* ROUND_... */
-    /* The factor is 1, and the term -0, where the round only adds or multiplies: neither changes a bit. */
-    float factor, term;
-    float slope, least, most;
-    const float *factors, *terms; /* of each output channel; NULL: the same of all, as above */
-} affine_round;
-
-enum { ROUND_SCALES = 1, ROUND_SLOPES = 2, ROUND_BOUNDS_BELOW = 4, ROUND_BOUNDS_ABOVE = 8 };
-
-typedef struct affine_posts {
-    int count;
-    affine_round rounds[TCONV_MAX_POST_OPS];
-} affine_posts;
-
 /* Whether a step is affine: a number times the value and another added, bounds, or a slope below zero. Such a step is one
  * to three instructions, so that a kernel may take all of a tile's accumulators through it in their registers. */
 static inline bool post_step_is_affine(int kind)
@@ -76,12 +56,6 @@ int tconv_cuda_first_affine_posts(const tconv_problem *problem, double *instruct
 /* Returns the steps of a layer with operands as tconv_arguments have them. The addend is not among the steps: where it
  * lies is the kernel's to know. */
 post_steps tconv_cuda_post_steps(const tconv_problem *problem, const void *const operands[TCONV_MAX_POST_OPS]);
-
-/* Returns a list that is affine as rounds, in f32. */
-affine_posts tconv_cuda_affine_posts(const tconv_problem *problem, const void *const operands[TCONV_MAX_POST_OPS]);
-
-/* Returns whether a layer's list is affine and one round of parts. */
-bool tconv_cuda_posts_are_a_round(const tconv_problem *problem);
 
 /* Returns whether each array of a number for each channel begins at a multiple of so many bytes. */
 bool tconv_cuda_posts_begin_at_multiples(const post_steps *steps, int64_t bytes);
