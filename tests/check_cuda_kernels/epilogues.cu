@@ -198,8 +198,9 @@ void check_cells_case(const cells_case &of, bool has_bias, bool has_posts, size_
     layer.bias = has_bias ? add.data : nullptr;
     if (has_posts) {
         layer.posts.count = 2;
-        layer.posts.of[0] = {POST_MUL_ADD_CHANNEL, {}, {}, factors.data, terms.data};
-        layer.posts.of[1] = {TCONV_POST_CLAMP, {-0.5f}, {0.5f}, nullptr, nullptr};
+        layer.posts.rounds[0] = {ROUND_SCALES,     1, -0.0f, 1, -INFINITY, INFINITY, factors.as<float>(),
+                                 terms.as<float>()};
+        layer.posts.rounds[1] = {ROUND_BOUNDS_BELOW | ROUND_BOUNDS_ABOVE, 1, -0.0f, 1, -0.5f, 0.5f, nullptr, nullptr};
     }
     layer.dst_strides = {wanted.image, wanted.channel, layer.out_columns, 1};
     store_cells<<<blocks, CELLS_THREADS>>>(layer, from.as<float>());

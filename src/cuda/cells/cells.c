@@ -176,7 +176,7 @@ static tconv_status execute(const tconv_layer *layer, const void *memory, const 
     params.weights = arguments->packed;
     params.bias = arguments->bias;
     params.dst = arguments->dst;
-    params.posts = tconv_cuda_post_steps(&layer->problem, arguments->post);
+    params.posts = tconv_cuda_affine_posts(&layer->problem, arguments->post);
     params.by_tma = !params.copied && tconv_encode_tensor_map(&planned->boxes[0], arguments->src, &maps[0]) &&
                     (!params.stationary || tconv_encode_tensor_map(&planned->boxes[1], arguments->src, &maps[1]));
     if (!params.by_tma && !params.stationary)

@@ -2,8 +2,8 @@
 #ifndef TCONV_CUDA_CELLS_EPILOGUE_CUH
 #define TCONV_CUDA_CELLS_EPILOGUE_CUH
 
+#include "../epilogue/affine.cuh"
 #include "../epilogue/finish.cuh"
-#include "../epilogue/posts.cuh"
 #include "tile.cuh"
 
 namespace tconv::cells
@@ -36,49 +36,63 @@ __device__ __forceinline__ cell_outputs<Element> find_cell(const parameters &lay
     return cell;
 }
 
-/* The numbers that a thread's accumulators from `first` on have of an array of a number for each output channel of all
- * groups. Accumulators lie by 8 channels, of which a thread has two at each of its two positions. */
-template <int COUNT> struct channel_numbers {
-    float at[COUNT / 2];
+/* False, which the compiler does not know: what follows a return after it is not begun before, which would take registers. */
+__device__ __forceinline__ bool never(const parameters &layer)
+{
+    return forgotten(layer.cell_channels) == 0;
+}
 
-    __device__ __forceinline__ float operator()(int i) const
-    {
-        return at[i / 4 * 2 + i % 2];
+/* Calls take(accumulator, number) for a thread's accumulators with what read(channel) returns. first_channel: the thread's
+ * first one, of the group. Accumulators lie by 8 channels, of which a thread has two at each of its two positions; a
+ * column of a cell has all channels of whole rows, so that an accumulator's place among all of them tells its channel
+ * whatever the columns. PERIOD accumulators, of twice as many channels, have the channels of the next PERIOD: a cell has
+ * no more channels, or PERIOD is all. */
+template <int PERIOD, int all, class Read, class Take>
+__device__ __forceinline__ void for_channels(const parameters &layer, float (&accumulators)[all], int first_channel,
+                                             const Read &read, const Take &take)
+{
+    /* Else the compiler would find all channels before all rounds, and keep them in registers. */
+    const int cell_channels = forgotten(layer.cell_channels), last_channel = layer.group_out - 1;
+    first_channel = forgotten(first_channel);
+    constexpr int BLOCK = 16; /* accumulators whose numbers are on their way at once */
+#pragma unroll
+    for (int i = 0; i < PERIOD; i += 4) {
+        if (i > 0 && i % BLOCK == 0 && never(layer))
+            return;
+#pragma unroll
+        for (int pair = 0; pair < 2; pair++) {
+            const auto number = read(min(first_channel + (2 * i & (cell_channels - 1)) + pair, last_channel));
+#pragma unroll
+            for (int first = i + pair; first < all; first += PERIOD) {
+                take(accumulators[first], number);
+                take(accumulators[first + 2], number);
+            }
+        }
     }
-};
+}
 
-/* Takes a thread's accumulators through the layer's post-ops, bias included: so many at a time, because the numbers of
- * their channels take registers too. first_channel: the thread's first one, of the group. A column of a cell has all
- * channels of whole rows, so that an accumulator's place among all of them tells its channel whatever the columns. */
-template <int BATCH, int all>
+/* Takes a thread's accumulators through the layer's post-ops, bias included. */
+template <int PERIOD, int all>
 __device__ __forceinline__ void run_posts_of_cells(const parameters &layer, float (&accumulators)[all],
                                                    const tile_coord &tile, int first_channel)
 {
-    const int last_channel = layer.group_out - 1;
-    int cell_channels = layer.cell_channels;
-    asm volatile("" : "+r"(cell_channels)); /* as in store_vectors */
-#pragma unroll
-    for (int first = 0; first < all; first += BATCH) {
-        float batch[BATCH];
-#pragma unroll
-        for (int i = 0; i < BATCH; i++)
-            batch[i] = accumulators[first + i];
-        const auto channels = [&](const void *array) {
-            const float *of_group = static_cast<const float *>(array) + tile.group * (int64_t)layer.group_out;
-            channel_numbers<BATCH> numbers;
-#pragma unroll
-            for (int i = 0; i < BATCH / 2; i++) {
-                const int channel = first_channel + ((2 * first + i / 2 * 8) & (cell_channels - 1)) + i % 2;
-                numbers.at[i] = __ldg(of_group + min(channel, last_channel));
-            }
-            return numbers;
-        };
-        const channel_numbers<BATCH> none = {};
-        run_affine_posts(layer.posts, batch, layer.bias != NULL ? channels(layer.bias) : none, channels);
-#pragma unroll
-        for (int i = 0; i < BATCH; i++)
-            accumulators[first + i] = batch[i];
+    const unsigned of_group = (unsigned)(tile.group * layer.group_out);
+    const auto for_all = [&](const auto &read, const auto &take) {
+        if (layer.cell_channels <= 2 * PERIOD)
+            for_channels<PERIOD>(layer, accumulators, first_channel, read, take);
+        else
+            for_channels<all>(layer, accumulators, first_channel, read, take);
+    };
+    if (layer.bias != NULL) {
+        const float *bias = static_cast<const float *>(layer.bias);
+        for_all([=](int channel) { return __ldg(bias + (of_group + (unsigned)channel)); },
+                [](float &sum, float add) { sum += add; });
     }
+    run_affine_rounds(layer.posts, accumulators, [&](const affine_round &round) {
+        const numbers_reader read(round);
+        for_all([&](int channel) { return read(of_group + (unsigned)channel); },
+                [](float &y, const round_numbers &numbers) { y = numbers(y); });
+    });
 }
 
 /* Stores a vector of so many columns, or nothing, without a branch. */
@@ -216,10 +230,10 @@ template <class Element, int all>
 __device__ __forceinline__ void store_tile(const parameters &layer, float (&accumulators)[all], const tile_coord &tile,
                                            int warp, int lane)
 {
-    constexpr int POSTS_BATCH = all > 64 ? 16 : 8; /* accumulators: more would spill */
+    constexpr int PERIOD = 32; /* accumulators: cells of several columns have 64 channels or fewer */
     if constexpr (sizeof(Element) == 4) {
         if (layer.posts.count > 0)
-            run_posts_of_cells<POSTS_BATCH>(layer, accumulators, tile, tile.channel + lane % 4 * 2);
+            run_posts_of_cells<PERIOD>(layer, accumulators, tile, tile.channel + lane % 4 * 2);
     }
     if (sizeof(Element) == 2 || layer.cell_columns == 1) /* 16 bits: of layers whose phases are those of src alone */
         store_cells<Element, 1>(layer, accumulators, tile, warp, lane);

@@ -36,7 +36,7 @@ constexpr int STATIONARY_MMA_STEPS = 4; /* wgmmas along a K-block */
 constexpr int STATIONARY_CONSUMER_REGISTERS =
     112; /* of a thread; of all threads 96 on average, which the launch gives each */
 constexpr int STATIONARY_PRODUCER_REGISTERS = 32;
-constexpr int STATIONARY_POSTS_BATCH = 16; /* accumulators that go through post-ops at a time */
+constexpr int STATIONARY_PERIOD = 16; /* accumulators, as of run_posts_of_cells */
 constexpr uint32_t BOX_CHANNELS = STATIONARY_MMA_STEPS * MMA_K;
 constexpr uint32_t BOX_BYTES = BOX_CHANNELS * BOX_PITCH * (uint32_t)sizeof(float);
 
@@ -195,8 +195,10 @@ __device__ __forceinline__ void store_warpgroup_tile(const parameters &layer, co
 {
     asm volatile("" : "+r"(number), "+r"(scheduler.set), "+r"(warp), "+r"(lane));
     const tile_coord tile = find_n_tile(layer, scheduler.n_tile(layer));
-    const warpgroup_tile_coord coord = find_warpgroup_tile(layer, number);
     const int first_channel = tile.channel + lane % 4 * 2;
+    if (layer.posts.count > 0)
+        run_posts_of_cells<STATIONARY_PERIOD>(layer, accumulators, tile, first_channel);
+    const warpgroup_tile_coord coord = find_warpgroup_tile(layer, number);
     float *to[2];
     bool exists[2];
 #pragma unroll
@@ -216,8 +218,6 @@ __device__ __forceinline__ void store_warpgroup_tile(const parameters &layer, co
                 (row * layer.out_row_step + layer.schedules[tile.schedule].residue) * layer.dst_strides.h +
                 (pixel - row * layer.flat_columns) * COLUMNS;
     }
-    if (layer.posts.count > 0)
-        run_posts_of_cells<STATIONARY_POSTS_BATCH>(layer, accumulators, tile, first_channel);
     const uint32_t bias = shared.bias + lane % 4 * 2 * (uint32_t)sizeof(float);
     bool vectors = layer.vector_stores;
     if (COLUMNS < 4)

@@ -22,7 +22,7 @@
 #define TCONV_CUDA_CELLS_PARAMETERS_H
 
 #include "../../core/impl.h"
-#include "../epilogue/posts.h"
+#include "../epilogue/affine.h"
 #include "../gemm/shape.h"
 #include "../numeric/divisor.h"
 #include "../numeric/numerics.h"
@@ -178,7 +178,7 @@ typedef struct parameters {
     uint32_t b_row_bytes;        /* of a K-block: big and, in strict f32, small parts */
     weight_tile weight_tiles[MAX_WEIGHT_TILES];
     schedule_entry entries[MAX_ENTRIES];
-    post_steps posts; /* affine ones; in f32 alone */
+    affine_posts posts; /* in f32 alone */
 } parameters;
 
 /* Returns the floats from the beginning of a stage's channel to a tile's position. */

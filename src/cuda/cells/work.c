@@ -16,7 +16,7 @@ static const double TILE_CYCLES = 757;    /* until a tile's sums may be stored *
 /* The same where phases are those of src, of which short tiles took longer and long ones less (measured). */
 static const double OF_SRC_ISSUE_CYCLES = 400, OF_SRC_TILE_CYCLES = 4000;
 
-static const double POST_CYCLES = 200; /* of a step of the post-ops, of all batches of accumulators; not measured */
+static const double POST_CYCLES = 150; /* of a step of the post-ops, beside its instructions: numbers are read */
 static const double WHOLE_ENTRIES =
     0.5; /* of an entry's instructions, where it is all of its schedule: no window, no next */
 static const double CONFLICT_TIMES = 0.6; /* that a step's loads take longer for each further address in a bank */

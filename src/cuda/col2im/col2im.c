@@ -75,7 +75,10 @@ static tconv_status launch(const tconv_layer *layer, const col2im_plan *plan, co
     params.weights = arguments->packed;
     params.bias = arguments->bias;
     params.dst = arguments->dst;
-    params.posts = tconv_cuda_layer_posts(&layer->problem, arguments);
+    if (params.has_round)
+        params.round = tconv_cuda_affine_posts(&layer->problem, arguments->post).rounds[0];
+    else
+        params.posts = tconv_cuda_layer_posts(&layer->problem, arguments);
     params.src_aligned = params.src_aligned && (uintptr_t)arguments->src % VECTOR_BYTES == 0;
     params.src_words = params.src_words && (uintptr_t)arguments->src % WORD_BYTES == 0;
     params.dst_runs = params.dst_runs && (uintptr_t)arguments->dst % dst_run == 0;

@@ -15,6 +15,7 @@
 #ifndef TCONV_CUDA_COL2IM_PARAMETERS_H
 #define TCONV_CUDA_COL2IM_PARAMETERS_H
 
+#include "../epilogue/affine.h"
 #include "../epilogue/layer_posts.h"
 #include "../hardware.h"
 #include "../maps/small_axis.h"
@@ -76,6 +77,7 @@ enum {
     ROW_SUMS_WARPS = 8, /* two warpgroups */
     K_STEPS = 2,        /* MMA instructions along a K-block */
     OUTPUT_BYTES = 16,  /* of shared memory, for an output row of a channel */
+    NUMBERS_BYTES = 8,  /* of shared memory, for the same where post-ops are one round */
     COLUMN_BYTES = 4,   /* of shared memory, for an output column, where they are not gathered by runs */
     GUARD = 4,          /* zeros around the pixels of each of up to four images of a block tile */
     ROW_SUMS_PITCH = BLOCK_M + 5 * GUARD, /* floats of the column buffer, from an n to the next */
@@ -186,7 +188,7 @@ typedef struct parameters {
     void *dst;
     small_axis rows, columns;
     tconv_strides src_strides, dst_strides;
-    layer_posts posts; /* with them gather is GATHER_ANY, in the kernel for any device */
+    layer_posts posts; /* with them gather is GATHER_ANY, in the kernel for any device; none where has_round */
     int group_in, group_out, groups;
     int block_out;       /* output channels of a block, at most */
     int out_blocks;      /* of a group: they share src, and are neighbours in the order of blocks */
@@ -211,10 +213,12 @@ typedef struct parameters {
     unsigned run_ends;       /* a bit for each column of a run that has as many taps as any */
     bool dst_runs;           /* stride columns from a multiple of it on are a vector of dst */
     int images;
-    int steps;   /* of MMA instructions along K */
-    int gemm_n;  /* of all kernel rows, with the padding between bands */
-    int buffers; /* column buffers that alternate: 1 or 2 */
-    int boxes;   /* TMA boxes that make a pipeline stage; 0 where src comes by cp.async */
+    int steps;      /* of MMA instructions along K */
+    int gemm_n;     /* of all kernel rows, with the padding between bands */
+    int buffers;    /* column buffers that alternate: 1 or 2 */
+    bool has_round; /* the post-ops are one round, through which outputs are taken as they are gathered */
+    affine_round round;
+    int boxes; /* TMA boxes that make a pipeline stage; 0 where src comes by cp.async */
 } parameters;
 
 /* Returns the kernel for any device with so many N tiles, which mma_n_tiles has. In a build without CUDA this and the next

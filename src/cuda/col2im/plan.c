@@ -264,8 +264,9 @@ static int64_t shared_bytes(const tconv_layer *layer, int config, int64_t stage_
     const int64_t columns =
         choose_gather(layer, config) >= FIRST_RUNS ? 0 : params->sum_columns + params->sum_columns % 2;
     const int64_t outputs = layer->problem.h.stride * params->block_out;
+    const int64_t output_bytes = OUTPUT_BYTES + (params->has_round ? NUMBERS_BYTES : 0);
     return stage_bytes + weight_bytes(layer, config) + column_buffers * (int64_t)sizeof(float) +
-           outputs * OUTPUT_BYTES + columns * COLUMN_BYTES;
+           outputs * output_bytes + columns * COLUMN_BYTES;
 }
 
 /* Returns the additions that follow one another in an output's sum in strict f32: K-blocks of all its rows, then column
@@ -409,9 +410,12 @@ static bool plan_hopper(const tconv_layer *layer, const parameters *common, col2
     if (!may_take(layer, common))
         return false;
     tconv_search search = tconv_search_begin(layer, 0, plan, sizeof *plan);
+    const bool has_round = tconv_has_posts(&layer->problem) && layer->problem.desc.accumulate == 0 &&
+                           tconv_cuda_posts_are_a_round(&layer->problem);
     int block_out = 0;
     for (int64_t blocks = 1; blocks <= MAX_OUT_BLOCKS; blocks++) {
         parameters tried = *common;
+        tried.has_round = has_round;
         tried.block_out = (int)tconv_ceil_div(layer->problem.group_out, blocks);
         tried.out_blocks = (int)tconv_ceil_div(layer->problem.group_out, tried.block_out);
         col2im_plan candidate = {0};

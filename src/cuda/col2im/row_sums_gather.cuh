@@ -3,6 +3,7 @@
 #ifndef TCONV_CUDA_COL2IM_ROW_SUMS_GATHER_CUH
 #define TCONV_CUDA_COL2IM_ROW_SUMS_GATHER_CUH
 
+#include "../epilogue/affine.cuh"
 #include "../epilogue/finish.cuh"
 #include "../epilogue/layer_posts.cuh"
 #include "../numeric/divisor.cuh"
@@ -32,6 +33,7 @@ struct kept_taps {
 
 static_assert(sizeof(output_row) == OUTPUT_BYTES, "as the host counts");
 static_assert(sizeof(kept_taps) == COLUMN_BYTES, "as the host counts");
+static_assert(sizeof(round_numbers) == NUMBERS_BYTES, "as the host counts");
 
 /* The arrays in shared memory. GUARD zeros lie before the column buffers and behind each image's pixels: a tap that
  * reaches beyond them takes these. */
@@ -44,6 +46,12 @@ struct shared_layout {
 };
 
 extern __shared__ __align__(1024) char shared_memory[];
+
+/* Behind `count` outputs lie the numbers of each, where post-ops are one round: what that multiplies with and adds. */
+__device__ __forceinline__ round_numbers *numbers_behind(output_row *outputs, int count)
+{
+    return reinterpret_cast<round_numbers *>(outputs + count);
+}
 
 /* stage_bytes: the bytes of all pipeline stages. */
 template <int CONFIG, int PARTS>
@@ -59,11 +67,13 @@ __device__ __forceinline__ shared_layout find_shared(const parameters &layer, in
     found.column_buffer += GUARD;
     found.outputs =
         reinterpret_cast<output_row *>(found.column_buffer + layer.buffers * BAND_TILES * TILE_N * ROW_SUMS_PITCH);
-    found.columns = reinterpret_cast<kept_taps *>(found.outputs + layer.rows.stride * layer.block_out);
+    const int outputs = layer.rows.stride * layer.block_out;
+    found.columns =
+        reinterpret_cast<kept_taps *>(numbers_behind(found.outputs, outputs) + (layer.has_round ? outputs : 0));
     return found;
 }
 
-/* Fills the tables: the outputs' places and bias, and the taps of the columns; clears the column buffers. */
+/* Fills the tables: the outputs' places, bias and numbers, and the taps of the columns; clears the column buffers. */
 template <class Element>
 __device__ __forceinline__ void fill_tables(const parameters &layer, const block_tile &block,
                                             const shared_layout &shared)
@@ -85,6 +95,9 @@ __device__ __forceinline__ void fill_tables(const parameters &layer, const block
                                  channel_bias<Element>(layer.bias, block.first_out + channel), row};
         else
             shared.outputs[i] = {0, 0.0f, NO_ROW};
+        if (layer.has_round)
+            numbers_behind(shared.outputs, layer.rows.stride * layer.block_out)[i] =
+                read_numbers(layer.round, block.first_out + min(channel, block.outs - 1));
     }
 }
 
@@ -152,6 +165,22 @@ template <class Element, int CONFIG, bool few_registers> struct gatherer {
         to = find_dst<Element>(layer, block, block.first_image + image) + column * layer.dst_strides.w;
     }
 
+    /* Takes the sums of COUNT lines, every other one from `at` on, through their bias and the one round of post-ops; then
+     * no bias is left to be added. */
+    template <int COUNT, int COLUMNS>
+    __device__ __forceinline__ void run_round(float (&sums)[COUNT][COLUMNS], float (&bias)[COUNT], int at) const
+    {
+        const round_numbers *all = numbers_behind(shared.outputs, forgotten(lines()));
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            const round_numbers numbers = all[at + 2 * i];
+            for_each_value(sums[i], [&](float sum, int) {
+                return run_affine_round(layer.round, numbers, finish_sum(sum, bias[i]));
+            });
+            bias[i] = NO_BIAS;
+        }
+    }
+
     /* Gathers COUNT lines of the run, every other one from `at` on. partials, row_to: the run in the column buffer and
      * in dst's row first_row. Not all columns have the last of TAPS taps. */
     template <int STRIDE, int TAPS, int COUNT>
@@ -159,11 +188,12 @@ template <class Element, int CONFIG, bool few_registers> struct gatherer {
     {
         constexpr bool VECTOR = (STRIDE & (STRIDE - 1)) == 0;
         const int pitch = layer.columns.kernel * ROW_SUMS_PITCH;
-        float sums[COUNT][STRIDE];
+        float sums[COUNT][STRIDE], bias[COUNT];
         output_row outputs[COUNT];
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {
             outputs[i] = shared.outputs[at + 2 * i];
+            bias[i] = outputs[i].bias;
 #pragma unroll
             for (int j = 0; j < STRIDE; j++) {
                 const float *first = partials + (at + 2 * i) * pitch + layer.run_taps[j];
@@ -174,13 +204,15 @@ template <class Element, int CONFIG, bool few_registers> struct gatherer {
                         sums[i][j] += first[t * (STRIDE * ROW_SUMS_PITCH - 1)];
             }
         }
+        if (layer.has_round)
+            run_round(sums, bias, at);
         if (VECTOR && whole) {
 #pragma unroll
             for (int i = 0; i < COUNT; i++) {
                 element_vector<Element, VECTOR ? STRIDE : 1> vector;
 #pragma unroll
                 for (int j = 0; j < STRIDE; j++)
-                    vector.at[VECTOR ? j : 0] = finish_output<Element>(sums[i][j], outputs[i].bias);
+                    vector.at[VECTOR ? j : 0] = finish_output<Element>(sums[i][j], bias[i]);
                 if ((unsigned)(first_row + outputs[i].row) < (unsigned)layer.rows.out)
                     *reinterpret_cast<decltype(vector) *>(row_to + outputs[i].offset) = vector;
             }
@@ -194,8 +226,7 @@ template <class Element, int CONFIG, bool few_registers> struct gatherer {
 #pragma unroll
             for (int j = 0; j < STRIDE; j++)
                 if (j >= before && j < end)
-                    row_to[outputs[i].offset + j * layer.dst_strides.w] =
-                        finish_output<Element>(sums[i][j], outputs[i].bias);
+                    row_to[outputs[i].offset + j * layer.dst_strides.w] = finish_output<Element>(sums[i][j], bias[i]);
         }
     }
 
@@ -242,28 +273,31 @@ template <class Element, int CONFIG, bool few_registers> struct gatherer {
             for_lines<few_registers ? 2 : 3>(line, lines(), [&](int at, auto count) {
                 constexpr int COUNT = decltype(count)::value;
                 const output_row *output = shared.outputs + at;
-                float sums[COUNT];
+                float sums[COUNT][1], bias[COUNT];
 #pragma unroll
                 for (int i = 0; i < COUNT; i++) {
-                    sums[i] = taps[0][(at + 2 * i) * pitch];
+                    bias[i] = output[2 * i].bias;
+                    sums[i][0] = taps[0][(at + 2 * i) * pitch];
 #pragma unroll
                     for (int t = 1; t < TAPS; t++)
-                        sums[i] += taps[t][(at + 2 * i) * pitch];
+                        sums[i][0] += taps[t][(at + 2 * i) * pitch];
                 }
                 for (int t = TAPS; t < found.count; t++)
 #pragma unroll
                     for (int i = 0; i < COUNT; i++)
-                        sums[i] += taps[0][(at + 2 * i) * pitch + t * layer.tap_step];
+                        sums[i][0] += taps[0][(at + 2 * i) * pitch + t * layer.tap_step];
+                if (layer.has_round)
+                    run_round(sums, bias, at);
 #pragma unroll
                 for (int i = 0; i < COUNT; i++)
                     if ((unsigned)(first_row + output[2 * i].row) < (unsigned)layer.rows.out)
-                        column_to[output[2 * i].offset] = finish_output<Element>(sums[i], output[2 * i].bias);
+                        column_to[output[2 * i].offset] = finish_output<Element>(sums[i][0], bias[i]);
             });
         }
     }
 
     /*
-     * With post-ops outputs are gathered by one loop for all codes, so that the text of the kinds is there once: by pieces
+     * With other post-ops outputs are gathered by one loop for all codes, so that the text of the kinds is there once: by pieces
      * of POST_VALUES outputs, which are neighbouring columns of a run, or every other line of a column. Few registers are
      * left beside the sums of rows: where a piece lies is one number, from which all is found again before and after the
      * post-ops.

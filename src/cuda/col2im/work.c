@@ -9,9 +9,10 @@
 #include <math.h>
 
 /* The corrections, fitted to 680 plans of Hopper's kernels on an H100 (docs/log/2026-11-25-col2im-blocks.md). */
-/* Cycles of a multiprocessor for an output that goes through post-ops, beside the list: it is found by itself, where
- * others lie in runs. Measured on an H200: 1.3 to 1.5. */
-static const double POST_OUTPUT_CYCLES = 1.4;
+/* Cycles of a multiprocessor for an output that goes through post-ops: where they are one round, seven instructions, counted
+ * in machine code; else, beside the list, it is found by itself, where others lie in runs (measured on an H200: 1.3 to
+ * 1.5). */
+static const double ROUND_CYCLES = 7.0 / 128, POST_OUTPUT_CYCLES = 1.4;
 
 static const double ISSUE_CYCLES = 88;     /* of a K-block: barriers, operands to registers */
 static const double CP_ASYNC_CYCLES = 171; /* of a K-block that warps copy for themselves */
@@ -60,9 +61,9 @@ static void count_outputs(const tconv_layer *layer, const col2im_plan *plan, tco
     const parameters *params = &plan->any_src.params;
     const double lines = (double)(params->block_out * problem->h.stride) * BLOCK_M / WARP;
     const double outputs = lines * (double)problem->w.stride; /* warps of them */
-    /* With post-ops outputs are found one by one, though they may lie in runs. */
-    const bool runs = params->gather >= FIRST_RUNS && tconv_cuda_count_steps(problem) == 0,
-               nhwc = problem->layout == TCONV_NHWC;
+    /* With steps that are more than a round outputs are found one by one, though they may lie in runs. */
+    const bool alone = tconv_cuda_count_steps(problem) > 0 && !params->has_round;
+    const bool runs = params->gather >= FIRST_RUNS && !alone, nhwc = problem->layout == TCONV_NHWC;
     work->stores = lines * (double)problem->w.kernel / (runs ? RUN_GATHERED : COLUMN_GATHERED) +
                    STORE_SHARE * (runs && params->dst_runs ? lines : outputs);
     if (nhwc) /* a warp stores a channel of neighbouring pixels */
@@ -102,7 +103,9 @@ tconv_cuda_work tconv_col2im_work_of(const tconv_layer *layer, const col2im_plan
     work.sectors = BLOCK_M * outputs * element / SECTOR_BYTES / fmax(1, pixels * params->out_blocks);
     if (tconv_cuda_count_steps(problem) > 0) {
         const double finished = (double)params->block_out * BLOCK_M * (double)(problem->h.stride * problem->w.stride);
-        work.tile_cycles += tconv_cuda_post_cycles(problem, finished) + finished * POST_OUTPUT_CYCLES;
+        work.tile_cycles += params->has_round
+                                ? finished * ROUND_CYCLES
+                                : tconv_cuda_post_cycles(problem, finished) + finished * POST_OUTPUT_CYCLES;
     }
     if (!any_device)
         count_outputs(layer, plan, &work);

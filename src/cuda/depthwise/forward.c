@@ -397,7 +397,7 @@ static tconv_status execute(const tconv_layer *layer, const void *memory, const 
     params.weight_tap = unpacked ? problem->weight.w : problem->out_channels;
     params.bias = arguments->bias;
     params.dst = arguments->dst;
-    params.posts = tconv_cuda_post_steps(problem, arguments->post);
+    params.posts = tconv_cuda_affine_posts(problem, arguments->post);
     params.tile = taken->tile;
     params.tile.src_aligned = plan->src_vectors && src % VECTOR_BYTES == 0;
     void *kernel_arguments[] = {&params};

@@ -7,7 +7,7 @@
 #ifndef TCONV_CUDA_DEPTHWISE_FORWARD_PARAMETERS_H
 #define TCONV_CUDA_DEPTHWISE_FORWARD_PARAMETERS_H
 
-#include "../epilogue/posts.h"
+#include "../epilogue/affine.h"
 #include "../maps/small_axis.h"
 #include "../numeric/divisor.h"
 
@@ -52,7 +52,7 @@ typedef struct parameters {
     void *dst;
     small_axis rows, columns;
     tconv_strides src_strides, dst_strides;
-    post_steps posts; /* all affine */
+    affine_posts posts;
     fast_divisor row_stride, column_stride;
     fast_divisor channels;   /* output channels */
     fast_divisor multiplier; /* output channels that read one input channel */

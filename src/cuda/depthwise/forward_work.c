@@ -1,5 +1,6 @@
 /* The work of a plan of forward, see model/work.h. Blocks are many and small, so that a multiprocessor's share
  * of all outputs is one tile; a K-block is what the threads of a block store at once. */
+#include "../../core/post.h"
 #include "../cuda_target.h"
 #include "../model/planned.h"
 #include "forward_plan.h"
@@ -11,8 +12,8 @@ static const double TILE_CYCLES = 1500; /* of the first and the last block: tabl
 
 /* Loads of a warp from the first-level cache take so much longer, with their indices, than those from shared memory. */
 static const double CACHE_LOADS = 1.6;
-/* Instructions for a step of post-ops beside its own, of an output: its kind is read once for those of a thread's row. */
-static const double POST_INSTRUCTIONS = 3;
+/* Instructions for post-ops, of an output: a round has five, whatever its parts, and lists of more rounds are rare. */
+static const double POST_INSTRUCTIONS = 6;
 
 enum { STORE_WARPS = 48 }; /* of the blocks that share a multiprocessor */
 
@@ -32,7 +33,7 @@ tconv_cuda_work tconv_depthwise_forward_work_of(const tconv_layer *layer, const 
         (double)problem->batch * (double)problem->out_channels * (double)(problem->h.out * problem->w.out);
     tconv_cuda_work work = tconv_cuda_begin_work(layer);
     work.k_blocks = fmax(1, all / outputs / tconv_cuda_target_of(&layer->target).multiprocessors);
-    work.ffma = outputs * (taps + tconv_cuda_post_instructions(problem) + POST_INSTRUCTIONS * problem->desc.post_count);
+    work.ffma = outputs * (taps + (tconv_has_posts(problem) ? POST_INSTRUCTIONS : 0));
     work.loads = outputs * taps * (loops ? strip_loads / WARP : 1.0 / THREADS);
     work.tile_cycles = TILE_CYCLES;
     work.stores = outputs * element / VECTOR_BYTES / WARP * work.k_blocks;

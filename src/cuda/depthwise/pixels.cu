@@ -66,7 +66,8 @@ template <class Element, class Pitch> struct src_view {
 /* LENGTH channels of one column. tile: values come from shared memory, where a missing tap has zeros of its own, and
  * are converted once; else they stay as they are stored, so that those of f16 take half the registers. */
 template <class Element, int TAPS, int LENGTH, bool tile = false>
-struct pixel_columns : row_columns<Element, TAPS, LENGTH, std::conditional_t<tile, compute_type<Element>, Element>> {
+struct pixel_columns
+    : row_columns<Element, TAPS, LENGTH, std::conditional_t<tile, compute_type<Element>, Element>, LENGTH> {
     using Compute = compute_type<Element>;
     using Value = std::conditional_t<tile, Compute, Element>;
     using Vector = element_vector<Element, LENGTH>;
@@ -139,7 +140,7 @@ struct pixel_columns : row_columns<Element, TAPS, LENGTH, std::conditional_t<til
 };
 
 /* PIXEL_RUN elements that lie one after another in a row of dst: channels of one column, then of the next. */
-template <class Element, int TAPS> struct pixel_run : row_columns<Element, TAPS, PIXEL_RUN, Element> {
+template <class Element, int TAPS> struct pixel_run : row_columns<Element, TAPS, PIXEL_RUN, Element, PIXEL_RUN> {
     using Compute = compute_type<Element>;
     using View = src_view<Element, int64_t>;
     static constexpr int LENGTH = PIXEL_RUN, VALUES = TAPS * LENGTH, AHEAD = 1;
@@ -258,8 +259,23 @@ __device__ __forceinline__ typename Columns::View load_tile(const parameters &la
             column_step, row_step, src_column + row_step / column_step - 1};
 }
 
+/* Returns the blocks on a multiprocessor that a kernel for post-ops is held to, 0 where to none: as many as registers allow
+ * without spills. */
+template <class Columns> constexpr int posts_blocks()
+{
+    constexpr int VALUES = Columns::VALUES, LENGTH = Columns::LENGTH;
+    if (LENGTH == 1 || VALUES > 16)
+        return 0;
+    if (VALUES > 8)
+        return Columns::TILE ? 4 : 3;
+    if (VALUES > 4)
+        return (Columns::TILE ? 6 : 5) - (LENGTH > 4 ? 1 : 0);
+    return 8;
+}
+
 template <class Columns, bool has_posts>
-__global__ void __launch_bounds__(THREADS) walk_pixels(const __grid_constant__ parameters layer)
+__global__ void __launch_bounds__(THREADS, has_posts ? posts_blocks<Columns>() : 0)
+    walk_pixels(const __grid_constant__ parameters layer)
 {
     using Element = typename Columns::Element;
     thread_tile thread;
@@ -276,6 +292,9 @@ __global__ void __launch_bounds__(THREADS) walk_pixels(const __grid_constant__ p
         return;
     Columns columns;
     columns.find(layer, thread, view);
+    if constexpr (has_posts)
+        columns.numbers =
+            read_numbers<Columns::CHANNELS>(layer.posts.rounds[0], [&](int i) { return columns.channel(layer, i); });
     for (int residue = 0; residue < layer.rows.stride; residue++) {
         const int end = min(thread.first_row + layer.tile.rows, quotients_of(layer, residue));
         const part part = {residue, thread.first_row, end};

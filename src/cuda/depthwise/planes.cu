@@ -27,6 +27,7 @@ namespace
 
 /* Blocks on a multiprocessor: as many as registers allow without spills. */
 template <class Element> constexpr int WINDOW_BLOCKS = sizeof(Element) == sizeof(double) ? 5 : 7;
+template <class Element> constexpr int WINDOW_POSTS_BLOCKS = sizeof(Element) == 2 ? 6 : 8;
 template <bool compensated> constexpr int LOOP_BLOCKS = compensated ? 4 : 7;
 constexpr int TABLE_BLOCKS = 0; /* as many as there is room for */
 
@@ -80,7 +81,7 @@ __device__ __forceinline__ void walk_checked(const parameters &layer, const bloc
  *     find(layer, block, weights)                  false where the thread has none
  *     walk_part<has_posts>(layer, block, part, weights)    walks down a part
  *     ROW_ENDS                                     whether a zero follows each row of src in shared memory
- *     BLOCKS                                       on a multiprocessor
+ *     BLOCKS, POSTS_BLOCKS                         on a multiprocessor, and where the kernel is for post-ops
  *     bias                                         of each
  */
 
@@ -89,7 +90,7 @@ __device__ __forceinline__ void walk_checked(const parameters &layer, const bloc
 template <class Element_, bool compensated> struct loop_columns {
     using Element = Element_;
     using Weights = tile_weights<compute_type<Element>>;
-    static constexpr int BLOCKS = LOOP_BLOCKS<compensated>, LENGTH = access_length<Element>;
+    static constexpr int BLOCKS = LOOP_BLOCKS<compensated>, POSTS_BLOCKS = BLOCKS, LENGTH = access_length<Element>;
     static constexpr bool ROW_ENDS = false;
     compute_type<Element> bias[LENGTH];
     int first; /* column of dst */
@@ -136,7 +137,8 @@ template <class Element, int TAPS, bool vectors>
 struct table_columns : row_columns<Element, TAPS, access_length<Element>> {
     using Compute = compute_type<Element>;
     using Weights = tile_weights<Compute>;
-    static constexpr int BLOCKS = TABLE_BLOCKS, LENGTH = access_length<Element>, VALUES = TAPS * LENGTH;
+    static constexpr int BLOCKS = TABLE_BLOCKS, POSTS_BLOCKS = BLOCKS, LENGTH = access_length<Element>,
+                         VALUES = TAPS * LENGTH;
     static constexpr bool ROW_ENDS = true;
     static_assert(VALUES <= 32, "a bit for each tap of each column");
     const Compute *weights; /* in shared memory */
@@ -225,7 +227,8 @@ template <class Element, int TAPS, int STRIDE, int PAD, bool wide = false>
 struct window_columns : row_columns<Element, TAPS, access_length<Element>> {
     using Compute = compute_type<Element>;
     using Weights = tile_weights<Compute>;
-    static constexpr int BLOCKS = WINDOW_BLOCKS<Element>, LENGTH = access_length<Element>;
+    static constexpr int BLOCKS = WINDOW_BLOCKS<Element>, POSTS_BLOCKS = WINDOW_POSTS_BLOCKS<Element>,
+                         LENGTH = access_length<Element>;
     static constexpr int VALUES = (LENGTH - 1 + PAD) / STRIDE + TAPS, WEIGHTS = STRIDE * TAPS;
     static constexpr bool ROW_ENDS = false, ZERO_ROWS = true;
     static_assert(LENGTH % STRIDE == 0, "every thread's first column has the same residue");
@@ -290,14 +293,16 @@ struct window_columns : row_columns<Element, TAPS, access_length<Element>> {
 
 /* Loops ask themselves whether there are post-ops; of other columns there is a kernel for layers that have such. */
 template <class Columns, bool has_posts>
-__global__ void __launch_bounds__(THREADS, has_posts ? 0 : Columns::BLOCKS)
+__global__ void __launch_bounds__(THREADS, has_posts ? Columns::POSTS_BLOCKS : Columns::BLOCKS)
     walk_planes(const __grid_constant__ parameters layer)
 {
     using Element = typename Columns::Element;
     using Compute = compute_type<Element>;
     const block_tile block = find_block_tile<Element>(layer);
-    const tile_weights<Compute> weights = load_tile<Element, Columns::ROW_ENDS>(layer, block);
     Columns columns;
+    if constexpr (has_posts)
+        columns.numbers = read_numbers<1>(layer.posts.rounds[0], [&](int) { return block.channel; });
+    const tile_weights<Compute> weights = load_tile<Element, Columns::ROW_ENDS>(layer, block);
     if (!columns.find(layer, block, weights))
         return;
     const Compute bias = channel_bias<Element>(layer.bias, block.channel);

@@ -177,7 +177,7 @@ __device__ __forceinline__ void walk_row_strips(const parameters &layer, const V
             else
                 sum_strip<compensated>(row_strip<View, OUTPUTS, false>{layer, view, first, count}, view, sums);
             if (may_have_posts && layer.posts.count > 0)
-                run_posts_in_place(layer, sums, [&](int) { return channel(); });
+                run_posts_of_channel(layer, sums, channel);
 #pragma unroll
             for (int i = 0; i < OUTPUTS; i++)
                 if (first + i * step < count)
@@ -201,7 +201,7 @@ __device__ __forceinline__ void walk_column_strips(const parameters &layer, cons
         sum_strip<compensated>(
             column_strip<View, OUTPUTS>{view, view.x + row * view.pitch, layer.rows.shift_step, distance}, view, sums);
         if (layer.posts.count > 0)
-            run_posts_in_place(layer, sums, [&](int) { return channel(); });
+            run_posts_of_channel(layer, sums, channel);
 #pragma unroll
         for (int i = 0; i < OUTPUTS; i++)
             if (i * dst_distance < left)

@@ -8,7 +8,8 @@
  *     load_weights(layer, row, weights)   the WEIGHTS weights of all their taps in a kernel row; zero for a missing one
  *     value(tap, output)                  which value an output's tap is, known to the compiler; zero for a missing one
  *     weight(tap, output)                 which weight, likewise
- *     channel(layer, output)              the channel, where post-ops ask for it
+ *     CHANNELS                            of a row's outputs: one, or one for each
+ *     channel(layer, i)                   channel i of these, where post-ops ask for it
  *     store(layer, dst, sums)
  *     AHEAD                               the rows by which values are loaded before they are used: 1 hides the latency
  *                                         of global memory
@@ -19,8 +20,8 @@
 #ifndef TCONV_CUDA_DEPTHWISE_WALK_CUH
 #define TCONV_CUDA_DEPTHWISE_WALK_CUH
 
+#include "../epilogue/affine.cuh"
 #include "../epilogue/finish.cuh"
-#include "../epilogue/layer_posts.cuh"
 #include "../numeric/divisor.cuh"
 #include "../ptx/memory.cuh"
 #include "forward_parameters.h"
@@ -38,27 +39,28 @@ __device__ __forceinline__ int quotients_of(const parameters &layer, int residue
     return divide(layer.rows.out - residue + layer.rows.stride - 1, layer.row_stride).whole;
 }
 
-/* Takes outputs through the layer's post-ops, of which f64 never has any. channel(i): of output i. */
+/* Takes outputs of one channel through the layer's post-ops. f64 never has any. */
 template <int COUNT, class Compute, class Channel>
-__device__ __forceinline__ void run_posts_in_place(const parameters &layer, Compute (&sums)[COUNT],
-                                                   const Channel &channel)
+__device__ __forceinline__ void run_posts_of_channel(const parameters &layer, Compute (&sums)[COUNT],
+                                                     const Channel &channel)
 {
-    if constexpr (std::is_same<Compute, float>::value)
-        run_affine_posts(
-            layer.posts, sums, [](int) { return NO_BIAS; },
-            [&](const void *array) {
-                return [&channel, array](int i) { return static_cast<const float *>(array)[channel(i)]; };
-            });
+    if constexpr (std::is_same<Compute, float>::value) {
+        const auto same = [&](int) { return channel(); };
+        run_affine_rounds(layer.posts, sums, read_numbers<1>(layer.posts.rounds[0], same), same);
+    }
 }
 
 /* What every Columns has. There is a value and a weight for each tap of each output, and outputs are neighbours, unless
- * one says otherwise. */
-template <class Element_, int TAPS_, int LENGTH_, class Value_ = compute_type<Element_>> struct row_columns {
+ * one says otherwise. numbers: of the first round of post-ops, in kernels for layers that have such. */
+template <class Element_, int TAPS_, int LENGTH_, class Value_ = compute_type<Element_>, int CHANNELS_ = 1>
+struct row_columns {
     using Element = Element_;
     using Value = Value_;
-    static constexpr int TAPS = TAPS_, LENGTH = LENGTH_, VALUES = TAPS * LENGTH, WEIGHTS = VALUES, AHEAD = 0;
+    static constexpr int TAPS = TAPS_, LENGTH = LENGTH_, VALUES = TAPS * LENGTH, WEIGHTS = VALUES, AHEAD = 0,
+                         CHANNELS = CHANNELS_;
     static constexpr bool ZERO_ROWS = false;
     compute_type<Element> bias[LENGTH];
+    channel_numbers<CHANNELS> numbers;
 
     static constexpr __device__ int value(int tap, int output)
     {
@@ -140,7 +142,7 @@ __device__ __forceinline__ void walk(const parameters &layer, const part &part, 
                                       to_compute(values[(j - a + ROWS) % ROWS][Columns::value(t, i)]), sums[i]);
             }
             if constexpr (has_posts)
-                run_posts_in_place(layer, sums, [&](int i) { return columns.channel(layer, i); });
+                run_affine_rounds(layer.posts, sums, columns.numbers, [&](int i) { return columns.channel(layer, i); });
             columns.store(layer, dst, sums);
             if (!Columns::ZERO_ROWS)
                 src_row++;
