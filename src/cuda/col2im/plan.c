@@ -4,6 +4,7 @@
 #include "../cuda_target.h"
 
 #include "../../core/checked.h"
+#include "../../core/post.h"
 #include "../model/search.h"
 
 enum {
