@@ -128,6 +128,13 @@ TCONV_ROOM_CONSTANT bool has_tma_kernel(int config, bool strict)
     return !strict || (configs[config].n_tiles != 8 && configs[config].n_tiles < 18);
 }
 
+/* Says whether a kernel of a config takes outputs through a round of post-ops as it gathers them: in strict f32 registers
+ * are not enough beside the sums of one. */
+TCONV_ROOM_CONSTANT bool runs_rounds(int config, bool strict)
+{
+    return !strict || configs[config].n_tiles != MOST_TILES_OF_TWO;
+}
+
 /* Returns the N of so many kernel rows in a config, without the padding of the last band. row_n: N of one kernel
  * row. */
 TCONV_ROOM_CONSTANT int64_t config_gemm_n(int config, int64_t rows, int64_t stride, int64_t row_n)

@@ -388,6 +388,7 @@ static bool plan_out_blocks(const tconv_layer *layer, const parameters *common, 
     plan->cut.step = 1;
 
     parameters params = *common;
+    params.has_round = common->has_round && runs_rounds(config, tconv_cuda_is_strict(layer));
     params.k_blocks = (int)tconv_ceil_div(params.steps, K_STEPS);
     params.tap_step = params.columns.kernel_step * ROW_SUMS_PITCH - params.columns.shift_step;
     params.gather = choose_gather(layer, config);

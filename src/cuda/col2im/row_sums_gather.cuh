@@ -40,18 +40,13 @@ static_assert(sizeof(round_numbers) == NUMBERS_BYTES, "as the host counts");
 struct shared_layout {
     char *stages, *weights;
     int weight_bytes;
-    float *column_buffer; /* [buffer][n of a band][ROW_SUMS_PITCH] */
-    output_row *outputs;  /* [stride][block_out]: the rows that are complete with a row of src */
-    kept_taps *columns;   /* [sum_columns], where outputs are not gathered by runs */
+    float *column_buffer;   /* [buffer][n of a band][ROW_SUMS_PITCH] */
+    output_row *outputs;    /* [stride][block_out]: the rows that are complete with a row of src */
+    round_numbers *numbers; /* likewise, where post-ops are one round: what it multiplies with and adds */
+    kept_taps *columns;     /* [sum_columns], where outputs are not gathered by runs */
 };
 
 extern __shared__ __align__(1024) char shared_memory[];
-
-/* Behind `count` outputs lie the numbers of each, where post-ops are one round: what that multiplies with and adds. */
-__device__ __forceinline__ round_numbers *numbers_behind(output_row *outputs, int count)
-{
-    return reinterpret_cast<round_numbers *>(outputs + count);
-}
 
 /* stage_bytes: the bytes of all pipeline stages. */
 template <int CONFIG, int PARTS>
@@ -68,8 +63,8 @@ __device__ __forceinline__ shared_layout find_shared(const parameters &layer, in
     found.outputs =
         reinterpret_cast<output_row *>(found.column_buffer + layer.buffers * BAND_TILES * TILE_N * ROW_SUMS_PITCH);
     const int outputs = layer.rows.stride * layer.block_out;
-    found.columns =
-        reinterpret_cast<kept_taps *>(numbers_behind(found.outputs, outputs) + (layer.has_round ? outputs : 0));
+    found.numbers = reinterpret_cast<round_numbers *>(found.outputs + outputs);
+    found.columns = reinterpret_cast<kept_taps *>(found.numbers + (layer.has_round ? outputs : 0));
     return found;
 }
 
@@ -96,8 +91,7 @@ __device__ __forceinline__ void fill_tables(const parameters &layer, const block
         else
             shared.outputs[i] = {0, 0.0f, NO_ROW};
         if (layer.has_round)
-            numbers_behind(shared.outputs, layer.rows.stride * layer.block_out)[i] =
-                read_numbers(layer.round, block.first_out + min(channel, block.outs - 1));
+            shared.numbers[i] = read_numbers(layer.round, block.first_out + min(channel, block.outs - 1));
     }
 }
 
@@ -119,7 +113,8 @@ __device__ __forceinline__ void for_lines(int line, int lines, const Gather &gat
  * each has every other line, that is an output row of a channel, and of columns a run of `stride` from a multiple of it
  * on, or, where outputs are not gathered by runs, columns that are as many apart as the image has pixels in the block.
  */
-template <class Element, int CONFIG, bool few_registers> struct gatherer {
+template <class Element, int CONFIG, bool few_registers, bool strict> struct gatherer {
+    static constexpr bool RUNS_ROUNDS = runs_rounds(CONFIG, strict);
     const parameters &layer;
     const block_tile &block;
     const shared_layout &shared;
@@ -170,10 +165,9 @@ template <class Element, int CONFIG, bool few_registers> struct gatherer {
     template <int COUNT, int COLUMNS>
     __device__ __forceinline__ void run_round(float (&sums)[COUNT][COLUMNS], float (&bias)[COUNT], int at) const
     {
-        const round_numbers *all = numbers_behind(shared.outputs, forgotten(lines()));
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {
-            const round_numbers numbers = all[at + 2 * i];
+            const round_numbers numbers = shared.numbers[at + 2 * i];
             for_each_value(sums[i], [&](float sum, int) {
                 return run_affine_round(layer.round, numbers, finish_sum(sum, bias[i]));
             });
@@ -204,7 +198,7 @@ template <class Element, int CONFIG, bool few_registers> struct gatherer {
                         sums[i][j] += first[t * (STRIDE * ROW_SUMS_PITCH - 1)];
             }
         }
-        if (layer.has_round)
+        if (RUNS_ROUNDS && layer.has_round)
             run_round(sums, bias, at);
         if (VECTOR && whole) {
 #pragma unroll
@@ -286,7 +280,7 @@ template <class Element, int CONFIG, bool few_registers> struct gatherer {
 #pragma unroll
                     for (int i = 0; i < COUNT; i++)
                         sums[i][0] += taps[0][(at + 2 * i) * pitch + t * layer.tap_step];
-                if (layer.has_round)
+                if (RUNS_ROUNDS && layer.has_round)
                     run_round(sums, bias, at);
 #pragma unroll
                 for (int i = 0; i < COUNT; i++)

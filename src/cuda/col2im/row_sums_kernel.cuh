@@ -203,7 +203,8 @@ __device__ __forceinline__ void main_loop(const parameters &layer, const block_t
     /* What a thread gathers is kept from row to row where there are registers to keep it in. */
     constexpr bool STRICT = Operand::Arithmetic::PARTS == 2;
     constexpr bool KEEPS = STRICT ? N_TILES > 8 : N_TILES <= 12 || N_TILES > MOST_TILES_OF_TWO;
-    using Gatherer = gatherer<typename Operand::Element, CONFIG, (KEEPS || !STRICT ? N_TILES > 8 : BAND_TILES < 3)>;
+    using Gatherer =
+        gatherer<typename Operand::Element, CONFIG, (KEEPS || !STRICT ? N_TILES > 8 : BAND_TILES < 3), STRICT>;
     const int pixel = warp * WARP_M, row_pixels = 1 << layer.row_pixels_log2;
     const uint32_t weights = descriptor_low(shared_address(shared.weights), N_TILES * TILE_N * MMA_K_BYTES / 2);
     const int buffer_pixel = pixel + (pixel >> layer.row_pixels_log2) * GUARD;
