@@ -31,8 +31,6 @@ __device__ __forceinline__ stage_ring staging_buffers(const parameters &layer, c
 constexpr int POSTS_VALUES = 4;
 template <class Mode> constexpr int POSTS_AT_ONCE = sizeof(typename Mode::Output) == 4 && !Mode::STRICT ? 2 : 1;
 
-template <class Mode, int N> constexpr int EPILOGUE_ADDENDS = epilogue_addends(N, Mode::STRICT);
-
 /* Parts of an MMA tile, or of a pair, in staging buffers: of elements, or of f32 where post-ops whose outputs are of 16
  * bits are run on what is staged. */
 template <class Mode, int N, bool pairs, class Staged>
@@ -94,8 +92,8 @@ __device__ __forceinline__ void store_staged_part(const parameters &layer, const
     if constexpr (HAS_ANY_POSTS<Mode, N>)
         if (std::is_same<Staged, float>::value && layer.posts_of_staged)
             run_posts_of_pixels<functions_of<Mode>, Element, N / PARTS_STAGED<Mode, N, false, Staged>,
-                                WARPGROUP_EPILOGUE_WARPS, SWIZZLE_MASK<float>, POSTS_VALUES, POSTS_AT_ONCE<Mode>,
-                                EPILOGUE_ADDENDS<Mode, N>>(layer, tile, m_tile, offset_table, buffer, warp, lane);
+                                WARPGROUP_EPILOGUE_WARPS, SWIZZLE_MASK<float>, POSTS_VALUES, POSTS_AT_ONCE<Mode>>(
+                layer, tile, m_tile, offset_table, buffer, warp, lane);
     if constexpr (!std::is_same<Staged, Element>::value)
         return;
     if (layer.store_vectors)
@@ -121,9 +119,8 @@ __device__ __forceinline__ void store_staged_pair(const parameters &layer, const
         const uint32_t staged = buffer + warp_rows * WARP_STRIP_BYTES<Element, N>;
         if constexpr (HAS_ANY_POSTS<Mode, N>)
             if (std::is_same<Staged, float>::value && layer.posts_of_staged)
-                run_posts_of_rows<functions_of<Mode>, Element, N, false, POSTS_VALUES, POSTS_AT_ONCE<Mode>,
-                                  EPILOGUE_ADDENDS<Mode, N>>(layer, tile, m_tile, warp_rows * WARP_M, offset_table,
-                                                             staged, lane);
+                run_posts_of_rows<functions_of<Mode>, Element, N, false, POSTS_VALUES, POSTS_AT_ONCE<Mode>>(
+                    layer, tile, m_tile, warp_rows * WARP_M, offset_table, staged, lane);
         if constexpr (!std::is_same<Staged, Element>::value)
             continue;
         if (!store_wide_rows<Element, N, N / 4>(place.dst, channel_bytes, offset_table, staged, place.channels, lane))

@@ -74,10 +74,6 @@ __device__ __forceinline__ void run_posts_of_sums(const parameters &layer, const
     }
 }
 
-/* Vectors of an addend that is the first step whose loads a lane of a consumer has under way: accumulators leave no registers
- * for more. */
-constexpr int CONSUMER_ADDENDS = 1;
-
 /* A part of an M tile's rows that a warp, or several, have staged in f32: pixel by pixel, with rows of M side by side, or
  * row by row of M. A vector is so many neighbouring rows of a column. */
 template <class Element, int VALUES> struct staged_part {
@@ -204,20 +200,12 @@ struct staged_vectors {
     const post_tail *tail;             /* of the step that is run */
     int column[AT_ONCE], row[AT_ONCE]; /* of the vectors that for_each_value is at */
 
-    __device__ __forceinline__ int column_of(int vector) const
-    {
-        return by_pixels ? vector / pixel_vectors : vector % columns;
-    }
-    __device__ __forceinline__ int row_of(int vector) const
-    {
-        return (by_pixels ? vector % pixel_vectors : vector / columns) * VALUES;
-    }
     __device__ __forceinline__ void go_to(int vector)
     {
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++, vector += step) {
-            column[i] = column_of(vector);
-            row[i] = row_of(vector);
+            column[i] = by_pixels ? vector / pixel_vectors : vector % columns;
+            row[i] = (by_pixels ? vector % pixel_vectors : vector / columns) * VALUES;
             asm volatile("" : "+r"(row[i])::"memory"); /* nothing is kept for a row that stays the same */
         }
     }
@@ -274,64 +262,37 @@ template <int VALUES, class Vectors> struct numbers_of_vectors {
     } at;
 };
 
-/* Adds the addend, so many times, to a lane's vectors, AT_ONCE of which are asked for together. */
-template <int AT_ONCE, class Part, class Vectors>
-__device__ __forceinline__ void add_to_vectors(const parameters &layer, float times, const Part &part, Vectors &vectors)
-{
-    using Values = typename Part::Values;
-#pragma unroll 1
-    for (int first = vectors.first; first < vectors.count; first += AT_ONCE * vectors.step) {
-        Values addends[AT_ONCE];
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) {
-            const int vector = first + i * vectors.step;
-            if (vector < vectors.count)
-                addends[i] = part.addend(layer, vectors.column_of(vector), vectors.row_of(vector));
-        }
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) {
-            const int vector = first + i * vectors.step;
-            if (vector >= vectors.count)
-                break;
-            const int column = vectors.column_of(vector), row = vectors.row_of(vector);
-            Values values = vectors.places.template load<Values>(vectors.by_pixels, column, row);
-            tconv::for_each_value(values.at,
-                                  [&](float y, int e) { return multiply_add_rounded(times, addends[i].at[e], y); });
-            if (vectors.tail->exists)
-                run_tail(*vectors.tail, values.at);
-            vectors.places.store(vectors.by_pixels, column, row, values);
-        }
-    }
-}
-
-/* The addend of steps that have none. */
-struct no_addend {
+/* What run_post takes the addend from, in the order of the values: with the first all are asked for. */
+template <int VALUES, int AT_ONCE, class Vectors> struct addend_of_vectors {
     struct elements {
-        __device__ __forceinline__ float operator[](int) const
+        const Vectors &vectors;
+        mutable element_vector<float, VALUES> loaded[AT_ONCE];
+        __device__ __forceinline__ float operator[](int i) const
         {
-            return 0;
+            if (i == 0)
+#pragma unroll
+                for (int v = 0; v < AT_ONCE; v++)
+                    loaded[v] = vectors.part_of().addend(vectors.layer, vectors.column[v], vectors.row[v]);
+            return loaded[i / VALUES].at[i % VALUES];
         }
     } at;
 };
 
 /* Runs the post-ops on a lane's vectors. Then it leaves f32 where it was staged, and stores 16 bits. */
-template <class Functions, int VALUES, int AT_ONCE, int ADDENDS, class Element, class Vectors>
+template <class Functions, int VALUES, int AT_ONCE, class Element, class Vectors>
 __device__ __forceinline__ void run_posts_of_vectors(const parameters &layer, Vectors &vectors)
 {
 #pragma unroll 1
     for (int i = 0; i < layer.posts.of_staged.count; i++) {
-        const post_step &step = layer.posts.of_staged.of[i];
         vectors.tail = &layer.posts.tails[i];
-        if (step.kind == TCONV_POST_ADD_TENSOR) {
-            add_to_vectors<ADDENDS>(layer, step.alpha.f32, vectors.part_of(), vectors);
-            continue;
-        }
         run_post<float, Functions>(
-            step, vectors,
+            layer.posts.of_staged.of[i], vectors,
             [&](const void *array) -> numbers_of_vectors<VALUES, Vectors> {
                 return {{vectors, static_cast<const float *>(array)}};
             },
-            [] { return no_addend(); });
+            [&]() -> addend_of_vectors<VALUES, AT_ONCE, Vectors> {
+                return {{vectors, {}}};
+            });
     }
     if constexpr (sizeof(Element) < sizeof(float)) {
 #pragma unroll 1
@@ -346,7 +307,7 @@ __device__ __forceinline__ void run_posts_of_vectors(const parameters &layer, Ve
 }
 
 /* Runs the post-ops on what a warp has staged of 16 rows of an M tile, from `first_row` on. */
-template <class Functions, class Element, int N, bool may_be_pixels, int VALUES, int AT_ONCE, int ADDENDS>
+template <class Functions, class Element, int N, bool may_be_pixels, int VALUES, int AT_ONCE>
 __device__ __forceinline__ void run_posts_of_rows(const parameters &layer, const tile_record &tile, int m_tile,
                                                   int first_row, const int64_t *offset_table, uint32_t staged, int lane)
 {
@@ -367,11 +328,11 @@ __device__ __forceinline__ void run_posts_of_rows(const parameters &layer, const
     const staged_places<STAGED_PIXEL_BYTES<float>, POSTS_ROW_BYTES<Element, N>, 0> places = {staged};
     staged_vectors<Element, VALUES, AT_ONCE, PIXEL_VECTORS, COLUMNS, decltype(part_of), decltype(places)> vectors = {
         layer, by_pixels, part_of, places, lane, WARP, VECTORS, NULL, {}, {}};
-    run_posts_of_vectors<Functions, VALUES, AT_ONCE, ADDENDS, Element>(layer, vectors);
+    run_posts_of_vectors<Functions, VALUES, AT_ONCE, Element>(layer, vectors);
 }
 
 /* Runs the post-ops on the pixels of a part that an epilogue warp stores (store_pixels). */
-template <class Functions, class Element, int pixels, int warps, int swizzle_mask, int VALUES, int AT_ONCE, int ADDENDS>
+template <class Functions, class Element, int pixels, int warps, int swizzle_mask, int VALUES, int AT_ONCE>
 __device__ __forceinline__ void run_posts_of_pixels(const parameters &layer, const tile_record &tile, int m_tile,
                                                     const int64_t *offset_table, uint32_t staged, int warp, int lane)
 {
@@ -386,7 +347,7 @@ __device__ __forceinline__ void run_posts_of_pixels(const parameters &layer, con
     const int pixel = layer.store_vectors ? warp * PIXELS + lane / VECTORS : warp + lane / VECTORS * warps;
     staged_vectors<Element, VALUES, AT_ONCE, VECTORS, 1, decltype(part_of), decltype(places)> vectors = {
         layer, true, part_of, places, pixel * VECTORS + lane % VECTORS, STEP * VECTORS, pixels * VECTORS, NULL, {}, {}};
-    run_posts_of_vectors<Functions, VALUES, AT_ONCE, ADDENDS, Element>(layer, vectors);
+    run_posts_of_vectors<Functions, VALUES, AT_ONCE, Element>(layer, vectors);
 }
 
 } // namespace tconv::igemm
