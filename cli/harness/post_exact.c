@@ -11,8 +11,11 @@
 #include "element.h"
 #include "post.h"
 
-/* Roundings to nearest, of half a unit in the last place each, that are worth the error of SIGMOID to SOFTPLUS, and SNAKE. */
+/* Roundings to nearest, of half a unit in the last place each, that are worth the error of SIGMOID to SOFTPLUS, and SNAKE; and
+ * of those functions that have less to keep in TF32 and 16 bits, where results below a larger number may be 0, too. */
 #define FUNCTION_ROUNDINGS 8
+#define COARSE_ROUNDINGS 32
+#define COARSE_LEAST 0x1p-118
 /* The most binary digits after the point of numbers that keep integers exact. */
 #define MOST_FRACTION 6
 /* The largest integer up to which f32 holds them all. */
@@ -167,6 +170,7 @@ struct step {
     double unit;          /* relative error of one rounding */
     double least;         /* absolute error of a function near 0 */
     bool rounds_numbers;  /* whether alpha and beta are rounded, to f32 */
+    bool is_coarse;       /* whether the layer's products are of TF32, or its elements of 16 bits */
     bool is_fused;        /* whether the result is not rounded: an ADD_CHANNEL follows MUL_CHANNEL */
 };
 
@@ -182,6 +186,13 @@ static double carried(const struct step *step, double slope, double roundings)
 {
     const double error = slope * step->error;
     return error + roundings * step->unit * (fabs(step->value) + error) + (roundings > 0 ? step->least : 0);
+}
+
+/* Returns the error after SIGMOID, TANH, SILU, GELU, MISH or SOFTPLUS. */
+static double function_error(const struct step *step, double slope)
+{
+    return step->is_coarse ? carried(step, slope, COARSE_ROUNDINGS) + COARSE_LEAST
+                           : carried(step, slope, FUNCTION_ROUNDINGS);
 }
 
 /* A bound of CLAMP may be rounded; that counts where the value may reach it. */
@@ -225,13 +236,13 @@ static double error_after(const struct step *step)
         return carried(step, fabs(a), 1) + (1 + step->unit) * (number * largest + number_error(step, b));
     case TCONV_POST_CLAMP: return clamp_error(step);
     case TCONV_POST_LEAKY_RELU: return leaky_relu_error(step);
-    case TCONV_POST_SIGMOID: return carried(step, 0.25, FUNCTION_ROUNDINGS);
+    case TCONV_POST_SIGMOID: return function_error(step, 0.25);
     case TCONV_POST_TANH:
-    case TCONV_POST_SOFTPLUS: return carried(step, 1, FUNCTION_ROUNDINGS);
-    case TCONV_POST_SILU: return carried(step, 1.09984, FUNCTION_ROUNDINGS);
-    case TCONV_POST_GELU:
+    case TCONV_POST_SOFTPLUS: return function_error(step, 1);
+    case TCONV_POST_SILU: return function_error(step, 1.09984);
+    case TCONV_POST_GELU: return function_error(step, 1.129);
     case TCONV_POST_GELU_TANH: return carried(step, 1.129, FUNCTION_ROUNDINGS);
-    case TCONV_POST_MISH: return carried(step, 1.08850, FUNCTION_ROUNDINGS);
+    case TCONV_POST_MISH: return function_error(step, 1.08850);
     case TCONV_POST_ELU: return carried(step, fmax(1, fabs(a)), FUNCTION_ROUNDINGS) + number;
     case TCONV_POST_HARDSWISH: return hardswish_error(step);
     case TCONV_POST_SNAKE: /* the derivative of b sin(a y)^2 is a b sin(2 a y) */
@@ -267,7 +278,9 @@ void harness_apply_posts(const harness_case *test, const int64_t at[4], double *
                         .error = error != NULL ? *error : 0,
                         .unit = is_f64 ? 2 * 0x1p-53 : 0x1p-24,
                         .least = is_f64 ? 0x1p-1022 : 0x1p-126,
-                        .rounds_numbers = !is_f64};
+                        .rounds_numbers = !is_f64,
+                        .is_coarse = desc->dtype == TCONV_F16 || desc->dtype == TCONV_BF16 ||
+                                     (desc->dtype == TCONV_F32 && desc->math == TCONV_MATH_TF32)};
     for (int i = 0; i < desc->post_count; ++i) {
         step.post = &desc->post[i];
         step.is_fused = i + 1 < desc->post_count && desc->post[i + 1].kind == TCONV_POST_ADD_CHANNEL;

@@ -228,10 +228,11 @@ typedef enum tconv_post_kind {
  * rounding: held + bias + sum (held with accumulate). Each step is computed in f32 (f64 where the dtype is f64) and
  * rounded to it; the rounding to the dtype comes once, after the last step. An output without a tap is no exception.
  *     Accuracy: of each kind against the exact function of its argument. ADD, MUL, LINEAR, CLAMP and LEAKY_RELU: each
- * operation is rounded correctly, and MUL_CHANNEL and the ADD_CHANNEL that follows it at once (a folded BatchNorm) are one
- * operation; HARDSWISH and ADD_TENSOR: two. SIGMOID to SOFTPLUS: 4 units in the last place or 2^-126; SNAKE: 4 units in the last place of
- * |y| + |v[out_channels + c]| where |v[c] * y| <= 1e5. In f64 the same, where the C library's functions are as exact, but for GELU_TANH
- * of negative y, which errs by |y|^3 units where that is more.
+ * operation is rounded correctly, and MUL_CHANNEL and the ADD_CHANNEL that follows it at once (a folded BatchNorm) are
+ * one operation; HARDSWISH and ADD_TENSOR: two. SIGMOID to SOFTPLUS: 4 units in the last place or 2^-126; where a CUDA
+ * device multiplies f16, bf16 or TF32, 16 units in the last place of f32 or 2^-118. SNAKE: 4 units in the last place of
+ * |y| + |v[out_channels + c]| where |v[c] * y| <= 1e5. In f64 the same, where the C library's functions are as exact,
+ * but for GELU_TANH of negative y, which errs by |y|^3 units where that is more.
  *     NaN stays NaN in every kind. Inf goes where the function has its limit: SILU, both GELU, MISH and HARDSWISH of -Inf are -0,
  * SNAKE of it is -Inf.
  * Integers that all steps of ADD, MUL, LINEAR, CLAMP and LEAKY_RELU keep below 2^24 have the same bits on every backend.

@@ -1,6 +1,7 @@
-/* src/cuda/numeric/activations.cuh, measured against the C library's double. */
+/* src/cuda/numeric/activations.cuh and fast_activations.cuh, measured against the C library's double. */
 #include "../../src/core/post_exact.h"
 #include "../../src/cuda/numeric/activations.cuh"
+#include "../../src/cuda/numeric/fast_activations.cuh"
 #include "check.h"
 #include "families.h"
 
@@ -36,6 +37,12 @@ PIECE(elu, post_elu(given.y, ELU_ALPHA))
 PIECE(softplus, post_softplus(given.y))
 PIECE(hardswish, post_hardswish(given.y))
 PIECE(snake, post_snake(given.y, given.first, given.second))
+PIECE(fast_sigmoid, tconv::fast_sigmoid(given.y))
+PIECE(fast_tanh, tconv::fast_tanh(given.y))
+PIECE(fast_silu, tconv::fast_silu(given.y))
+PIECE(fast_gelu, tconv::fast_gelu(given.y))
+PIECE(fast_mish, tconv::fast_mish(given.y))
+PIECE(fast_softplus, tconv::fast_softplus(given.y))
 
 template <class Piece> __global__ void __launch_bounds__(THREADS) apply(const arguments *from, float *to, int count)
 {
@@ -63,7 +70,7 @@ std::vector<arguments> arguments_of(tconv_post_kind kind)
 }
 
 /* Fails where a result is further from the exact one than tconv.h promises, or a zero has another sign. */
-void judge(tconv_post_kind kind, const arguments &given, float got)
+void judge(tconv_post_kind kind, bool fast, const arguments &given, float got)
 {
     const tconv_post_op post = {kind, 0, kind == TCONV_POST_ELU ? ELU_ALPHA : 0, 0};
     const double exact = tconv_post_in_double(&post, given.y, {given.first, given.second});
@@ -73,14 +80,14 @@ void judge(tconv_post_kind kind, const arguments &given, float got)
     int exponent;
     std::frexp(std::fmax(size, 0x1p-126), &exponent);
     const double unit = std::ldexp(1, exponent - 24);
-    const bool is_near = got == (float)exact || error <= std::fmax(4 * unit, 0x1p-126);
+    const bool is_near = got == (float)exact || error <= std::fmax((fast ? 16 : 4) * unit, fast ? 0x1p-118 : 0x1p-126);
     const bool is_same_zero = exact != 0 || std::signbit(got) == std::signbit(exact);
     if (std::isnan(exact) ? !std::isnan(got) : !is_near || !is_same_zero)
         fail("of %.9g (%.9g, %.9g) it is %.9g, not %.9g: off by %.3g units in the last place", given.y, given.first,
              given.second, got, exact, error / unit);
 }
 
-template <class Piece, tconv_post_kind kind> void check_activation()
+template <class Piece, tconv_post_kind kind, bool fast = false> void check_activation()
 {
     const std::vector<arguments> given = arguments_of(kind);
     const int count = (int)given.size();
@@ -90,7 +97,7 @@ template <class Piece, tconv_post_kind kind> void check_activation()
     finish_kernels();
     const std::vector<float> got = contents<float>(to);
     for (size_t i = 0; i < given.size(); i++)
-        judge(kind, given[i], got[i]);
+        judge(kind, fast, given[i], got[i]);
 }
 
 const entry entries[] = {
@@ -104,6 +111,12 @@ const entry entries[] = {
     {"cuda/numeric/post_softplus", check_activation<softplus_piece, TCONV_POST_SOFTPLUS>, nullptr, false},
     {"cuda/numeric/post_hardswish", check_activation<hardswish_piece, TCONV_POST_HARDSWISH>, nullptr, false},
     {"cuda/numeric/post_snake", check_activation<snake_piece, TCONV_POST_SNAKE>, nullptr, false},
+    {"cuda/numeric/fast_sigmoid", check_activation<fast_sigmoid_piece, TCONV_POST_SIGMOID, true>, nullptr, false},
+    {"cuda/numeric/fast_tanh", check_activation<fast_tanh_piece, TCONV_POST_TANH, true>, nullptr, false},
+    {"cuda/numeric/fast_silu", check_activation<fast_silu_piece, TCONV_POST_SILU, true>, nullptr, false},
+    {"cuda/numeric/fast_gelu", check_activation<fast_gelu_piece, TCONV_POST_GELU, true>, nullptr, false},
+    {"cuda/numeric/fast_mish", check_activation<fast_mish_piece, TCONV_POST_MISH, true>, nullptr, false},
+    {"cuda/numeric/fast_softplus", check_activation<fast_softplus_piece, TCONV_POST_SOFTPLUS, true>, nullptr, false},
 };
 
 } // namespace

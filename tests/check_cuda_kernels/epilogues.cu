@@ -304,13 +304,13 @@ post_step step_of(int kind, float alpha, float beta, const float *first, const f
 }
 void add_store_posts(bool staged, const float *scales, const float *shifts, wgmma::parameters *params)
 {
-    post_steps *first = &params->accumulator_posts, *rest = &params->staged_posts;
+    post_steps *first = &params->posts.of_sums, *rest = &params->posts.of_staged;
     first->of[first->count++] = step_of(POST_MUL_ADD_CHANNEL, 0, 0, scales, shifts);
     first->of[first->count++] = step_of(TCONV_POST_LEAKY_RELU, 0.25f, 0, NULL, NULL);
     if (!staged)
         return;
     rest->of[rest->count++] = step_of(TCONV_POST_ADD_TENSOR, 1.75f, 0, NULL, NULL);
-    params->staged_tails[rest->count] = {true, 1, -0.0f, -1.5f, 1.25f, 3, 0.5f};
+    params->posts.tails[rest->count] = {true, 1, -0.0f, -1.5f, 1.25f, 3, 0.5f};
     rest->of[rest->count++] = step_of(TCONV_POST_MUL_CHANNEL, 0, 0, shifts, NULL);
 }
 float value_of_store_posts(bool staged, float value, float scale, float shift, float addend)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import torch
 
+from ._cat import cat
 from ._explain import Explanation, explain
 from ._export import decompositions
 from ._freeze import Frozen, freeze, thaw
@@ -43,6 +44,7 @@ __all__ = [
     "LazyConvTranspose2d",
     "Replaced",
     "Restored",
+    "cat",
     "conv_transpose1d",
     "conv_transpose2d",
     "counters",

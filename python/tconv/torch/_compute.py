@@ -39,6 +39,7 @@ class Layer(NamedTuple):
     device: int | None  # of CUDA
     settings: Settings  # that it was planned under
     copy_addend: bool = False  # of post-ops
+    copy_result: bool = False  # into memory that the caller has, which lies in neither layout
 
 
 # Where PyTorch's operator is to be called, the reason is in the cache in place of a layer.
@@ -50,15 +51,18 @@ class _Counts:
 
     taken = 0
     fused = 0  # of these, with post-ops
+    joined = 0  # of these, into a part of a larger tensor
 
 
 counts = _Counts()
 reasons.taken_by.append(lambda: counts.taken)
 reasons.fused_by.append(lambda: counts.fused)
+reasons.joined_by.append(lambda: counts.joined)
 
 # stride, padding, output padding, dilation and groups as the bytes of a key; refuses what is no integer, which as a
 # part of a tuple would pass for the integer that it equals.
 _pack_arguments = struct.Struct("9q").pack
+_unpack_arguments = struct.Struct("9q").unpack
 
 
 def _pair(value: Any, neutral: int, spatial: int) -> tuple[Any, Any]:
@@ -92,7 +96,7 @@ def find_layer(
     return found
 
 
-def find(
+def key_of(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None,
@@ -103,22 +107,20 @@ def find(
     dilation: Any,
     posts: PostList | None = None,
     addend: Tensor | None = None,
-) -> Layer | Reason:
-    """The layer of these arguments from the cache, or why PyTorch's operator is to be called. It is 1-D where weight
-    has three axes. Raises what is wrong with post-ops. addend is the tensor of that one which has the result's
-    shape."""
+    into: Tensor | None = None,
+) -> tuple[Any, ...] | Reason:
+    """What find finds a layer by, the arguments and settings at its begin; or why there is none."""
     try:
         spatial = weight.dim() - 2
         sh, sw = _pair(stride, 1, spatial)
         ph, pw = _pair(padding, 0, spatial)
         oh, ow = _pair(output_padding, 0, spatial)
         dh, dw = _pair(dilation, 1, spatial)
-        arguments = _pack_arguments(sh, sw, ph, pw, oh, ow, dh, dw, groups)
         if input.is_neg() or weight.is_neg() or (bias is not None and bias.is_neg()):
             return reasons.NEGATIVE_BIT
-        now = settings(input)
-        key = (
-            arguments,
+        return (
+            _pack_arguments(sh, sw, ph, pw, oh, ow, dh, dw, groups),
+            settings(input),
             input.shape,
             input.stride(),
             input.dtype,
@@ -130,16 +132,36 @@ def find(
             weight.device,
             weight.layout,
             None if bias is None else (bias.shape, bias.stride(), bias.dtype, bias.device, bias.layout),
-            now,
             None if posts is None else posts.key,
             None if addend is None else (addend.shape, addend.stride(), addend.dtype),
+            None if into is None else (into.shape, into.stride()),
         )
-        layer = layers.get(key)
     except (TypeError, ValueError, RuntimeError, NotImplementedError, struct.error):
         return reasons.of_failed_lookup(input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+def find(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Any,
+    padding: Any,
+    output_padding: Any,
+    groups: Any,
+    dilation: Any,
+    posts: PostList | None = None,
+    addend: Tensor | None = None,
+    into: Tensor | None = None,
+) -> Layer | Reason:
+    """The layer of these arguments from the cache, or why PyTorch's operator is to be called. It is 1-D where weight
+    has three axes. Raises what is wrong with post-ops. addend is the tensor of that one which has the result's
+    shape, into the memory that the caller has for the result, or a tensor that lies as it does."""
+    made = key_of(input, weight, bias, stride, padding, output_padding, groups, dilation, posts, addend, into)
+    if isinstance(made, Reason):
+        return made
+    layer = layers.get(made)
     if layer is None:
-        pairs = ((sh, sw), ((ph, ph), (pw, pw)), (oh, ow), groups, (dh, dw))
-        layer = layers.make(key, lambda: _make_layer(input, weight, bias, pairs, now, posts, addend))
+        layer = layers.make(made, lambda: _make_layer(input, weight, bias, made, posts, addend, into))
     return layer
 
 
@@ -147,11 +169,14 @@ def _make_layer(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    arguments: _layer.Arguments,
-    now: Settings,
+    key: tuple[Any, ...],
     posts: PostList | None,
     addend: Tensor | None,
+    into: Tensor | None,
 ) -> Layer | Reason:
+    sh, sw, ph, pw, oh, ow, dh, dw, groups = _unpack_arguments(key[0])
+    arguments: _layer.Arguments = ((sh, sw), ((ph, ph), (pw, pw)), (oh, ow), groups, (dh, dw))
+    now: Settings = key[1]
     reason = reasons.of_tensors(input, weight, bias, arguments[3])
     if reason is not None:
         return reason
@@ -166,6 +191,9 @@ def _make_layer(
         shape = lib.output_shape(desc)
         # PyTorch makes the input of a 1-D layer dense before it chooses.
         memory_format = choose_format(input.contiguous() if spatial == 1 else input, weight, bias, arguments)
+        copy_result = False
+        if into is not None:
+            memory_format, copy_result = _describe_result(desc, shape, into, missing_axes, memory_format)
         desc.layout = lib.NHWC if memory_format == torch.channels_last else lib.NCHW
         as_it_lies = _layer.lies_in(desc.layout, input.shape, input.stride())
         if as_it_lies:
@@ -179,7 +207,7 @@ def _make_layer(
             copy_addend = _describe_addend(desc, shape, f"post[{posts.addend}]", addend, missing_axes)
         plan = make_plan(desc, input.device, now)
     except (TconvError, TypeError) as error:
-        if isinstance(error, TconvError) and error.field.startswith("post"):
+        if isinstance(error, TconvError) and (error.field.startswith("post") or error.field == "out"):
             raise
         return reasons.of_error(error)
     result = torch.empty(shape, device="meta", memory_format=memory_format)
@@ -198,7 +226,26 @@ def _make_layer(
         input.device.index if input.is_cuda else None,
         now,
         copy_addend,
+        copy_result,
     )
+
+
+def _describe_result(
+    desc: lib.Desc, shape: Sequence[int], into: Tensor, missing: Sequence[int], wanted: torch.memory_format
+) -> tuple[torch.memory_format, bool]:
+    """Tells the library how the caller's memory for the result lies; the layout to compute in, and whether the result
+    has to be copied there."""
+    _arrays.check_shape("out", tuple(into.shape), _layer.without_axes(missing, shape), "that of the result, ")
+    for axis in missing:
+        into = into.unsqueeze(axis)
+    formats = [_FORMATS[layout] for layout in _layer.lies_as(into.shape, into.stride())]
+    if not formats:
+        return wanted, True
+    desc.dst_strides[:] = _layer.strides_that_count(into.shape, into.stride())
+    return wanted if wanted in formats else formats[0], False
+
+
+_FORMATS = {lib.NCHW: torch.contiguous_format, lib.NHWC: torch.channels_last}
 
 
 def _describe_addend(desc: lib.Desc, shape: Sequence[int], name: str, addend: Tensor, missing: Sequence[int]) -> bool:
@@ -254,10 +301,16 @@ def choose_format(
 
 
 def compute(
-    layer: Layer, input: Tensor, weight: Tensor, bias: Tensor | None, post: Sequence[Tensor | None] = ()
+    layer: Layer,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    post: Sequence[Tensor | None] = (),
+    into: Tensor | None = None,
 ) -> Tensor | None:
     """tconv's answer; None where PyTorch's operator is to be called, because of an address that is no multiple of an
-    element. post are the operands of the layer's post-ops, by step. Everything that it works on is alive until it
+    element. post are the operands of the layer's post-ops, by step, into is memory for the answer, of a layer that was
+    found with it. Everything that it works on is alive until it
     returns; on CUDA it is ordered on the current stream, to which PyTorch's allocator gives memory back."""
     plan = layer.plan
     src = input
@@ -267,7 +320,8 @@ def compute(
         src = src.clone(memory_format=layer.memory_format)
     weights = weight.contiguous() if layer.copy_weight else weight
     biases = bias.contiguous() if bias is not None and layer.copy_bias else bias
-    dst = src.new_empty_strided(layer.shape, layer.strides)
+    stored = into is not None and not layer.copy_result
+    dst = into if into is not None and stored else src.new_empty_strided(layer.shape, layer.strides)
     workspace = src.new_empty(layer.workspace_elements) if layer.workspace_elements else None
     addresses = (
         src.data_ptr(),
@@ -285,7 +339,8 @@ def compute(
     if status == 0:
         counts.taken += 1
         counts.fused += bool(post)
-        return dst
+        counts.joined += stored
+        return dst if into is None or stored else into.copy_(dst)
     if status == lib.INVALID_ARGUMENT:
         reasons.passed_on(reasons.MISALIGNED)
         return None

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from .. import _posts
 from ..post import PostOp
-from . import _backward, _post_operator, _shim_operators  # noqa: F401, whose kernels are registered
+from . import _backward, _cat_operator, _post_operator, _shim_operators  # noqa: F401, whose kernels are registered
 from ._compute import PYTORCHS, compute, find_layer
 from ._eager import inside
 from ._operator import OPERATORS, as_list
@@ -225,13 +225,20 @@ def try_fused(
 def is_watched(tensors: Sequence[Any], spatial: int) -> bool:
     """Whether somebody is to see the layer by itself: autograd, a transform, a mode, tracing; or a tensor is of no
     plain kind."""
+    return is_captured(tensors, spatial) or wants_gradient(tensors)
+
+
+def wants_gradient(tensors: Sequence[Any]) -> bool:
+    return _grad_enabled() and any(tensor.requires_grad for tensor in tensors if tensor is not None)
+
+
+def is_captured(tensors: Sequence[Any], spatial: int) -> bool:
+    """The same but for autograd's reverse mode. The weight is the second tensor."""
     if any(type(tensor) not in PLAIN and tensor is not None for tensor in tensors) or tensors[1].dim() != spatial + 2:
         return True
     if _transforms() is not None or forward_ad._current_level >= 0:
         return True
-    if _dispatch_modes() or _function_modes() or _tracing_state() is not None:
-        return True
-    return _grad_enabled() and any(tensor.requires_grad for tensor in tensors if tensor is not None)
+    return bool(_dispatch_modes() or _function_modes() or _tracing_state() is not None)
 
 
 def _passed_on(spatial: int, arguments: tuple[Any, ...]) -> Tensor:

@@ -27,6 +27,14 @@ from ._post_list import as_text
 from ._post_operator import POST_OPERATORS
 from ._reasons import SLOWER, Reason, gains_with_layer
 
+try:
+    from ._fusion_cat import join_concatenations
+except (ImportError, AttributeError):  # of what a PyTorch to come has otherwise
+
+    def join_concatenations(graph: fx.Graph) -> bool:
+        return False
+
+
 _LAYERS = {operator: spatial for spatial, operator in OPERATORS.items()}
 # What a node's meta data say of its value, which is another than that of the node whose data are copied.
 _OF_VALUE = ("val", "tensor_meta", "example_value", "eager_input_vals", "arg_kwarg_vals", "original_output_strides")
@@ -46,6 +54,7 @@ class FusionPass(CustomGraphPass):
         layers = [node for node in graph.nodes if node.op == "call_function" and node.target in _LAYERS]
         for layer in layers:
             changed |= _fuse(graph, layer)
+        changed |= join_concatenations(graph)
         both = (*_LAYERS, *POST_OPERATORS.values())
         changed |= lay_channels_inside(graph, [node for node in graph.nodes if node.target in both])
         if changed:

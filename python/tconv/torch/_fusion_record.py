@@ -23,29 +23,45 @@ class FusionReport:
     Attributes:
         fused (dict): of the layers that compute what follows them the names, with the post-ops.
         left (dict): of the other layers the names, with the reason.
+        joined (dict): of the layers that store into concatenations the names, with those of the concatenations.
+        copied (dict): of the layers whose results are copied into concatenations the names, with the reason.
     """
 
     fused: dict[str, str]
     left: dict[str, str]
+    joined: dict[str, str] = dataclasses.field(default_factory=dict)
+    copied: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [f"{name}: fused with {post}" for name, post in self.fused.items()]
         lines += [f"{name}: left, {why}" for name, why in self.left.items()]
+        lines += [f"{name}: stores into {cats}" for name, cats in self.joined.items()]
+        lines += [f"{name}: copied, {why}" for name, why in self.copied.items()]
         return "\n".join(lines) or "no transposed convolution"
 
 
 _lock = threading.Lock()
 _fused: dict[str, str] = {}
 _left: dict[str, str] = {}
+_joined: dict[str, str] = {}
+_copied: dict[str, str] = {}
 _counts: Counter[str] = Counter()
 
 
 def fused(name: str, post: str) -> None:
-    _put(_fused, name, post, "fused")
+    _put((_fused, _left), name, post, "fused")
 
 
 def left(name: str, reason: Reason) -> None:
-    _put(_left, name, reason.text, reason.cause)
+    _put((_left, _fused), name, reason.text, reason.cause)
+
+
+def joined(name: str, cats: str) -> None:
+    _put((_joined, _copied), name, cats, "joined")
+
+
+def copied(name: str, reason: Reason) -> None:
+    _put((_copied, _joined), name, reason.text, reason.cause)
 
 
 def count(cause: str) -> None:
@@ -53,16 +69,17 @@ def count(cause: str) -> None:
         _counts[cause] += 1
 
 
-def _put(into: dict[str, str], name: str, text: str, cause: str) -> None:
+def _put(into: tuple[dict[str, str], dict[str, str]], name: str, text: str, cause: str) -> None:
+    """Into the first one, under a name that neither has."""
     with _lock:
         _counts[cause] += 1
-        if len(_fused) + len(_left) >= _KEPT:
+        if sum(map(len, into)) >= _KEPT:
             return
         number, unique = 1, name
-        while unique in _fused or unique in _left:
+        while any(unique in each for each in into):
             number += 1
             unique = f"{name} ({number})"
-        into[unique] = text
+        into[0][unique] = text
 
 
 def counts() -> dict[str, int]:
@@ -85,16 +102,16 @@ def fusion_report() -> FusionReport:
         >>> import tconv.torch
         >>> report = tconv.torch.fusion_report()
         >>> sorted(vars(report))
-        ['fused', 'left']
+        ['copied', 'fused', 'joined', 'left']
     """
     with _lock:
-        return FusionReport(dict(_fused), dict(_left))
+        return FusionReport(dict(_fused), dict(_left), dict(_joined), dict(_copied))
 
 
 def clear() -> None:
     with _lock:
-        _fused.clear()
-        _left.clear()
+        for kept in (_fused, _left, _joined, _copied):
+            kept.clear()
 
 
 def name_of(layer: Any) -> str:

@@ -105,7 +105,7 @@ def fused(
 ) -> Tensor | None:
     """The layer and its post-ops in one call; None where they are to be computed one after the other. Arguments are
     plain tensors of which no gradients are wanted."""
-    arguments = _cast(arguments)
+    arguments = cast(arguments)
     input, weight, bias = arguments[:3]
     addend = _posts.addend(posts)
     if input.dtype not in DTYPES or input.device.type not in DEVICES:
@@ -117,8 +117,8 @@ def fused(
     if isinstance(layer, Reason):
         return None
     channels = layer.shape[-spatial - 1]
-    operands = [_operand(layer, step, i, input, channels) for i, step in enumerate(posts)]
-    return _computed(spatial, layer, arguments, operands, packed)
+    operands = [operand_of(layer, step, i, input, channels) for i, step in enumerate(posts)]
+    return computed(spatial, layer, arguments, operands, packed)
 
 
 class Prepared(NamedTuple):
@@ -146,26 +146,27 @@ def fused_as_prepared(
     layer = find(input, weight, bias, stride, padding, output_padding, groups, dilation, made.posts)
     if isinstance(layer, Reason):
         return None
-    return _computed(spatial, layer, arguments, made.operands, packed)
+    return computed(spatial, layer, arguments, made.operands, packed)
 
 
-def _computed(
+def computed(
     spatial: int,
     layer: Layer,
     arguments: tuple[Any, ...],
     operands: Sequence[Tensor | None],
     packed: PackedWeights | None,
+    into: Tensor | None = None,
 ) -> Tensor | None:
     input, weight, bias = arguments[:3]
     if packed is not None:
         layer = packed.layer(layer, weight)
     if not torch._C._autograd._profiler_enabled():
-        return compute(layer, input, weight, bias, operands)
+        return compute(layer, input, weight, bias, operands, into)
     with torch.profiler.record_function(f"tconv::conv_transpose{spatial}d"):
-        return compute(layer, input, weight, bias, operands)
+        return compute(layer, input, weight, bias, operands, into)
 
 
-def _cast(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+def cast(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """As autocast does it for transposed convolutions, where it is on."""
     kind = arguments[0].device.type
     if kind not in DEVICES or not torch.is_autocast_enabled(kind):
@@ -174,7 +175,7 @@ def _cast(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     return *(t.to(dtype) if t is not None and t.dtype in _CAST else t for t in tensors), *arguments[3:]
 
 
-def _operand(layer: Layer, step: PostOp, index: int, like: Tensor, channels: int) -> Tensor | None:
+def operand_of(layer: Layer, step: PostOp, index: int, like: Tensor, channels: int) -> Tensor | None:
     """A step's operand as the library takes it."""
     if not step.operands:
         return None

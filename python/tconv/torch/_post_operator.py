@@ -52,6 +52,38 @@ def one_after_the_other(
     return followed_by(layer(*arguments), with_operands(of_text(post), operands), spatial)
 
 
+def in_one_call(
+    spatial: int,
+    arguments: tuple[Any, ...],
+    posts: PostList | None,
+    operands: Sequence[Tensor],
+    into: Tensor | None = None,
+) -> Tensor | None:
+    """The layer and its post-ops, if it has any, by one call of the library, into this memory, if there is any; None
+    where PyTorch computes it, which is counted."""
+    input, weight, bias, stride, padding, output_padding, groups, dilation = arguments
+    at_operands: Sequence[int | None] = () if posts is None else posts.operands
+    if len(operands) != sum(at is not None for at in at_operands):
+        raise ValueError(f"operands has {len(operands)} tensors: the list of post-ops takes another number")
+    addend = None if posts is None or posts.addend is None else operands[posts.operands[posts.addend] or 0]
+    if addend is not None and (addend.dtype is not input.dtype or addend.device != input.device):
+        return None
+    layer = find(input, weight, bias, stride, padding, output_padding, groups, dilation, posts, addend, into)
+    if isinstance(layer, Reason):
+        reasons.passed_on(layer)
+        return None
+    channels = layer.shape[-spatial - 1]
+    by_step = [
+        None if at is None or posts is None else as_operand(layer, posts.steps[i], i, operands[at], input, channels)
+        for i, at in enumerate(at_operands)
+    ]
+    answer = compute(layer, input, weight, bias, by_step, into)
+    if answer is not None and into is None:
+        if all(at is None or by_step[i] is operands[at] for i, at in enumerate(at_operands)):
+            _native.table.put(layer, at_operands)
+    return answer
+
+
 def _as_str(post: str | Sequence[int]) -> str:
     """A list as text, which the shim passes on as bytes (native/torch_calls.h)."""
     return post if isinstance(post, str) else bytes(post).decode()
@@ -80,29 +112,10 @@ def _define(spatial: int) -> Any:
         post: str | Sequence[int],
         operands: Sequence[Tensor],
     ) -> Tensor:
-        post = _as_str(post)
-        posts = of_text(post)
-        if len(operands) != sum(at is not None for at in posts.operands):
-            raise ValueError(f"operands has {len(operands)} tensors: {post} takes another number")
-        addend = None if posts.addend is None else operands[posts.operands[posts.addend] or 0]
-        layer: Any = reasons.MISALIGNED
-        if addend is None or (addend.dtype is input.dtype and addend.device == input.device):
-            layer = find(input, weight, bias, stride, padding, output_padding, groups, dilation, posts, addend)
-            if not isinstance(layer, Reason):
-                channels = layer.shape[-spatial - 1]
-                by_step = [
-                    None if at is None else as_operand(layer, posts.steps[i], i, operands[at], input, channels)
-                    for i, at in enumerate(posts.operands)
-                ]
-                answer = compute(layer, input, weight, bias, by_step)
-                if answer is not None:
-                    if all(at is None or by_step[i] is operands[at] for i, at in enumerate(posts.operands)):
-                        _native.table.put(layer, posts.operands)
-                    return answer
-            else:
-                reasons.passed_on(layer)
         arguments = (input, weight, bias, stride, padding, output_padding, groups, dilation)
-        return one_after_the_other(spatial, pytorchs, arguments, post, operands)
+        post = _as_str(post)
+        answer = in_one_call(spatial, arguments, of_text(post), operands)
+        return one_after_the_other(spatial, pytorchs, arguments, post, operands) if answer is None else answer
 
     def autograd_kernel(keys: Any, *arguments: Any) -> Tensor:
         *of_layer, post, operands = arguments

@@ -211,7 +211,8 @@ class Counters:
         gradients (int): how often tconv computed gradients: those of an input, or those of a weight and a bias.
         fused (int): those of the calls taken that computed what follows the layer, too: its post-ops.
         graph (dict): what the graph pass of fusion_options decided for layers of compiled programs: how often "fused",
-            and the others by cause.
+            how often "joined" to a concatenation, and the others by cause.
+        joined (int): those of the calls taken that stored into their part of a concatenation.
     """
 
     taken: int
@@ -220,11 +221,13 @@ class Counters:
     gradients: int = 0
     fused: int = 0
     graph: dict[str, int] = dataclasses.field(default_factory=dict)
+    joined: int = 0
 
 
 # Each says how many calls were taken in a place that counts its own.
 taken_by: list[Callable[[], int]] = []
 fused_by: list[Callable[[], int]] = []
+joined_by: list[Callable[[], int]] = []
 gradients_by: list[Callable[[], int]] = []
 graph_by: list[Callable[[], dict[str, int]]] = []
 left_by: list[Callable[[], int]] = []  # gradients that are PyTorch's for its speed
@@ -250,9 +253,9 @@ def counters() -> Counters:
     """
     with _lock:
         taken, gradients, left = (sum(count() for count in counts) for counts in (taken_by, gradients_by, left_by))
-        fused = sum(count() for count in fused_by)
+        fused, joined = (sum(count() for count in counts) for counts in (fused_by, joined_by))
         graph = {cause: count for counts in graph_by for cause, count in counts().items()}
-        return Counters(taken, dict(_passed_on + Counter(speed=left)), _packings, gradients, fused, graph)
+        return Counters(taken, dict(_passed_on + Counter(speed=left)), _packings, gradients, fused, graph, joined)
 
 
 def count_packing() -> None:

@@ -43,7 +43,7 @@ _ACTIVATIONS: dict[type, Callable[[Any], PostOp]] = {
 _SOFTPLUS_THRESHOLD = 17
 # Of a module; the first two may change what others see of it, and all may be set at any time.
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_HOOKS_OF_ALL = ("_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks")
+HOOKS_OF_ALL = ("_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks")
 _NORMS_KEPT = 64
 
 
@@ -231,7 +231,7 @@ class Sequential(nn.Sequential):
 
     @torch.jit.unused
     def _computed_by_tconv(self, input: Tensor) -> Tensor:
-        if torch.compiler.is_compiling() or any(getattr(_of_all, hooks) for hooks in _HOOKS_OF_ALL):
+        if torch.compiler.is_compiling() or any(getattr(_of_all, hooks) for hooks in HOOKS_OF_ALL):
             return super().forward(input)
         if self._tconv_folds is None:
             self._tconv_folds = Folds()  # type: ignore[assignment]

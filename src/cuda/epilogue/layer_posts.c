@@ -79,6 +79,14 @@ layer_posts tconv_cuda_layer_posts(const tconv_problem *problem, const tconv_arg
     return posts;
 }
 
+post_steps tconv_cuda_planned_layer_steps(const tconv_problem *problem)
+{
+    post_steps steps = tconv_cuda_planned_steps(problem);
+    if (holds(problem))
+        begin_with_held(problem, &steps);
+    return steps;
+}
+
 double tconv_cuda_post_cycles(const tconv_problem *problem, double outputs)
 {
     return tconv_cuda_count_steps(problem) * STEP_CYCLES + outputs * tconv_cuda_step_instructions(problem) / LANES;

@@ -37,6 +37,9 @@ double tconv_cuda_step_instructions(const tconv_problem *problem);
 /* Returns the steps of a layer, with operands as an execute has them. */
 layer_posts tconv_cuda_layer_posts(const tconv_problem *problem, const tconv_arguments *arguments);
 
+/* Returns the steps in a plan, which has no operands. */
+post_steps tconv_cuda_planned_layer_steps(const tconv_problem *problem);
+
 /* Returns the cycles of a multiprocessor in which the steps are run on so many outputs of a tile: for each step about
  * what it takes to read and branch, and the instructions. 0 without steps. */
 double tconv_cuda_post_cycles(const tconv_problem *problem, double outputs);

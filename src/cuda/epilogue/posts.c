@@ -176,7 +176,7 @@ tconv_status tconv_cuda_check_posts(const tconv_problem *problem, tconv_issue *i
 }
 
 /* Instructions of machine code for a value of f32, counted in the epilogue of cuda_wgmma for sm_90a. */
-static double instructions_of(tconv_post_kind kind)
+static double instructions_of(tconv_post_kind kind, bool strict)
 {
     switch (kind) {
     case TCONV_POST_ADD_CHANNEL:
@@ -188,24 +188,23 @@ static double instructions_of(tconv_post_kind kind)
     case TCONV_POST_HARDSWISH: return 12;
     case TCONV_POST_ELU: return 19;
     case TCONV_POST_SNAKE: return 22;
-    case TCONV_POST_SIGMOID:
-    case TCONV_POST_TANH: return 23;
-    case TCONV_POST_SILU: return 25;
-    case TCONV_POST_MISH: return 29;
-    case TCONV_POST_SOFTPLUS: return 30;
+    case TCONV_POST_SIGMOID: return strict ? 23 : 11;
+    case TCONV_POST_TANH: return strict ? 23 : 13;
+    case TCONV_POST_SILU: return strict ? 25 : 12;
+    case TCONV_POST_MISH: return strict ? 29 : 13;
+    case TCONV_POST_SOFTPLUS: return strict ? 30 : 18;
     case TCONV_POST_GELU_TANH: return 43;
-    case TCONV_POST_GELU: return 55;
+    case TCONV_POST_GELU: return strict ? 55 : 29;
     }
     return 0;
 }
 
-static double instructions_of_step(const post_step *step)
+static double instructions_of_step(const post_step *step, bool strict)
 {
-    return step->kind == POST_MUL_ADD_CHANNEL ? 1 : instructions_of((tconv_post_kind)step->kind);
+    return step->kind == POST_MUL_ADD_CHANNEL ? 1 : instructions_of((tconv_post_kind)step->kind, strict);
 }
 
-/* Returns the steps without their operands. */
-static post_steps steps_of(const tconv_problem *problem)
+post_steps tconv_cuda_planned_steps(const tconv_problem *problem)
 {
     static const void *const none[TCONV_MAX_POST_OPS] = {NULL};
     return tconv_cuda_post_steps(problem, none);
@@ -213,19 +212,61 @@ static post_steps steps_of(const tconv_problem *problem)
 
 double tconv_cuda_post_instructions(const tconv_problem *problem)
 {
-    const post_steps steps = steps_of(problem);
+    const post_steps steps = tconv_cuda_planned_steps(problem);
     double instructions = 0;
     for (int i = 0; i < steps.count; i++)
-        instructions += instructions_of_step(&steps.of[i]);
+        instructions += instructions_of_step(&steps.of[i], true);
     return instructions;
 }
 
-int tconv_cuda_first_affine_posts(const tconv_problem *problem, double *instructions)
+/* ------------------------------------------------------------------------------------------------- lists in two parts */
+
+/* Makes the tail of a step from the steps after it; returns how many those are. */
+static int take_tail(const post_step *after, int count, post_tail *tail)
 {
-    const post_steps steps = steps_of(problem);
-    int count = 0;
-    *instructions = 0;
-    for (; count < steps.count && post_step_is_affine(steps.of[count].kind); count++)
-        *instructions += instructions_of_step(&steps.of[count]);
-    return count;
+    int taken = 0;
+    *tail = (post_tail){false, 1, -0.0F, -INFINITY, INFINITY, 1, -0.0F};
+    if (taken < count && after[taken].kind == TCONV_POST_LINEAR) {
+        tail->scale = after[taken].alpha.f32;
+        tail->shift = after[taken++].beta.f32;
+    }
+    if (taken < count && after[taken].kind == TCONV_POST_CLAMP) {
+        tail->least = after[taken].alpha.f32;
+        tail->most = after[taken++].beta.f32;
+    }
+    if (taken < count && after[taken].kind == TCONV_POST_LINEAR) {
+        tail->last_scale = after[taken].alpha.f32;
+        tail->last_shift = after[taken++].beta.f32;
+    }
+    tail->exists = taken > 0;
+    return taken;
+}
+
+shared_posts tconv_cuda_share_posts(const post_steps *steps, const void *addend)
+{
+    shared_posts shared;
+    memset(&shared, 0, sizeof shared);
+    shared.addend = addend;
+    int i = 0;
+    for (; i < steps->count && post_step_is_affine(steps->of[i].kind); i++)
+        shared.of_sums.of[shared.of_sums.count++] = steps->of[i];
+    while (i < steps->count) {
+        const int step = shared.of_staged.count++;
+        shared.of_staged.of[step] = steps->of[i++];
+        i += take_tail(&steps->of[i], steps->count - i, &shared.tails[step]);
+    }
+    return shared;
+}
+
+shared_posts_cost tconv_cuda_shared_posts_cost(const post_steps *steps, bool strict)
+{
+    static const double TAIL_INSTRUCTIONS = 6; /* bounds take two turns */
+    const shared_posts shared = tconv_cuda_share_posts(steps, NULL);
+    shared_posts_cost cost = {shared.of_sums.count, shared.of_staged.count, 0, 0};
+    for (int i = 0; i < shared.of_sums.count; i++)
+        cost.sums += instructions_of_step(&shared.of_sums.of[i], strict);
+    for (int i = 0; i < shared.of_staged.count; i++)
+        cost.staged +=
+            instructions_of_step(&shared.of_staged.of[i], strict) + (shared.tails[i].exists ? TAIL_INSTRUCTIONS : 0);
+    return cost;
 }

@@ -11,6 +11,7 @@
 #define TCONV_CUDA_EPILOGUE_POSTS_CUH
 
 #include "../numeric/element.cuh"
+#include "../numeric/fast_activations.cuh"
 #include "activations.cuh"
 #include "posts.h"
 
@@ -73,6 +74,60 @@ template <class Compute> __device__ __forceinline__ Compute leaky_relu(Compute y
     return y > 0 ? y : below;
 }
 
+/* The activation functions that run_post calls: those of strict f32 and of f64, and those of TF32 and of 16 bits. */
+struct exact_functions {
+    template <class Compute> static __device__ __forceinline__ Compute sigmoid(Compute y)
+    {
+        return post_sigmoid(y);
+    }
+    template <class Compute> static __device__ __forceinline__ Compute tanh(Compute y)
+    {
+        return post_tanh(y);
+    }
+    template <class Compute> static __device__ __forceinline__ Compute silu(Compute y)
+    {
+        return post_silu(y);
+    }
+    template <class Compute> static __device__ __forceinline__ Compute gelu(Compute y)
+    {
+        return post_gelu(y);
+    }
+    template <class Compute> static __device__ __forceinline__ Compute mish(Compute y)
+    {
+        return post_mish(y);
+    }
+    template <class Compute> static __device__ __forceinline__ Compute softplus(Compute y)
+    {
+        return post_softplus(y);
+    }
+};
+struct fast_functions {
+    static __device__ __forceinline__ float sigmoid(float y)
+    {
+        return fast_sigmoid(y);
+    }
+    static __device__ __forceinline__ float tanh(float y)
+    {
+        return fast_tanh(y);
+    }
+    static __device__ __forceinline__ float silu(float y)
+    {
+        return fast_silu(y);
+    }
+    static __device__ __forceinline__ float gelu(float y)
+    {
+        return fast_gelu(y);
+    }
+    static __device__ __forceinline__ float mish(float y)
+    {
+        return fast_mish(y);
+    }
+    static __device__ __forceinline__ float softplus(float y)
+    {
+        return fast_softplus(y);
+    }
+};
+
 /* Takes each value to what a function makes of it and of its index. */
 template <int COUNT, class Compute, class Function>
 __device__ __forceinline__ void for_each_value(Compute (&values)[COUNT], Function function)
@@ -84,7 +139,7 @@ __device__ __forceinline__ void for_each_value(Compute (&values)[COUNT], Functio
 
 /* Takes values through one step: see run_posts. Values that are no array have a for_each_value in their own namespace,
  * which gives the function a value and the index of what is taken from channels(array) and addend(). */
-template <class Compute, class Values, class Channels, class Addend>
+template <class Compute, class Functions = exact_functions, class Values, class Channels, class Addend>
 __device__ __forceinline__ void run_post(const post_step &step, Values &values, const Channels &channels,
                                          const Addend &addend)
 {
@@ -111,14 +166,14 @@ __device__ __forceinline__ void run_post(const post_step &step, Values &values, 
         return for_each_value(values, [=](Compute y, int) { return multiply_add_rounded(alpha, y, beta); });
     case TCONV_POST_CLAMP: return for_each_value(values, [=](Compute y, int) { return clamp(y, alpha, beta); });
     case TCONV_POST_LEAKY_RELU: return for_each_value(values, [=](Compute y, int) { return leaky_relu(y, alpha); });
-    case TCONV_POST_SIGMOID: return for_each_value(values, [](Compute y, int) { return post_sigmoid(y); });
-    case TCONV_POST_TANH: return for_each_value(values, [](Compute y, int) { return post_tanh(y); });
-    case TCONV_POST_SILU: return for_each_value(values, [](Compute y, int) { return post_silu(y); });
-    case TCONV_POST_GELU: return for_each_value(values, [](Compute y, int) { return post_gelu(y); });
+    case TCONV_POST_SIGMOID: return for_each_value(values, [](Compute y, int) { return Functions::sigmoid(y); });
+    case TCONV_POST_TANH: return for_each_value(values, [](Compute y, int) { return Functions::tanh(y); });
+    case TCONV_POST_SILU: return for_each_value(values, [](Compute y, int) { return Functions::silu(y); });
+    case TCONV_POST_GELU: return for_each_value(values, [](Compute y, int) { return Functions::gelu(y); });
     case TCONV_POST_GELU_TANH: return for_each_value(values, [](Compute y, int) { return post_gelu_tanh(y); });
-    case TCONV_POST_MISH: return for_each_value(values, [](Compute y, int) { return post_mish(y); });
+    case TCONV_POST_MISH: return for_each_value(values, [](Compute y, int) { return Functions::mish(y); });
     case TCONV_POST_ELU: return for_each_value(values, [=](Compute y, int) { return post_elu(y, alpha); });
-    case TCONV_POST_SOFTPLUS: return for_each_value(values, [](Compute y, int) { return post_softplus(y); });
+    case TCONV_POST_SOFTPLUS: return for_each_value(values, [](Compute y, int) { return Functions::softplus(y); });
     case TCONV_POST_HARDSWISH: return for_each_value(values, [](Compute y, int) { return post_hardswish(y); });
     case TCONV_POST_SNAKE: {
         const auto frequencies = channels(step.first), heights = channels(step.second);
@@ -126,6 +181,15 @@ __device__ __forceinline__ void run_post(const post_step &step, Values &values, 
                               [&](Compute y, int i) { return post_snake(y, frequencies.at[i], heights.at[i]); });
     }
     }
+}
+
+/* Takes values through the tail of a step. */
+template <int COUNT> __device__ __forceinline__ void run_tail(const post_tail &tail, float (&values)[COUNT])
+{
+    for_each_value(values, [&](float y, int) {
+        y = clamp(multiply_add_rounded(tail.scale, y, tail.shift), tail.least, tail.most);
+        return multiply_add_rounded(tail.last_scale, y, tail.last_shift);
+    });
 }
 
 /* Takes values through all steps. channels(array) returns the numbers that an array of a number for each output channel

@@ -30,6 +30,21 @@ typedef struct post_steps {
     post_step of[TCONV_MAX_POST_OPS];
 } post_steps;
 
+/* Steps that have no numbers of channels, as many as come after another step in this order: a LINEAR, a CLAMP, and another
+ * LINEAR. They are run with that step, while its values are in registers. Those that are not in the list change no bit. */
+typedef struct post_tail {
+    bool exists;
+    float scale, shift, least, most, last_scale, last_shift;
+} post_tail;
+
+/* A layer's list in two parts, for kernels that stage sums in f32 before they are stored. */
+typedef struct shared_posts {
+    post_steps of_sums;                  /* those with which the list begins, if they are affine: of accumulators */
+    post_steps of_staged;                /* the others: of what is staged, one on all values before the next */
+    post_tail tails[TCONV_MAX_POST_OPS]; /* what comes after each of of_staged */
+    const void *addend;                  /* of of_staged, or NULL; it lies as dst does */
+} shared_posts;
+
 /* Whether a step is affine: a number times the value and another added, bounds, or a slope below zero. Such a step is one
  * to three instructions, so that a kernel may take all of a tile's accumulators through it in their registers. */
 static inline bool post_step_is_affine(int kind)
@@ -50,12 +65,24 @@ tconv_status tconv_cuda_check_posts(const tconv_problem *problem, tconv_issue *i
 /* Returns about how many instructions the list takes for each output. */
 double tconv_cuda_post_instructions(const tconv_problem *problem);
 
-/* Returns how many post-ops at the beginning of the list are affine, and the instructions of those. */
-int tconv_cuda_first_affine_posts(const tconv_problem *problem, double *instructions);
+/* What a list costs in two parts, for each output. */
+typedef struct shared_posts_cost {
+    int steps_of_sums, steps_of_staged;
+    double sums, staged; /* instructions */
+} shared_posts_cost;
+
+/* Returns what steps cost so, with the functions of strict f32 or with those of TF32 and of 16 bits. */
+shared_posts_cost tconv_cuda_shared_posts_cost(const post_steps *steps, bool strict);
 
 /* Returns the steps of a layer with operands as tconv_arguments have them. The addend is not among the steps: where it
  * lies is the kernel's to know. */
 post_steps tconv_cuda_post_steps(const tconv_problem *problem, const void *const operands[TCONV_MAX_POST_OPS]);
+
+/* Returns the same in a plan, which has no operands. */
+post_steps tconv_cuda_planned_steps(const tconv_problem *problem);
+
+/* Returns steps of f32 in two parts. */
+shared_posts tconv_cuda_share_posts(const post_steps *steps, const void *addend);
 
 /* Returns whether each array of a number for each channel begins at a multiple of so many bytes. */
 bool tconv_cuda_posts_begin_at_multiples(const post_steps *steps, int64_t bytes);

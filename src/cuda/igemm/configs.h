@@ -29,12 +29,6 @@ TCONV_ROOM_CONSTANT bool runs_any_posts(int N, int mma_tiles, int element_size)
     return element_size == 4 || mma_tiles * N < MAX_MMA_TILES * 128;
 }
 
-/* Vectors of an addend that is the first step whose loads a lane of an epilogue warp has under way, as registers allow. */
-TCONV_ROOM_CONSTANT int epilogue_addends(int N)
-{
-    return N % 64 == 0 ? 4 : 2;
-}
-
 TCONV_IGEMM_CONFIGS tf32_configs[CONFIGS] = {{128, 2, true, HALVES},
                                              {96, 2, true, HALVES},
                                              {64, 2, true, HALVES},

@@ -336,7 +336,8 @@ __device__ __forceinline__ void store_accumulators(const parameters &layer, cons
     constexpr int VALUES = Mode::MMA_TILES * N < 256 ? 4 : 2; /* of so many accumulators as registers allow */
     const int row = warp % WARPGROUP_WARPS * WARP_M;
     const auto run_posts_of = [&](int m_tile, const int64_t *offsets) {
-        run_posts_of_rows<Element, N, true, VALUES, CONSUMER_ADDENDS>(layer, tile, m_tile, row, offsets, staged, lane);
+        run_posts_of_rows<functions_of<Mode>, Element, N, true, VALUES, 1>(layer, tile, m_tile, row, offsets, staged,
+                                                                           lane);
     };
     if constexpr (STORES_POSTS<Mode, N>)
         if (layer.posts_of_staged)

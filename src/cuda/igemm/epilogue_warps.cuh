@@ -27,10 +27,9 @@ __device__ __forceinline__ stage_ring staging_buffers(const parameters &layer, c
             shared.staging + warpgroup * layer.staging_buffers * bytes, bytes, layer.staging_buffers};
 }
 
-/* Values that an epilogue warp's lane takes through post-ops at once, as registers allow. */
-template <class Element> constexpr int POSTS_AT_ONCE = sizeof(Element) == 4 ? 4 : 2;
-
-template <int N> constexpr int EPILOGUE_ADDENDS = epilogue_addends(N);
+/* Values of a vector that an epilogue warp's lane takes through post-ops, and vectors at once, as registers allow. */
+constexpr int POSTS_VALUES = 4;
+template <class Mode> constexpr int POSTS_AT_ONCE = sizeof(typename Mode::Output) == 4 && !Mode::STRICT ? 2 : 1;
 
 /* Parts of an MMA tile, or of a pair, in staging buffers: of elements, or of f32 where post-ops whose outputs are of 16
  * bits are run on what is staged. */
@@ -92,8 +91,8 @@ __device__ __forceinline__ void store_staged_part(const parameters &layer, const
     char *dst = static_cast<char *>(layer.dst) + tile.offset[m_tile];
     if constexpr (HAS_ANY_POSTS<Mode, N>)
         if (std::is_same<Staged, float>::value && layer.posts_of_staged)
-            run_posts_of_pixels<Element, N / PARTS_STAGED<Mode, N, false, Staged>, WARPGROUP_EPILOGUE_WARPS,
-                                SWIZZLE_MASK<float>, POSTS_AT_ONCE<Element>, EPILOGUE_ADDENDS<N>>(
+            run_posts_of_pixels<functions_of<Mode>, Element, N / PARTS_STAGED<Mode, N, false, Staged>,
+                                WARPGROUP_EPILOGUE_WARPS, SWIZZLE_MASK<float>, POSTS_VALUES, POSTS_AT_ONCE<Mode>>(
                 layer, tile, m_tile, offset_table, buffer, warp, lane);
     if constexpr (!std::is_same<Staged, Element>::value)
         return;
@@ -120,7 +119,7 @@ __device__ __forceinline__ void store_staged_pair(const parameters &layer, const
         const uint32_t staged = buffer + warp_rows * WARP_STRIP_BYTES<Element, N>;
         if constexpr (HAS_ANY_POSTS<Mode, N>)
             if (std::is_same<Staged, float>::value && layer.posts_of_staged)
-                run_posts_of_rows<Element, N, false, POSTS_AT_ONCE<Element>, EPILOGUE_ADDENDS<N>>(
+                run_posts_of_rows<functions_of<Mode>, Element, N, false, POSTS_VALUES, POSTS_AT_ONCE<Mode>>(
                     layer, tile, m_tile, warp_rows * WARP_M, offset_table, staged, lane);
         if constexpr (!std::is_same<Staged, Element>::value)
             continue;

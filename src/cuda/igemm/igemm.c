@@ -13,7 +13,7 @@
  * Where phases are those of src (cuda_dgrad's layers) a tile sums over all of them: the box of a phase is of every
  * stride-th pixel, which TMA brings as if they were neighbours.
  *
- * Post-ops that are all affine are run on accumulators, others on what is staged in f32 before it is stored (posts.cuh);
+ * Affine post-ops with which a list begins are run on accumulators, others on what is staged in f32 before it is stored (posts.cuh);
  * with these, what dst holds where the layer accumulates.
  *
  * parameters.h has the words, plan.h the choice of tiles, kernel.cuh the kernel, pack.cu the packed weights, and view.h
@@ -189,19 +189,6 @@ static tconv_status fill_bias_only(const tconv_layer *layer, const parameters *p
     return tconv_device_leave(&guard, tconv_general_fill_bias_only(layer, phases, arguments, issue), issue);
 }
 
-/* Takes an addend that is the first step out of the list. */
-static void take_first_addend(parameters *params)
-{
-    post_steps *posts = &params->posts;
-    if (params->addend == NULL || posts->of[0].kind != TCONV_POST_ADD_TENSOR)
-        return;
-    params->first_addend = params->addend;
-    params->first_addend_times = posts->of[0].alpha.f32;
-    params->addend = NULL;
-    posts->count--;
-    memmove(posts->of, posts->of + 1, (size_t)posts->count * sizeof posts->of[0]);
-}
-
 /* Tells the kernel of the layer's post-ops, if there are any. Before, params have how dst is stored. */
 static void describe_posts(const tconv_layer *layer, const tconv_arguments *arguments, parameters *params)
 {
@@ -209,13 +196,11 @@ static void describe_posts(const tconv_layer *layer, const tconv_arguments *argu
     if (tconv_cuda_count_steps(problem) == 0)
         return;
     const layer_posts posts = tconv_cuda_layer_posts(problem, arguments);
-    params->posts = posts.steps;
-    params->posts_of_sums = tconv_cuda_steps_are_affine(problem);
-    params->posts_of_staged = !params->posts_of_sums;
-    params->addend = posts.addend;
+    params->posts = tconv_cuda_share_posts(&posts.steps, posts.addend);
+    params->posts_of_sums = params->posts.of_sums.count > 0;
+    params->posts_of_staged = params->posts.of_staged.count > 0;
     params->addend_by_vectors =
-        params->dst_channels_last && params->store_vectors && (uintptr_t)params->addend % VECTOR_BYTES == 0;
-    take_first_addend(params);
+        params->dst_channels_last && params->store_vectors && (uintptr_t)params->posts.addend % VECTOR_BYTES == 0;
 }
 
 static void leave_out_epilogue_warps(const fewer_stages *with, parameters *params)

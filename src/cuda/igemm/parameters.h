@@ -193,13 +193,10 @@ typedef struct parameters {
     uint32_t plane_bytes; /* strict f32: from the plane of big parts of a B stage to that of small parts */
     uint32_t a_tile_bytes;
 
-    post_steps posts;         /* post-ops of outputs; where there are none, the rest is zeros */
-    bool posts_of_sums;       /* all are affine: consumers run them on their accumulators */
-    bool posts_of_staged;     /* else whoever stores a part runs them on what is staged */
-    const void *addend;       /* or NULL; it has the strides of dst */
-    bool addend_by_vectors;   /* NHWC: with store_vectors, 16 bytes of an addend's channels can be loaded at once */
-    const void *first_addend; /* likewise, of a step before `posts`: that tensor, or dst itself */
-    float first_addend_times; /* it is added */
+    shared_posts posts;     /* of outputs: consumers run those of sums, whoever stores a part runs the others */
+    bool posts_of_sums;     /* there are some of sums */
+    bool posts_of_staged;   /* there are others */
+    bool addend_by_vectors; /* NHWC: with store_vectors, 16 bytes of its channels can be loaded at once */
 } parameters;
 
 TCONV_ROOM_END

@@ -1,12 +1,10 @@
 /*
- * Post-ops of the implicit GEMM's outputs. A list whose steps are all affine is run by the consumers on a tile's
- * accumulators, in their registers. Any other list is run on what is staged, a few values at a time, by the warp that
- * stores it. In f32 that is in place, and what is staged is stored as if there were no post-ops. In 16 bits f32 is
- * staged, in parts that are half as large or less, and values are rounded and stored as they come. A value that has no
- * output is computed too, but reads no addend.
- *
- * An addend that is the first step, as what dst holds always is, is added to what is staged before the other steps: a warp
- * then has several loads of it under way.
+ * Post-ops of the implicit GEMM's outputs. The affine steps with which a list begins are run by the consumers on a tile's
+ * accumulators, in their registers. The others are run on what is staged in f32, one step on all values of a part before
+ * the next, by the warp that stores the part: what a step costs beside its arithmetic, its place in the list above all, is
+ * paid once for many values. In f32 that is in place, and what is staged is stored as if there were no post-ops. For 16
+ * bits parts are half as large or less, and values are rounded and stored after the last step. A value that has no output
+ * is computed too, but reads no addend.
  */
 #ifndef TCONV_CUDA_IGEMM_POSTS_CUH
 #define TCONV_CUDA_IGEMM_POSTS_CUH
@@ -38,6 +36,9 @@ template <class Element, int N>
 constexpr int POSTS_ROW_BYTES = sizeof(Element) == 4 ? STAGED_ROW_BYTES<float, N>
                                                      : (POSTS_COLUMNS<Element, N> + 4) * (int)sizeof(float);
 
+/* The activation functions of a mode. */
+template <class Mode> using functions_of = std::conditional_t<Mode::STRICT, exact_functions, fast_functions>;
+
 /* What is added to the sums of a row of an M tile where they are staged. Affine post-ops have added the bias before. */
 __device__ __forceinline__ float bias_of(const parameters &layer, const tile_record &tile, int m_tile, int row)
 {
@@ -52,7 +53,7 @@ __device__ __forceinline__ int64_t offset_of_row(const parameters &layer, const 
            (row / layer.runs.rows * layer.to.c + (row & (layer.runs.rows - 1))) * (int64_t)sizeof(Element);
 }
 
-/* Runs post-ops that are all affine on a consumer's accumulators, which get their bias. */
+/* Runs the first post-ops on a consumer's accumulators, which get their bias. */
 template <class Mode, int N>
 __device__ __forceinline__ void run_posts_of_sums(const parameters &layer, const tile_record &tile, int warp, int lane,
                                                   float (&sums)[Mode::MMA_TILES][N / 2])
@@ -64,7 +65,7 @@ __device__ __forceinline__ void run_posts_of_sums(const parameters &layer, const
         const float bias[2] = {tile.bias[m_tile][row], tile.bias[m_tile][row + 8]};
         const int channels[2] = {channel_of_dst(layer, first), channel_of_dst(layer, first + 8)};
         run_affine_posts(
-            layer.posts, sums[mma], [&](int i) { return bias[i / 2 % 2]; },
+            layer.posts.of_sums, sums[mma], [&](int i) { return bias[i / 2 % 2]; },
             [&](const void *array) {
                 const float *numbers = static_cast<const float *>(array);
                 const float2 of_rows = {__ldg(numbers + channels[0]), __ldg(numbers + channels[1])};
@@ -72,10 +73,6 @@ __device__ __forceinline__ void run_posts_of_sums(const parameters &layer, const
             });
     }
 }
-
-/* Vectors of an addend that is the first step whose loads a lane of a consumer has under way: accumulators leave no registers
- * for more. */
-constexpr int CONSUMER_ADDENDS = 1;
 
 /* A part of an M tile's rows that a warp, or several, have staged in f32: pixel by pixel, with rows of M side by side, or
  * row by row of M. A vector is so many neighbouring rows of a column. */
@@ -116,10 +113,10 @@ template <class Element, int VALUES> struct staged_part {
         }
     }
 
-    /* The elements of an addend that a vector has. They may lie in dst itself, and are no constants of the kernel. */
-    __device__ __forceinline__ Values addend(const parameters &layer, const void *addend, int column, int row) const
+    /* The elements of the addend that a vector has. */
+    __device__ __forceinline__ Values addend(const parameters &layer, int column, int row) const
     {
-        const char *from = static_cast<const char *>(addend);
+        const char *from = static_cast<const char *>(layer.posts.addend);
         Values values = {};
         if (layer.addend_by_vectors) {
             const int64_t pixel = offset_table[column];
@@ -189,101 +186,132 @@ template <int PIXEL_BYTES, int ROW_BYTES, int SWIZZLE> struct staged_places {
     }
 };
 
-/* The vectors of a part that a lane takes: from number `first` on, a step apart. By pixels those of a pixel follow one
- * another, so many, and a step is of whole pixels; by rows those of as many columns. */
-template <int VALUES, int pixel_vectors, int columns> struct part_walk {
-    bool by_pixels;
-    int first, step, count;
+/* The vectors of a part that a lane has: from number `first` on, `step` apart, of `count`. By pixels those of a pixel
+ * follow one another, so many; by rows those of as many columns. AT_ONCE of them go through a step together. part_of()
+ * describes the part: anew where it is needed, so that no register is kept for it while post-ops run. */
+template <class Element, int VALUES, int AT_ONCE, int pixel_vectors, int columns, class Part, class Places>
+struct staged_vectors {
+    using Values = element_vector<float, VALUES>;
+    const parameters &layer;
+    const bool by_pixels;
+    const Part &part_of;
+    const Places &places;
+    const int first, step, count;
+    const post_tail *tail;             /* of the step that is run */
+    int column[AT_ONCE], row[AT_ONCE]; /* of the vectors that for_each_value is at */
 
-    __device__ __forceinline__ int column_of(int vector) const
+    __device__ __forceinline__ void go_to(int vector)
     {
-        return by_pixels ? vector / pixel_vectors : vector % columns;
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++, vector += step) {
+            column[i] = by_pixels ? vector / pixel_vectors : vector % columns;
+            row[i] = (by_pixels ? vector % pixel_vectors : vector / columns) * VALUES;
+            asm volatile("" : "+r"(row[i])::"memory"); /* nothing is kept for a row that stays the same */
+        }
     }
-    __device__ __forceinline__ int row_of(int vector) const
+    __device__ __forceinline__ Values load(int i) const
     {
-        return (by_pixels ? vector % pixel_vectors : vector / columns) * VALUES;
+        return places.template load<Values>(by_pixels, column[i], row[i]);
     }
 };
 
-/* Adds an addend that is the first step to vectors of a part, where these are staged. */
-template <int AT_ONCE, class Walk, class Part, class Places>
-__device__ __forceinline__ void add_to_part(const parameters &layer, const Walk &walk, const Part &part,
-                                            const Places &places)
+template <class Element, int VALUES, int AT_ONCE, int pixel_vectors, int columns, class Part, class Places,
+          class Function>
+__device__ __forceinline__ void
+for_each_value(staged_vectors<Element, VALUES, AT_ONCE, pixel_vectors, columns, Part, Places> &vectors,
+               Function function)
 {
-    using Values = typename Part::Values;
+    const post_tail tail = *vectors.tail; /* read once: parameters by an index are read slowly */
 #pragma unroll 1
-    for (int vector = walk.first; vector < walk.count; vector += AT_ONCE * walk.step) {
-        Values addends[AT_ONCE];
+    for (int vector = vectors.first; vector < vectors.count; vector += AT_ONCE * vectors.step) {
+        float values[AT_ONCE * VALUES];
+        vectors.go_to(vector);
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
-            const int at = vector + i * walk.step;
-            if (at < walk.count)
-                addends[i] = part.addend(layer, layer.first_addend, walk.column_of(at), walk.row_of(at));
+            const auto loaded = vectors.load(i);
+#pragma unroll
+            for (int j = 0; j < VALUES; j++)
+                values[i * VALUES + j] = loaded.at[j];
         }
+        tconv::for_each_value(values, function);
+        if (tail.exists)
+            run_tail(tail, values);
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
-            const int at = vector + i * walk.step;
-            if (at >= walk.count)
-                break;
-            Values values = places.template load<Values>(walk.by_pixels, walk.column_of(at), walk.row_of(at));
-            for_each_value(values.at, [&](float y, int e) {
-                return multiply_add_rounded(layer.first_addend_times, addends[i].at[e], y);
-            });
-            places.store(walk.by_pixels, walk.column_of(at), walk.row_of(at), values);
+            element_vector<float, VALUES> done;
+#pragma unroll
+            for (int j = 0; j < VALUES; j++)
+                done.at[j] = values[i * VALUES + j];
+            vectors.places.store(vectors.by_pixels, vectors.column[i], vectors.row[i], done);
         }
     }
 }
 
-/* Runs the post-ops on vectors of a part. Then it leaves f32 where it was staged, and stores 16 bits. part_of() describes
- * the part: anew where it is needed, so that no register is kept for it while post-ops run. */
-template <class Element, int VALUES, int ADDENDS, int pixel_vectors, int columns, class Part, class Places>
-__device__ __forceinline__ void run_posts_of_part(const parameters &layer, bool by_pixels, const Part &part_of,
-                                                  const Places &places, int first, int step, int count)
-{
-    using Values = element_vector<float, VALUES>;
-    const part_walk<VALUES, pixel_vectors, columns> walk = {by_pixels, first, step, count};
-    if (layer.first_addend != NULL)
-        add_to_part<ADDENDS>(layer, walk, part_of(), places);
-    if (sizeof(Element) == sizeof(float) && layer.posts.count == 0)
-        count = 0;
-#pragma unroll 1 /* the text of all kinds is there once */
-    for (int vector = first; vector < count; vector += step) {
-        const int column = walk.column_of(vector);
-        int row = walk.row_of(vector);
-        asm volatile("" : "+r"(row)::"memory"); /* nor for what follows from a row that stays the same */
-        Values addend = {};
-        if (layer.addend != NULL)
-            addend = part_of().addend(layer, layer.addend, column, row);
-        Values values = places.template load<Values>(by_pixels, column, row);
-        run_posts(
-            layer.posts, values.at,
-            [&](const void *array) {
-                const float *numbers = static_cast<const float *>(array);
-                const int channel = part_of().first + row;
-                Values of_rows;
+/* What run_post takes the channels' numbers from. */
+template <int VALUES, class Vectors> struct numbers_of_vectors {
+    struct elements {
+        const Vectors &vectors;
+        const float *numbers;
+        __device__ __forceinline__ float operator[](int i) const
+        {
+            const int channel = vectors.part_of().first + vectors.row[i / VALUES] + i % VALUES;
+            return __ldg(numbers + channel_of_dst(vectors.layer, channel));
+        }
+    } at;
+};
+
+/* What run_post takes the addend from, in the order of the values: with the first all are asked for. */
+template <int VALUES, int AT_ONCE, class Vectors> struct addend_of_vectors {
+    struct elements {
+        const Vectors &vectors;
+        mutable element_vector<float, VALUES> loaded[AT_ONCE];
+        __device__ __forceinline__ float operator[](int i) const
+        {
+            if (i == 0)
 #pragma unroll
-                for (int i = 0; i < VALUES; i++)
-                    of_rows.at[i] = __ldg(numbers + channel_of_dst(layer, channel + i));
-                return of_rows;
+                for (int v = 0; v < AT_ONCE; v++)
+                    loaded[v] = vectors.part_of().addend(vectors.layer, vectors.column[v], vectors.row[v]);
+            return loaded[i / VALUES].at[i % VALUES];
+        }
+    } at;
+};
+
+/* Runs the post-ops on a lane's vectors. Then it leaves f32 where it was staged, and stores 16 bits. */
+template <class Functions, int VALUES, int AT_ONCE, class Element, class Vectors>
+__device__ __forceinline__ void run_posts_of_vectors(const parameters &layer, Vectors &vectors)
+{
+#pragma unroll 1
+    for (int i = 0; i < layer.posts.of_staged.count; i++) {
+        vectors.tail = &layer.posts.tails[i];
+        run_post<float, Functions>(
+            layer.posts.of_staged.of[i], vectors,
+            [&](const void *array) -> numbers_of_vectors<VALUES, Vectors> {
+                return {{vectors, static_cast<const float *>(array)}};
             },
-            [&]() { return addend; });
-        asm volatile("" : "+r"(row)::"memory");
-        if constexpr (sizeof(Element) == sizeof(float))
-            places.store(by_pixels, column, row, values);
-        else
-            part_of().store(layer, column, row, values.at);
+            [&]() -> addend_of_vectors<VALUES, AT_ONCE, Vectors> {
+                return {{vectors, {}}};
+            });
+    }
+    if constexpr (sizeof(Element) < sizeof(float)) {
+#pragma unroll 1
+        for (int vector = vectors.first; vector < vectors.count; vector += AT_ONCE * vectors.step) {
+            vectors.go_to(vector);
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++)
+                vectors.part_of().store(layer, vectors.column[i], vectors.row[i], vectors.load(i).at);
+        }
     }
     __syncwarp();
 }
 
 /* Runs the post-ops on what a warp has staged of 16 rows of an M tile, from `first_row` on. */
-template <class Element, int N, bool may_be_pixels, int VALUES, int ADDENDS>
+template <class Functions, class Element, int N, bool may_be_pixels, int VALUES, int AT_ONCE>
 __device__ __forceinline__ void run_posts_of_rows(const parameters &layer, const tile_record &tile, int m_tile,
                                                   int first_row, const int64_t *offset_table, uint32_t staged, int lane)
 {
     constexpr int COLUMNS = POSTS_COLUMNS<Element, N>, PIXEL_VECTORS = WARP_M / VALUES;
     constexpr int VECTORS = COLUMNS * PIXEL_VECTORS;
-    static_assert(VECTORS % WARP == 0, "whole rounds");
+    static_assert(VECTORS % (AT_ONCE * WARP) == 0, "whole rounds");
     const bool by_pixels = may_be_pixels && layer.dst_channels_last;
     const auto part_of = [&]() -> staged_part<Element, VALUES> {
         return {by_pixels,
@@ -296,17 +324,18 @@ __device__ __forceinline__ void run_posts_of_rows(const parameters &layer, const
                 offset_table};
     };
     const staged_places<STAGED_PIXEL_BYTES<float>, POSTS_ROW_BYTES<Element, N>, 0> places = {staged};
-    run_posts_of_part<Element, VALUES, ADDENDS, PIXEL_VECTORS, COLUMNS>(layer, by_pixels, part_of, places, lane, WARP,
-                                                                        VECTORS);
+    staged_vectors<Element, VALUES, AT_ONCE, PIXEL_VECTORS, COLUMNS, decltype(part_of), decltype(places)> vectors = {
+        layer, by_pixels, part_of, places, lane, WARP, VECTORS, NULL, {}, {}};
+    run_posts_of_vectors<Functions, VALUES, AT_ONCE, Element>(layer, vectors);
 }
 
 /* Runs the post-ops on the pixels of a part that an epilogue warp stores (store_pixels). */
-template <class Element, int pixels, int warps, int swizzle_mask, int VALUES, int ADDENDS>
+template <class Functions, class Element, int pixels, int warps, int swizzle_mask, int VALUES, int AT_ONCE>
 __device__ __forceinline__ void run_posts_of_pixels(const parameters &layer, const tile_record &tile, int m_tile,
                                                     const int64_t *offset_table, uint32_t staged, int warp, int lane)
 {
     constexpr int VECTORS = MMA_M / VALUES, PIXELS = WARP / VECTORS, STEP = PIXELS * warps; /* pixels at once */
-    static_assert(VECTORS <= WARP && pixels % STEP == 0, "whole rounds");
+    static_assert(VECTORS <= WARP && pixels % (AT_ONCE * STEP) == 0, "whole rounds");
     const auto part_of = [&]() -> staged_part<Element, VALUES> {
         return {true, false, tile.first[m_tile],  min(MMA_M, tile.channels[m_tile]),
                 0,    0,     tile.offset[m_tile], offset_table};
@@ -314,8 +343,9 @@ __device__ __forceinline__ void run_posts_of_pixels(const parameters &layer, con
     const staged_places<MMA_M *(int)sizeof(float), 0, swizzle_mask> places = {staged};
     /* By vectors a warp stores two pixels at once, else one. */
     const int pixel = layer.store_vectors ? warp * PIXELS + lane / VECTORS : warp + lane / VECTORS * warps;
-    run_posts_of_part<Element, VALUES, ADDENDS, VECTORS, 1>(
-        layer, true, part_of, places, pixel * VECTORS + lane % VECTORS, STEP * VECTORS, pixels * VECTORS);
+    staged_vectors<Element, VALUES, AT_ONCE, VECTORS, 1, decltype(part_of), decltype(places)> vectors = {
+        layer, true, part_of, places, pixel * VECTORS + lane % VECTORS, STEP * VECTORS, pixels * VECTORS, NULL, {}, {}};
+    run_posts_of_vectors<Functions, VALUES, AT_ONCE, Element>(layer, vectors);
 }
 
 } // namespace tconv::igemm

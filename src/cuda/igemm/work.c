@@ -25,14 +25,16 @@ static const double PAIRS_TIMES = 0.7, SHORT_TIMES = 0.6;
 /* The stages that are read beside the one that is multiplied: 3 took 1.1 times as long as 4. */
 static const double READ_STAGES = 0.6;
 
-/* Post-ops (estimates): cycles of each affine one until its operands are there; of others instructions for each value
- * beside their own, for themselves and for loading and storing what is staged, by vectors; the time of an instruction
- * where few warps run them, to that of one where many do; and cycles that a warp waits for the addend of a vector. */
-static const double AFFINE_POST_CYCLES = 40, POST_OVERHEAD = 1.5, STAGED_OVERHEAD = 3, FEW_WARPS_TIMES = 6,
-                    ADDEND_CYCLES = 700;
+/* Post-ops: cycles of each one of sums until its operands are there; of the others cycles of an instruction of a warp that
+ * has a scheduler to itself, instructions beside a step's own, which load and store what is staged; and cycles of a warp for
+ * a vector of the addend, and for a vector that is rounded to 16 bits and stored: where its elements lie side by side,
+ * and where they do not. */
+static const double AFFINE_POST_CYCLES = 40, STAGED_CYCLES = 1.6, STAGED_OVERHEAD = 10;
+static const double ADDEND_CYCLES[2] = {500, 2400}, ROUNDED_CYCLES[2] = {60, 1000};
 
 enum {
     LANES = 128,        /* instructions of threads that a multiprocessor issues in a cycle */
+    SCHEDULERS = 4,     /* of a multiprocessor */
     EPILOGUE_WARPS = 4, /* that store while others multiply */
     CONSUMER_WARPS = WARPGROUPS * WARPGROUP_WARPS
 };
@@ -222,34 +224,24 @@ tconv_cuda_work tconv_igemm_tile_work(const tile_search *search, const layer_pla
     return work;
 }
 
-/* Returns the vectors of the addend whose loads a lane has under way (posts.cuh). */
-static double addends_under_way(const tile_search *search, const parameters *params, const kernel_config *config)
-{
-    const tconv_desc *desc = &search->given->problem.desc;
-    const bool is_first = desc->accumulate != 0 || desc->post[0].kind == TCONV_POST_ADD_TENSOR;
-    return is_first && params->epilogue_warps ? epilogue_addends(config->N) : 1;
-}
-
-/* Adds the post-ops: affine ones and those of consumers to what a tile takes beside its K-blocks, those of epilogue warps
+/* Adds the post-ops: those of sums and those of consumers to what a tile takes beside its K-blocks, those of epilogue warps
  * to their stores. */
-static void count_posts(const tile_search *search, const layer_plan *plan, tconv_cuda_work *work)
+static void count_posts(const tile_search *search, const parameters *params, bool strict, tconv_cuda_work *work)
 {
-    const parameters *params = &plan->params;
     const tconv_problem *problem = &search->given->problem;
-    const double outputs = (double)params->m_tiles * MMA_M * params->block_n, steps = tconv_cuda_count_steps(problem);
-    const double instructions = tconv_cuda_step_instructions(problem);
-    if (steps == 0)
+    const double outputs = (double)params->m_tiles * MMA_M * params->block_n;
+    const post_steps steps = tconv_cuda_planned_layer_steps(problem);
+    const shared_posts_cost cost = tconv_cuda_shared_posts_cost(&steps, strict);
+    work->tile_cycles += outputs * cost.sums / LANES + cost.steps_of_sums * AFFINE_POST_CYCLES;
+    if (cost.steps_of_staged == 0)
         return;
-    if (tconv_cuda_steps_are_affine(problem)) {
-        work->tile_cycles += outputs * instructions / LANES + steps * AFFINE_POST_CYCLES;
-        return;
-    }
-    const double values = problem->element_size == sizeof(float) ? 4 : 2; /* of a vector */
-    const double vectors = outputs / values / WARP / work->store_warps;   /* of a warp */
-    const double cycles =
-        FEW_WARPS_TIMES * outputs * (instructions + steps * POST_OVERHEAD + STAGED_OVERHEAD) / LANES +
-        (tconv_cuda_has_addend(problem) ? vectors * ADDEND_CYCLES / addends_under_way(search, params, &plan->config)
-                                        : 0);
+    const double values = outputs / WARP / work->store_warps; /* of a lane */
+    const int by_elements = params->dst_channels_last ? 0 : 1;
+    const double beside = (tconv_cuda_has_addend(problem) ? ADDEND_CYCLES[by_elements] : 0) +
+                          (search->output_bytes == 2 ? ROUNDED_CYCLES[by_elements] : 0);
+    const double cycles = values * (params->epilogue_warps ? 1 : CONSUMER_WARPS / SCHEDULERS) * STAGED_CYCLES *
+                              (cost.staged + cost.steps_of_staged * STAGED_OVERHEAD) +
+                          values / 4 * beside;
     if (params->epilogue_warps)
         work->stores += cycles * work->store_warps / search->best.machine.store;
     else
@@ -273,5 +265,5 @@ void tconv_igemm_count_stages(const tile_search *search, const layer_plan *plan,
     const double staged = (double)WARPGROUPS * params->staging_buffers *
                           staging_buffer_bytes(plan->config.N, plan->output_bytes, params->paired, plan->config.parts);
     work->exposed = params->epilogue_warps ? fmax(0, 1 - staged / sums) : 0;
-    count_posts(search, plan, work);
+    count_posts(search, params, numerics_split(plan->arithmetic), work);
 }

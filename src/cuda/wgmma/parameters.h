@@ -75,13 +75,6 @@ typedef struct mma_schedule {
     uint32_t pair_weights, pair_pixels;   /* from a pair to the next */
 } mma_schedule;
 
-/* Post-ops that have no numbers of channels, as many as come after one that epilogue warps run on staged outputs in this
- * order: they are run with it, while the outputs are in registers. Those that are not in the list change no bit. */
-typedef struct post_tail {
-    bool exists;
-    float scale, shift, least, most, last_scale, last_shift; /* a LINEAR, a CLAMP, and another LINEAR */
-} post_tail;
-
 typedef struct parameters {
     const void *src;
     const void *weights; /* packed, by A stages */
@@ -165,10 +158,7 @@ typedef struct parameters {
     int src_misalignment;    /* pixels by which src begins past a multiple of 16 bytes */
     uint32_t b_stage_bytes, raw_stage_bytes, a_stage_bytes;
 
-    post_steps accumulator_posts; /* affine, the first of the layer's: consumers run them on their accumulators */
-    post_steps staged_posts;      /* the others, in f32: epilogue warps run them on what is staged */
-    post_tail staged_tails[TCONV_MAX_POST_OPS]; /* what comes after each of staged_posts */
-    const void *addend;                         /* of staged_posts, or NULL: it lies as dst does */
+    shared_posts posts; /* consumers run those of sums; in f32 epilogue warps run the others on what is staged */
 } parameters;
 
 /* Returns the N of a kernel; 0: the registers do not hold another. */

@@ -28,7 +28,7 @@ __device__ __forceinline__ void run_accumulator_posts(const parameters &params, 
 #pragma unroll
     for (int mma_tile = 0; mma_tile < MMA_TILES; mma_tile++)
         run_affine_posts(
-            params.accumulator_posts, accumulators[mma_tile], [&](int i) { return bias[i / 2 % 2]; },
+            params.posts.of_sums, accumulators[mma_tile], [&](int i) { return bias[i / 2 % 2]; },
             [&](const void *array) {
                 const float *numbers = static_cast<const float *>(array);
                 const float first = numbers[channels[0]], second = numbers[channels[1]];
@@ -42,7 +42,7 @@ __device__ __forceinline__ void finish_tile(const parameters &params, const shar
                                             const tile_place &tile, float (&accumulators)[MMA_TILES][N / 2],
                                             float (&bias)[2], int warp, int lane, uint32_t &staged_parity)
 {
-    if (params.accumulator_posts.count > 0) {
+    if (params.posts.of_sums.count > 0) {
         run_accumulator_posts(params, tile, warp / WARPGROUP_WARPS, warp % WARPGROUP_WARPS, lane, bias, accumulators);
         bias[0] = bias[1] = NO_BIAS;
     }
@@ -105,11 +105,7 @@ __device__ __forceinline__ void for_each_value(staged_outputs<COUNT, pitch> &out
             values[i] = load_shared<float>(from + i * pitch);
         tconv::for_each_value(values, function);
         if (outputs.tail->exists)
-            tconv::for_each_value(values, [&](float y, int) {
-                const post_tail &tail = *outputs.tail;
-                y = clamp(multiply_add_rounded(tail.scale, y, tail.shift), tail.least, tail.most);
-                return multiply_add_rounded(tail.last_scale, y, tail.last_shift);
-            });
+            run_tail(*outputs.tail, values);
 #pragma unroll
         for (int i = 0; i < COUNT; i++)
             store_shared(from + i * pitch, values[i]);
@@ -137,7 +133,7 @@ __device__ __forceinline__ void prefetch_addend(const parameters &params, const 
     constexpr int LINE = 128 / (int)sizeof(float);
     const int first = first_channel<Mode, N>(params, tile, warpgroup, warp, subtile);
     const int channels = min(WARP_M / params.position_columns, params.group_out - first);
-    const float *addend = static_cast<const float *>(params.addend) + place.offset + first * params.dst_channel;
+    const float *addend = static_cast<const float *>(params.posts.addend) + place.offset + first * params.dst_channel;
     for (int at = place.first + lane * LINE; at < place.end; at += WARP * LINE) {
         const quotient rows = divide(at, place.by_row);
         const float *from = addend + rows.whole * (int64_t)params.stride_h * params.out_columns + rows.rest;
@@ -155,6 +151,7 @@ __device__ __forceinline__ void run_staged_posts(const parameters &params, const
 {
     constexpr int COUNT = Mode::STAGED_POST_CHANNELS, PITCH = staging<Mode, N, PHASES>::PITCH;
     using Outputs = staged_outputs<COUNT, PITCH>;
+    using Functions = std::conditional_t<Mode::STRICT, exact_functions, fast_functions>;
     const int first = first_channel<Mode, N>(params, tile, warpgroup, warp, subtile);
     const int alternate = 2 - params.position_columns; /* log2 of the channels after which one is PITCH bytes on */
     const int channels = min(WARP_M >> (1 - alternate), params.group_out - first);
@@ -184,16 +181,17 @@ __device__ __forceinline__ void run_staged_posts(const parameters &params, const
         const auto addend_of_outputs = [&] {
             const int from = anew(c);
             staged_addend<COUNT, Outputs> addend = {
-                {outputs, static_cast<const float *>(params.addend) + place.offset, {}}};
+                {outputs, static_cast<const float *>(params.posts.addend) + place.offset, {}}};
 #pragma unroll
             for (int k = 0; k < COUNT; k++)
                 addend.at.channels[k] = (first + channel_of(from, k)) * params.dst_channel;
             return addend;
         };
 #pragma unroll 1
-        for (int step = 0; step < params.staged_posts.count; step++) {
-            outputs.tail = &params.staged_tails[step];
-            run_post<float>(params.staged_posts.of[step], outputs, numbers_of_channels, addend_of_outputs);
+        for (int step = 0; step < params.posts.of_staged.count; step++) {
+            outputs.tail = &params.posts.tails[step];
+            run_post<float, Functions>(params.posts.of_staged.of[step], outputs, numbers_of_channels,
+                                       addend_of_outputs);
         }
     }
     fence_proxy_async();

@@ -287,7 +287,7 @@ __device__ __forceinline__ void store_tiles(const parameters &params, const shar
                                  params.position_columns);
         };
         if constexpr (STAGES_F32<Mode>)
-            if (params.addend != NULL)
+            if (params.posts.addend != NULL)
 #pragma unroll 1
                 for (int i = 0; i < SHARE * SUBTILES; i++)
                     prefetch_addend<Mode, N>(params, tile, find_place(first_warp + i / SUBTILES, i % SUBTILES),
@@ -305,7 +305,7 @@ __device__ __forceinline__ void store_tiles(const parameters &params, const shar
                     release_read(pending, lane);
                 mbarrier_wait(full, full_parity);
                 if constexpr (STAGES_F32<Mode>)
-                    if (params.staged_posts.count > 0) {
+                    if (params.posts.of_staged.count > 0) {
                         release_read(pending, lane); /* the post-ops take long */
                         run_staged_posts<Mode, N>(params, tile, place, staged, warpgroup, warp, subtile, lane);
                         tile = find_tile(params, anew(number));

@@ -169,12 +169,13 @@ static void plan_addressing(const tconv_layer *layer, tile_plan *plan)
 }
 
 /* Declines lists of post-ops that the kernels do not take: in 16 bits what is staged is rounded, and an addend is read
- * at the places of outputs in dst. In f32 lists that are not affine are taken by name alone: epilogue warps take longer than
- * a pass. */
+ * at the places of outputs in dst. Lists that are not affine are taken by name alone where they have an addend, which is
+ * waited for too long, and in strict f32, where half as many warps store. */
 static tconv_status check_posts(const tconv_layer *layer, const tconv_planned *planned, tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
-    if (problem->element_size == 2 || !planned->named)
+    const bool slow = problem->desc.math != TCONV_MATH_TF32 || tconv_post_addend(&problem->desc) >= 0;
+    if (problem->element_size == 2 || (slow && !planned->named))
         return tconv_cuda_check_posts(problem, issue);
     return tconv_cuda_check_addend(problem, issue);
 }
@@ -276,45 +277,6 @@ static void decide_stores(const tile_plan *plan, size_t element, const void *dst
         plan->arithmetic != NUMERICS_STRICT && (params->staging_buffers == 1 || params->staged_misaligned);
 }
 
-/* Makes the tail of a staged step from the steps after it; returns how many those are. */
-static int take_tail(const post_step *after, int count, post_tail *tail)
-{
-    int taken = 0;
-    *tail = (post_tail){false, 1, -0.0F, -INFINITY, INFINITY, 1, -0.0F};
-    if (taken < count && after[taken].kind == TCONV_POST_LINEAR) {
-        tail->scale = after[taken].alpha.f32;
-        tail->shift = after[taken++].beta.f32;
-    }
-    if (taken < count && after[taken].kind == TCONV_POST_CLAMP) {
-        tail->least = after[taken].alpha.f32;
-        tail->most = after[taken++].beta.f32;
-    }
-    if (taken < count && after[taken].kind == TCONV_POST_LINEAR) {
-        tail->last_scale = after[taken].alpha.f32;
-        tail->last_shift = after[taken++].beta.f32;
-    }
-    tail->exists = taken > 0;
-    return taken;
-}
-
-/* Shares the steps of the layer's post-ops out: consumers take the affine ones with which the list begins. The warps that
- * store both row phases have no text of post-ops. */
-static void share_posts(const tconv_problem *problem, const tconv_arguments *arguments, parameters *params)
-{
-    const post_steps steps = tconv_cuda_post_steps(problem, arguments->post);
-    const int addend = tconv_post_addend(&problem->desc);
-    post_steps *first = &params->accumulator_posts, *rest = &params->staged_posts;
-    int i = 0;
-    for (; i < steps.count && post_step_is_affine(steps.of[i].kind); i++)
-        first->of[first->count++] = steps.of[i];
-    while (i < steps.count) {
-        rest->of[rest->count] = steps.of[i++];
-        i += take_tail(&steps.of[i], steps.count - i, &params->staged_tails[rest->count++]);
-    }
-    params->addend = addend >= 0 ? arguments->post[addend] : NULL;
-    params->row_phases_together = params->row_phases_together && rest->count == 0;
-}
-
 static const void *kernel_of(const tile_plan *plan)
 {
     return numerics_bytes(plan->arithmetic) == 2
@@ -344,7 +306,11 @@ static tconv_status execute(const tconv_layer *layer, const void *memory, const 
         params.channel_alignment =
             (int)tconv_gcd(params.channel_alignment, (int64_t)((uintptr_t)arguments->src % BOX_ALIGNMENT));
     decide_stores(plan, problem->element_size, arguments->dst, &params);
-    share_posts(problem, arguments, &params);
+    const int addend = tconv_post_addend(&problem->desc);
+    const post_steps steps = tconv_cuda_post_steps(problem, arguments->post);
+    params.posts = tconv_cuda_share_posts(&steps, addend >= 0 ? arguments->post[addend] : NULL);
+    /* The warps that store both row phases have no text of post-ops. */
+    params.row_phases_together = params.row_phases_together && params.posts.of_staged.count == 0;
     void *kernel_arguments[] = {&params, &map};
     const launch_grid grid = {.kernel = kernel_of(plan),
                               .blocks = plan->thread_blocks,

@@ -13,8 +13,8 @@ static const double TILE_CYCLES = 2720;  /* until a tile's sums are staged for t
 static const double GATHERED_CORES = 4; /* whose elements are loaded together, whether a K-block has as many or not */
 
 /* Of a pass of epilogue warps over staged outputs for a post-op, beside its arithmetic: instructions that load, store and
- * find an output, and cycles of an instruction of a warp that waits for its own results. */
-static const double STAGED_POST_INSTRUCTIONS = 4, STAGED_POST_CYCLES = 3.5;
+ * find an output, and cycles of an instruction of a warp (measured: docs/log/2026-11-29-lists.md). */
+static const double STAGED_POST_INSTRUCTIONS = 6, STAGED_POST_CYCLES = 4;
 static const double POST_CYCLES = 40; /* until consumers have the numbers of a post-op's channels */
 
 static const double TIGHT_TIMES = 1.55; /* that transposing takes longer into a patch whose pitch is not the box's */
@@ -95,26 +95,22 @@ static void count_stores(const tile_search *search, const tile_plan *plan, tconv
         params->column_tiles == 1 ? 0 : rows * tconv_cuda_part_ends(piece, params->dst_channel * element);
 }
 
-/* Counts post-ops: those of consumers to the tile's own cycles, those of epilogue warps to their stores. */
+/* Counts post-ops to the tile's own cycles: those of epilogue warps, too, which share the schedulers with the warps that
+ * transpose, and delay the next tile by about as much as they take. */
 static void count_posts(const tile_search *search, const tile_plan *plan, tconv_cuda_work *work)
 {
     const parameters *params = &plan->params;
-    const tconv_problem *problem = &search->layer->problem;
-    double affine;
-    const int first = tconv_cuda_first_affine_posts(problem, &affine);
-    int begin = 0, passes = 0; /* passes: of those that are no part of a tail (post_tail) */
-    while (begin < problem->desc.post_count && post_step_is_affine((int)problem->desc.post[begin].kind))
-        begin++;
-    for (int i = begin; i < problem->desc.post_count; i++)
-        passes += problem->desc.post[i].kind != TCONV_POST_LINEAR && problem->desc.post[i].kind != TCONV_POST_CLAMP;
-    const double of_staged = tconv_cuda_post_instructions(problem) - affine + (double)passes * STAGED_POST_INSTRUCTIONS;
+    const post_steps steps = tconv_cuda_planned_steps(&search->layer->problem);
+    const shared_posts_cost cost = tconv_cuda_shared_posts_cost(&steps, plan->arithmetic == NUMERICS_STRICT);
+    const double of_staged = cost.staged + cost.steps_of_staged * STAGED_POST_INSTRUCTIONS;
     const double rows =
         (double)MMA_M * WARPGROUPS * (params->position_columns == 2 ? 1 : MMA_TILES) * params->mma_tile_rows;
     const double vectors = ceil((double)params->position_columns * params->mma_tile_columns / WARP);
-    if (first > 0)
-        work->tile_cycles += affine * MMA_M * WARPGROUPS * MMA_TILES * plan->N / 128 + first * POST_CYCLES;
-    if (passes > 0)
-        work->stores += rows * vectors * of_staged * STAGED_POST_CYCLES / tconv_cuda_machine_of(search->layer).store;
+    if (cost.steps_of_sums > 0)
+        work->tile_cycles +=
+            cost.sums * MMA_M * WARPGROUPS * MMA_TILES * plan->N / 128 + cost.steps_of_sums * POST_CYCLES;
+    if (cost.steps_of_staged > 0)
+        work->tile_cycles += rows * vectors * of_staged * STAGED_POST_CYCLES / work->store_warps;
 }
 
 tile_search tconv_wgmma_begin_search(const tconv_layer *layer, double limit, tile_plan *best)
