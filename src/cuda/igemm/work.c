@@ -238,8 +238,7 @@ static void count_posts(const tile_search *search, const layer_plan *plan, tconv
         return;
     const double values = outputs / WARP / work->store_warps; /* of a lane */
     const int by_elements = params->dst_channels_last ? 0 : 1;
-    const int under_way =
-        params->epilogue_warps ? epilogue_addends(plan->config.N, numerics_split(plan->arithmetic)) : 1;
+    const int under_way = params->epilogue_warps && plan->arithmetic == NUMERICS_TF32 ? 2 : 1; /* vectors */
     const double beside = (tconv_cuda_has_addend(problem) ? ADDEND_CYCLES[by_elements] / under_way : 0) +
                           (search->output_bytes == 2 ? ROUNDED_CYCLES[by_elements] : 0);
     const double cycles = values * (params->epilogue_warps ? 1 : CONSUMER_WARPS / SCHEDULERS) * STAGED_CYCLES *
