@@ -456,7 +456,7 @@ template <class Mode, int N> void check_store(const store_case &of)
     params.dst_image = wanted.image;
     if (of.posts) {
         add_store_posts(wgmma::STAGES_F32<Mode>, scales.as<float>(), shifts.as<float>(), &params);
-        params.addend = addend.data;
+        params.posts.addend = addend.data;
     }
     const size_t shared_bytes = (size_t)(wgmma::CONSUMER_WARPS * of.buffers * wgmma::staged_bytes(N, (int)element));
     allow_shared_bytes(store_wgmma<Mode, N>, 200 * 1024);
