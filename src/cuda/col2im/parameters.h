@@ -128,11 +128,11 @@ TCONV_ROOM_CONSTANT bool has_tma_kernel(int config, bool strict)
     return !strict || (configs[config].n_tiles != 8 && configs[config].n_tiles < 18);
 }
 
-/* Says whether a kernel of a config takes outputs through a round of post-ops as it gathers them: in strict f32 registers
- * are not enough beside the sums of one. */
+/* Says whether a kernel of a config takes outputs through a round of post-ops as it gathers them: registers are not enough
+ * in strict f32, and beside the sums of one config. */
 TCONV_ROOM_CONSTANT bool runs_rounds(int config, bool strict)
 {
-    return !strict || configs[config].n_tiles != MOST_TILES_OF_TWO;
+    return !strict && !(configs[config].band_tiles == 5 && configs[config].n_tiles == 12);
 }
 
 /* Returns the N of so many kernel rows in a config, without the padding of the last band. row_n: N of one kernel

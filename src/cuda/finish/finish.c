@@ -292,7 +292,8 @@ static tconv_status make_outputs(const tconv_layer *layer, const finish_plan *pl
     if (status != TCONV_SUCCESS)
         return status;
     const posts_walk outputs = walk_with_posts(problem, &sums, image + before, arguments);
-    status = tconv_finish_outputs(problem->dtype, &outputs, arguments->stream, issue);
+    const bool exact = problem->desc.math != TCONV_MATH_TF32;
+    status = tconv_finish_outputs(problem->dtype, exact, &outputs, arguments->stream, issue);
     return tconv_device_leave(&guard, status, issue);
 }
 

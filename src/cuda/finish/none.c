@@ -7,8 +7,8 @@ const void *tconv_finish_widen_kernel(tconv_dtype dtype, bool vectors)
     return NULL;
 }
 
-const void *tconv_finish_posts_kernel(tconv_dtype dtype, bool vectors)
+const void *tconv_finish_posts_kernel(tconv_dtype dtype, bool exact, bool vectors)
 {
-    (void)dtype, (void)vectors;
+    (void)dtype, (void)exact, (void)vectors;
     return NULL;
 }

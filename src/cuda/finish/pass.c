@@ -45,11 +45,12 @@ static bool takes_operand_vectors(tconv_dtype dtype, const posts_walk *outputs)
            (outputs->sums.lines_are_channels || tconv_cuda_posts_begin_at_multiples(&outputs->steps, VECTOR_BYTES));
 }
 
-tconv_status tconv_finish_outputs(tconv_dtype dtype, const posts_walk *outputs, void *stream, tconv_issue *issue)
+tconv_status tconv_finish_outputs(tconv_dtype dtype, bool exact, const posts_walk *outputs, void *stream,
+                                  tconv_issue *issue)
 {
     const bool vectors = dtype != TCONV_F64 &&
                          takes_vectors(&outputs->sums, (int64_t)sizeof(float), (int64_t)tconv_dtype_size(dtype)) &&
                          takes_operand_vectors(dtype, outputs);
     posts_walk own = *outputs;
-    return launch(tconv_finish_posts_kernel(dtype, vectors), vectors, &outputs->sums, &own, stream, issue);
+    return launch(tconv_finish_posts_kernel(dtype, exact, vectors), vectors, &outputs->sums, &own, stream, issue);
 }

@@ -34,16 +34,17 @@ typedef struct posts_walk {
 } posts_walk;
 
 /* Return the kernels of a dtype: that widens an f16 or bf16, and that makes outputs. vectors: VECTOR elements at once,
- * which f64 never has where outputs are made. */
+ * which f64 never has where outputs are made. exact: of f32, with the activation functions of strict f32. */
 const void *tconv_finish_widen_kernel(tconv_dtype dtype, bool vectors);
-const void *tconv_finish_posts_kernel(tconv_dtype dtype, bool vectors);
+const void *tconv_finish_posts_kernel(tconv_dtype dtype, bool exact, bool vectors);
 
 /* Launch on the current device. Elements of a 16-bit dtype are written in f32, which holds them exactly. */
 tconv_status tconv_finish_widen(tconv_dtype dtype, const walk *elements, void *stream, tconv_issue *issue);
 
 /* Sums, in f32 or of f64 in f64, the bias and, where that is so, elements that are held are taken through the steps and
  * rounded once. */
-tconv_status tconv_finish_outputs(tconv_dtype dtype, const posts_walk *outputs, void *stream, tconv_issue *issue);
+tconv_status tconv_finish_outputs(tconv_dtype dtype, bool exact, const posts_walk *outputs, void *stream,
+                                  tconv_issue *issue);
 
 TCONV_ROOM_END
 

@@ -32,7 +32,7 @@ template <class Compute, int count> struct channels_of_place {
     }
 };
 
-template <class To, int count>
+template <class To, int count, class Functions>
 __global__ void __launch_bounds__(THREADS) posts_kernel(const __grid_constant__ posts_walk of)
 {
     using Compute = compute_type<To>;
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(THREADS) posts_kernel(const __grid_constant__ 
         }
         const channels_of_place<Compute, count> channels = {sums.lines_are_channels ? at.line : at.element,
                                                             sums.lines_are_channels};
-        run_posts(of.steps, values, channels, [&]() {
+        const auto addend_of_values = [&]() {
             const To *addend =
                 static_cast<const To *>(of.addend) + at.image * of.addend_image + at.line * of.addend_line + at.element;
             const auto elements = *reinterpret_cast<const element_vector<To, count> *>(addend);
@@ -64,21 +64,31 @@ __global__ void __launch_bounds__(THREADS) posts_kernel(const __grid_constant__ 
             for (int e = 0; e < count; e++)
                 terms.at[e] = to_compute(elements.at[e]);
             return terms;
-        });
+        };
+#pragma unroll 1
+        for (int step = 0; step < of.steps.count; step++)
+            run_post<Compute, Functions>(of.steps.of[step], values, channels, addend_of_values);
         *to = to_outputs<To, count>(values);
     }
 }
 
+template <class To, class Functions> const void *kernel_of(bool vectors)
+{
+    return vectors ? (const void *)posts_kernel<To, VECTOR, Functions> : (const void *)posts_kernel<To, 1, Functions>;
+}
+
 } // namespace
 
-extern "C" const void *tconv_finish_posts_kernel(tconv_dtype dtype, bool vectors)
+extern "C" const void *tconv_finish_posts_kernel(tconv_dtype dtype, bool exact, bool vectors)
 {
     return with_element(dtype, [=](auto element) -> const void * {
         using To = decltype(element);
         if constexpr (std::is_same<To, double>::value)
-            return (const void *)posts_kernel<To, 1>;
+            return (const void *)posts_kernel<To, 1, exact_functions>;
+        else if constexpr (std::is_same<To, float>::value)
+            return exact ? kernel_of<To, exact_functions>(vectors) : kernel_of<To, fast_functions>(vectors);
         else
-            return vectors ? (const void *)posts_kernel<To, VECTOR> : (const void *)posts_kernel<To, 1>;
+            return kernel_of<To, fast_functions>(vectors);
     });
 }
 

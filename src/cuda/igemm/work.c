@@ -30,7 +30,7 @@ static const double READ_STAGES = 0.6;
  * a vector of the addend, and for a vector that is rounded to 16 bits and stored: where its elements lie side by side,
  * and where they do not. */
 static const double AFFINE_POST_CYCLES = 40, STAGED_CYCLES = 1.6, STAGED_OVERHEAD = 10;
-static const double ADDEND_CYCLES[2] = {500, 2400}, ROUNDED_CYCLES[2] = {60, 1000};
+static const double ADDEND_CYCLES[2] = {1200, 2400}, ROUNDED_CYCLES[2] = {60, 1000};
 
 enum {
     LANES = 128,        /* instructions of threads that a multiprocessor issues in a cycle */
