@@ -187,7 +187,8 @@ template <class Element, int CONFIG, bool few_registers, bool strict> struct gat
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {
             outputs[i] = shared.outputs[at + 2 * i];
-            bias[i] = outputs[i].bias;
+            if (RUNS_ROUNDS)
+                bias[i] = outputs[i].bias;
 #pragma unroll
             for (int j = 0; j < STRIDE; j++) {
                 const float *first = partials + (at + 2 * i) * pitch + layer.run_taps[j];
@@ -206,7 +207,8 @@ template <class Element, int CONFIG, bool few_registers, bool strict> struct gat
                 element_vector<Element, VECTOR ? STRIDE : 1> vector;
 #pragma unroll
                 for (int j = 0; j < STRIDE; j++)
-                    vector.at[VECTOR ? j : 0] = finish_output<Element>(sums[i][j], bias[i]);
+                    vector.at[VECTOR ? j : 0] =
+                        finish_output<Element>(sums[i][j], RUNS_ROUNDS ? bias[i] : outputs[i].bias);
                 if ((unsigned)(first_row + outputs[i].row) < (unsigned)layer.rows.out)
                     *reinterpret_cast<decltype(vector) *>(row_to + outputs[i].offset) = vector;
             }
@@ -220,7 +222,8 @@ template <class Element, int CONFIG, bool few_registers, bool strict> struct gat
 #pragma unroll
             for (int j = 0; j < STRIDE; j++)
                 if (j >= before && j < end)
-                    row_to[outputs[i].offset + j * layer.dst_strides.w] = finish_output<Element>(sums[i][j], bias[i]);
+                    row_to[outputs[i].offset + j * layer.dst_strides.w] =
+                        finish_output<Element>(sums[i][j], RUNS_ROUNDS ? bias[i] : outputs[i].bias);
         }
     }
 
@@ -270,7 +273,8 @@ template <class Element, int CONFIG, bool few_registers, bool strict> struct gat
                 float sums[COUNT][1], bias[COUNT];
 #pragma unroll
                 for (int i = 0; i < COUNT; i++) {
-                    bias[i] = output[2 * i].bias;
+                    if (RUNS_ROUNDS)
+                        bias[i] = output[2 * i].bias;
                     sums[i][0] = taps[0][(at + 2 * i) * pitch];
 #pragma unroll
                     for (int t = 1; t < TAPS; t++)
@@ -285,7 +289,8 @@ template <class Element, int CONFIG, bool few_registers, bool strict> struct gat
 #pragma unroll
                 for (int i = 0; i < COUNT; i++)
                     if ((unsigned)(first_row + output[2 * i].row) < (unsigned)layer.rows.out)
-                        column_to[output[2 * i].offset] = finish_output<Element>(sums[i][0], bias[i]);
+                        column_to[output[2 * i].offset] =
+                            finish_output<Element>(sums[i][0], RUNS_ROUNDS ? bias[i] : output[2 * i].bias);
             });
         }
     }

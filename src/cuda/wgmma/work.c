@@ -14,7 +14,7 @@ static const double GATHERED_CORES = 4; /* whose elements are loaded together, w
 
 /* Of a pass of epilogue warps over staged outputs for a post-op, beside its arithmetic: instructions that load, store and
  * find an output, and cycles of an instruction of a warp (measured: docs/log/2026-11-29-lists.md). */
-static const double STAGED_POST_INSTRUCTIONS = 6, STAGED_POST_CYCLES = 2;
+static const double STAGED_POST_INSTRUCTIONS = 6, STAGED_POST_CYCLES = 1.9;
 static const double POST_CYCLES = 40; /* until consumers have the numbers of a post-op's channels */
 
 static const double TIGHT_TIMES = 1.55; /* that transposing takes longer into a patch whose pitch is not the box's */
