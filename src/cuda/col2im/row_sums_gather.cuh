@@ -48,6 +48,9 @@ struct shared_layout {
 
 extern __shared__ __align__(1024) char shared_memory[];
 
+/* The same as the function, where device code needs it. */
+template <int CONFIG, bool strict> constexpr bool HAS_ROUNDS = runs_rounds(CONFIG, strict);
+
 /* stage_bytes: the bytes of all pipeline stages. */
 template <int CONFIG, int PARTS>
 __device__ __forceinline__ shared_layout find_shared(const parameters &layer, int stage_bytes)
@@ -64,7 +67,8 @@ __device__ __forceinline__ shared_layout find_shared(const parameters &layer, in
         reinterpret_cast<output_row *>(found.column_buffer + layer.buffers * BAND_TILES * TILE_N * ROW_SUMS_PITCH);
     const int outputs = layer.rows.stride * layer.block_out;
     found.numbers = reinterpret_cast<round_numbers *>(found.outputs + outputs);
-    found.columns = reinterpret_cast<kept_taps *>(found.numbers + (layer.has_round ? outputs : 0));
+    found.columns = reinterpret_cast<kept_taps *>(found.numbers +
+                                                  (HAS_ROUNDS<CONFIG, PARTS == 2> && layer.has_round ? outputs : 0));
     return found;
 }
 
