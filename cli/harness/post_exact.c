@@ -14,8 +14,8 @@
 /* Roundings to nearest, of half a unit in the last place each, that are worth the error of SIGMOID to SOFTPLUS, and SNAKE; and
  * of those functions that have less to keep in TF32 and 16 bits, where results below a larger number may be 0, too. */
 #define FUNCTION_ROUNDINGS 8
-#define COARSE_ROUNDINGS 32
-#define COARSE_LEAST 0x1p-118
+#define COARSE_ROUNDINGS   32
+#define COARSE_LEAST       0x1p-118
 /* The most binary digits after the point of numbers that keep integers exact. */
 #define MOST_FRACTION 6
 /* The largest integer up to which f32 holds them all. */
