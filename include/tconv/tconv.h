@@ -175,9 +175,9 @@ typedef enum tconv_weight_layout {
  *
  * With accumulate = 1 in the desc, what the operation writes is added to what is there, before the one rounding to the
  * dtype: dst = dst + bias + sum, diff_weights = diff_weights + sum, and so on. What is there counts as one more term
- * of the sum in all that NUMBERS above promises, and a NaN or Inf in it stays in its own element. On CUDA dst and
- * diff_src then take workspace for their sums, in f16 and bf16 also for what is read, in f32: 32 MiB, or an image where
- * that has more.
+ * of the sum in all that NUMBERS above promises, and a NaN or Inf in it stays in its own element. On CUDA it is added
+ * where the output is stored; or dst and diff_src take workspace for their sums, where that is faster, in f16 and bf16
+ * also for what is read, in f32: 32 MiB, or an image where that has more.
  */
 typedef enum tconv_op {
     TCONV_FORWARD = 0,       /* dst, from src, weights and bias */
