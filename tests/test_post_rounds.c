@@ -22,7 +22,7 @@ static tconv_problem problem_with(const char *list)
     return problem;
 }
 
-/* What kernels make of a value of channel 0 by an affine list, step by step. */
+/* Takes a value of channel 0 through an affine list step by step, as kernels do. */
 static float run_affine_steps(const post_steps *steps, float y)
 {
     for (int i = 0; i < steps->count; i++) {
@@ -41,7 +41,7 @@ static float run_affine_steps(const post_steps *steps, float y)
     return y;
 }
 
-/* The same by rounds. whole: without a look at which parts a round has. */
+/* Takes the value through the list's rounds. whole: without a look at which parts a round has. */
 static float run_rounds(const affine_posts *posts, bool whole, float y)
 {
     for (int i = 0; i < posts->count; i++) {
@@ -109,7 +109,7 @@ Test(posts, rounds_keep_every_bit_of_the_steps)
     cr_assert_gt(alone, 100);
 }
 
-/* What layers have: scale and shift by channel, then an activation. */
+/* Lists that layers have scale and shift by channel, and end with an activation. */
 Test(posts, common_lists_are_one_round)
 {
     static const char *const lists[] = {"leaky_relu:0",

@@ -26,7 +26,7 @@ from ._modules import ConvTranspose1d, ConvTranspose2d, arguments_of
 from ._operator import as_list
 from ._packed import PackedWeights
 from ._post import cast, computed, followed_by, operand_of
-from ._post_list import listed
+from ._post_list import PostList, listed
 from ._reasons import PLAIN, Reason
 from ._sequential import HOOKS_OF_ALL, spatial_axes, why_not_layer
 
@@ -96,6 +96,9 @@ class _Call(NamedTuple):
 
     def tensors(self) -> list[Any]:
         return [*self.arguments[:3], *_posts.named_operands(self.posts).values()]
+
+    def list_and_addend(self) -> tuple[PostList | None, Tensor | None]:
+        return (listed(self.posts), _posts.addend(self.posts)) if self.posts else (None, None)
 
 
 def _understood(part: Any) -> _Call | None:
@@ -192,7 +195,8 @@ def _joined(parts: Sequence[Any], calls: Sequence[_Call | None], dim: Any) -> Te
             return None
         made.append(call)
         keys.append(key)
-    whole = None if type(dim) is not int else _wholes.get(tuple(keys)) or _found(tuple(keys), made, dim)
+    key_of_all = tuple(keys)
+    whole = None if type(dim) is not int else _wholes.get(key_of_all) or _found(key_of_all, made, dim)
     if whole is None:
         return None
     if not with_graph:
@@ -206,14 +210,14 @@ def _joined(parts: Sequence[Any], calls: Sequence[_Call | None], dim: Any) -> Te
 
 def _key(call: _Call, into: Tensor | None = None) -> tuple[Any, ...] | Reason:
     input, weight, bias, stride, padding, output_padding, groups, dilation = call.arguments
-    posts, addend = (listed(call.posts), _posts.addend(call.posts)) if call.posts else (None, None)
+    posts, addend = call.list_and_addend()
     return key_of(input, weight, bias, stride, padding, output_padding, groups, dilation, posts, addend, into)
 
 
 def _find(call: _Call, into: Tensor | None = None) -> Layer | None:
     """The layer of a call; None where PyTorch computes it."""
     input, weight, bias, stride, padding, output_padding, groups, dilation = call.arguments
-    posts, addend = (listed(call.posts), _posts.addend(call.posts)) if call.posts else (None, None)
+    posts, addend = call.list_and_addend()
     if addend is not None and (addend.dtype is not input.dtype or addend.device != input.device):
         return None
     if call.posts:

@@ -48,7 +48,7 @@ struct shared_layout {
 
 extern __shared__ __align__(1024) char shared_memory[];
 
-/* The same as the function, where device code needs it. */
+/* Tells what runs_rounds tells, as a constant, which device code may use. */
 template <int CONFIG, bool strict> constexpr bool HAS_ROUNDS = runs_rounds(CONFIG, strict);
 
 /* stage_bytes: the bytes of all pipeline stages. */

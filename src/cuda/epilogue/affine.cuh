@@ -9,7 +9,7 @@
 namespace tconv
 {
 
-/* What a round multiplies with and adds, of a channel. */
+/* A round multiplies with the factor and adds the term; both are of one channel. */
 struct round_numbers {
     float factor, term;
 

@@ -65,7 +65,7 @@ tconv_status tconv_cuda_check_posts(const tconv_problem *problem, tconv_issue *i
 /* Returns about how many instructions the list takes for each output. */
 double tconv_cuda_post_instructions(const tconv_problem *problem);
 
-/* What a list costs in two parts, for each output. */
+/* The cost of a list in two parts is counted for each output. */
 typedef struct shared_posts_cost {
     int steps_of_sums, steps_of_staged;
     double sums, staged; /* instructions */

@@ -249,7 +249,7 @@ for_each_value(staged_vectors<Element, VALUES, AT_ONCE, pixel_vectors, columns, 
     }
 }
 
-/* What run_post takes the channels' numbers from. */
+/* run_post takes the channels' numbers from this object. */
 template <int VALUES, class Vectors> struct numbers_of_vectors {
     struct elements {
         const Vectors &vectors;
@@ -262,7 +262,7 @@ template <int VALUES, class Vectors> struct numbers_of_vectors {
     } at;
 };
 
-/* What run_post takes the addend from, in the order of the values: with the first all are asked for. */
+/* run_post takes the addend from this object, in the order of the values: with the first value all are asked for. */
 template <int VALUES, int AT_ONCE, class Vectors> struct addend_of_vectors {
     struct elements {
         const Vectors &vectors;
