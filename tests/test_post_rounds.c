@@ -1,6 +1,7 @@
 /* Affine lists of post-ops as CUDA kernels take them: rounds, which keep every bit of the steps. */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "../src/cuda/epilogue/affine.h"
@@ -81,10 +82,11 @@ Test(posts, rounds_keep_every_bit_of_the_steps)
     for (int round = 0; round < 3000; round++) {
         char text[256] = "";
         const void *operands[TCONV_MAX_POST_OPS] = {NULL};
+        size_t length = 0;
         const int count = 1 + (int)harness_random_integer(&random, 0, TCONV_MAX_POST_OPS - 1);
         for (int i = 0; i < count; i++) {
             const int kind = (int)harness_random_integer(&random, 0, (int)COUNT(kinds) - 1);
-            strcat(strcat(text, i > 0 ? "," : ""), kinds[kind]);
+            length += (size_t)snprintf(text + length, sizeof text - length, "%s%s", i > 0 ? "," : "", kinds[kind]);
             operands[i] = kind < 2 ? &numbers[harness_random_integer(&random, 0, (int)COUNT(numbers) - 1)] : NULL;
         }
         const tconv_problem problem = problem_with(text);
