@@ -15,13 +15,29 @@
  */
 
 #if !defined(ADD_PRODUCT)
-#define REPEAT(weight)                   ((weight) - (NAME(vector)){0})
+#define REPEAT(weight) ((weight) - (NAME(vector)){0})
+#if VECTOR_BYTES == 32
+#define ADD_PRODUCT(sum, weight, values) NAME(add_product)(&(sum), REPEAT(weight), values)
+#else
 #define ADD_PRODUCT(sum, weight, values) ((sum) += (weight) * (values))
+#endif
 #endif
 
 typedef REAL NAME(vector) __attribute__((vector_size(LANES * sizeof(REAL))));
 /* A vector at any address. */
 typedef REAL NAME(loose_vector) __attribute__((vector_size(LANES * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
+
+#if VECTOR_BYTES == 32
+/* Adds a product by the form of the instruction that leaves the sum in its register. Compilers take other forms too, which
+ * move the sum to another register, and of 16 registers sums leave too few for that. */
+ALWAYS_INLINE void NAME(add_product)(NAME(vector) * sum, NAME(vector) weight, NAME(vector) values)
+{
+    if (sizeof(REAL) == sizeof(float))
+        __asm__("vfmadd231ps %2, %1, %0" : "+x"(*sum) : "x"(weight), "x"(values));
+    else
+        __asm__("vfmadd231pd %2, %1, %0" : "+x"(*sum) : "x"(weight), "x"(values));
+}
+#endif
 
 typedef NAME(vector) NAME(registers)[TCONV_CPU_MAX_CHANNELS][TCONV_CPU_MAX_VECTORS];
 
