@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The sums of the CPU's microkernels stay in registers, whatever the compiler: no loop over terms of a level of 16 registers has a
-vector on the stack.
+"""The sums of the CPU's microkernels stay in registers, whatever the compiler: no loop over terms of a level of 16
+registers has a vector on the stack.
 
     microkernel_registers.py OBJECT...     reads kernels_avx2.c.o of the objects
 
-Micro-tiles of one channel, or of one pixel, are left out: they have sums to spare, and clang keeps a copy of theirs on the stack.
-Without objdump or such an object it says "skipped: this needs ...".
+Micro-tiles of one channel, or of one pixel, are left out: they have sums to spare, and clang keeps a copy of their
+sums on the stack. Without objdump or such an object it says "skipped: this needs ...".
 """
 
 import pathlib
@@ -30,7 +30,8 @@ def loops(path):
     for name, first, second, text in zip(*(parts[i::4] for i in range(4)), strict=True):
         rows = int(second if name.startswith("dense") else first)
         if rows > 1:
-            yield name, int(first) * int(second), loop_code.innermost_loop(loop_code.instructions(text.split("\n\n")[0]))
+            code = loop_code.instructions(text.split("\n\n")[0])
+            yield name, int(first) * int(second), loop_code.innermost_loop(code)
 
 
 def main():
