@@ -332,8 +332,8 @@ ALWAYS_INLINE void NAME(stencil_row)(const tconv_cpu_stencil *stencil, const int
         for (; made < most && made * LANES < rest; made += vectors, strip += VECTORS * LANES)
             NAME(stencil_outputs)(stencil, strip, outputs + made, residues);
         if (posts) {
-            SUMS(loose_vector) *const values = (SUMS(loose_vector) *)outputs;
-            SUMS(run_list)(values, made * LANES, stencil->posts, stencil->channel, false);
+            const SUMS(post_values) values = {(REAL *)outputs, NULL, 0, 1, made};
+            SUMS(run_list)(&values, made * LANES, stencil->posts, stencil->channel, false);
         }
         if (rest < made * LANES && stencil->stage == NULL) {
             NAME(store_row)(to, (const REAL *)outputs, rest);
