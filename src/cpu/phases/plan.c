@@ -319,6 +319,8 @@ static void plan_tasks(tconv_cpu_plan *plan, const tconv_layer *layer)
             break;
     }
     plan->threads = (int)tconv_min(threads, plan->tasks);
+    const int64_t task_weights = weights / tconv_max(1, problem->group_in) / plan->blocks * plan->task_blocks;
+    plan->weights_ahead = heavy && task_weights > plan->images * plan->tile_rows * plan->tile_columns;
 }
 
 /* Returns the most vectors of sums that a micro-tile has. */

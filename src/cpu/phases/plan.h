@@ -53,6 +53,9 @@ typedef struct tconv_cpu_plan {
      * else one by one. interleave_pixels: each channel of an NHWC pixel counts as a residue. */
     bool together, interleave, interleave_pixels;
     bool stream; /* outputs are written by streaming stores */
+    /* Microkernels prefetch the weights that follow, not the next task's strip: a task reads more weights than input, and
+     * they are not in the second-level cache. */
+    bool weights_ahead;
 
     /* Sums: [row][position], a row for each channel of a block and each column phase that is held. */
     int64_t sums_pitch; /* from row to row */
