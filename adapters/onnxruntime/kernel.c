@@ -1,0 +1,323 @@
+/*
+ * The kernel of a node. Weights that are constant are packed: once where the shape of the input is known before the model
+ * runs, after which ONNX Runtime may free its own copy; else with the plan of each shape that comes. So a shape always has
+ * the same plan, and the same bits. Weights that another node computes are packed by every run.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "plans.h"
+#include "provider.h"
+
+/* Bytes of packed weights that the plans of a node may keep, but for the first plan. */
+#define MOST_PACKED_BYTES ((int64_t)64 << 20)
+
+struct kernel {
+    OrtKernelImpl base; /* first: what ONNX Runtime knows */
+    struct tconv_ort_provider *provider;
+    struct tconv_ort_layer layer;
+    tconv_dtype dtype;
+    struct tconv_ort_shape src; /* as it is known before the model runs */
+    bool is_packed;             /* ONNX Runtime does not show the weights again */
+    bool is_constant;           /* the weights are the same in every run */
+    struct tconv_ort_plans plans;
+};
+
+static OrtStatus *status_of(const struct ort *ort, const tconv_issue *issue)
+{
+    return ort->CreateStatus(issue->status == TCONV_ERROR_INVALID_ARGUMENT ? ORT_INVALID_ARGUMENT : ORT_FAIL,
+                             issue->message);
+}
+
+static OrtStatus *out_of_memory(const struct ort *ort)
+{
+    return ort->CreateStatus(ORT_FAIL, "out of memory");
+}
+
+/* ------------------------------------------------------------------------------------------------------------ threads */
+
+/*
+ * The run that the thread is in. A loop needs it and a plan does not know it: a plan serves all runs. tconv starts a loop from the
+ * thread that called tconv, never from a task.
+ */
+static _Thread_local const OrtKernelContext *current_run;
+
+struct loop {
+    void (*task)(void *argument, int32_t index);
+    void *argument;
+};
+
+static void run_task(void *argument, size_t index)
+{
+    const struct loop *loop = argument;
+    loop->task(loop->argument, (int32_t)index);
+}
+
+/* Loops on ONNX Runtime's threads; outside of a run, as where weights are packed at first, on the calling one. */
+static void parallel_for(void *context, int32_t count, void (*task)(void *argument, int32_t index), void *argument)
+{
+    const struct ort *ort = context;
+    struct loop loop = {task, argument};
+    if (current_run != NULL && count > 1) {
+        OrtStatus *status = ort->KernelContext_ParallelFor(current_run, run_task, (size_t)count, 0, &loop);
+        if (status == NULL)
+            return;
+        ort->ReleaseStatus(status); /* refused before the first task */
+    }
+    for (int32_t index = 0; index < count; index++)
+        task(argument, index);
+}
+
+/* -------------------------------------------------------------------------------------------------------------- plans */
+
+/* Makes the plan for shapes, with the weights packed where data is not NULL. */
+static OrtStatus *make_plan(const struct kernel *kernel, const struct tconv_ort_shape *src,
+                            const struct tconv_ort_shape *weights, const void *data, struct tconv_ort_plan **made)
+{
+    const struct ort *ort = kernel->provider->ort;
+    tconv_issue issue = {.status = TCONV_SUCCESS};
+    tconv_plan *plan = NULL, *packed = NULL;
+    tconv_options options;
+    tconv_desc desc;
+    int64_t dst[4];
+    if (!tconv_ort_describe(&kernel->layer, kernel->dtype, src, weights, &desc, &issue) ||
+        tconv_output_shape(&desc, dst, &issue) != TCONV_SUCCESS)
+        return status_of(ort, &issue);
+    tconv_options_init(&options);
+    options.backend = TCONV_BACKEND_CPU;
+    options.threads = kernel->provider->threads;
+    options.parallel = (tconv_parallel){parallel_for, (void *)ort};
+    if (tconv_plan_create(&desc, &options, &plan, &issue) != TCONV_SUCCESS)
+        return status_of(ort, &issue);
+    if (data != NULL) {
+        const tconv_tensor tensor = {(void *)data, kernel->dtype, TCONV_LOCATION_HOST};
+        const tconv_status outcome = tconv_plan_pack_weights(plan, &tensor, NULL, &packed, &issue);
+        tconv_plan_destroy(plan);
+        if (outcome != TCONV_SUCCESS)
+            return status_of(ort, &issue);
+        plan = packed;
+    }
+    *made = calloc(1, sizeof **made);
+    if (*made == NULL) {
+        tconv_plan_destroy(plan);
+        return out_of_memory(ort);
+    }
+    (*made)->src = *src;
+    (*made)->weights.rank = -1;
+    if (!kernel->is_constant)
+        (*made)->weights = *weights;
+    (*made)->plan = plan;
+    tconv_plan_workspace_size(plan, &(*made)->workspace_size);
+    const int64_t all[TCONV_ORT_MAX_RANK] = {dst[0], dst[1], kernel->layer.axes == 2 ? dst[2] : dst[3], dst[3]};
+    memcpy((*made)->dst, all, sizeof all);
+    return NULL;
+}
+
+/* A tensor of a run, or a constant. data is NULL where there is no tensor. */
+struct view {
+    void *data;
+    struct tconv_ort_shape shape;
+};
+
+static OrtStatus *look_at(const struct ort *ort, const OrtValue *value, struct view *view)
+{
+    OrtTensorTypeAndShapeInfo *info = NULL;
+    size_t rank = 0;
+    view->data = NULL;
+    view->shape.rank = -1;
+    if (value == NULL)
+        return NULL;
+    OrtStatus *status = ort->GetTensorTypeAndShape(value, &info);
+    if (status != NULL)
+        return status;
+    status = ort->GetDimensionsCount(info, &rank);
+    if (status == NULL && rank > TCONV_ORT_MAX_RANK)
+        status = ort->CreateStatus(ORT_INVALID_ARGUMENT, "a tensor of more than four dimensions");
+    if (status == NULL)
+        status = ort->GetDimensions(info, view->shape.dims, rank);
+    view->shape.rank = (int)rank;
+    ort->ReleaseTensorTypeAndShapeInfo(info);
+    return status != NULL ? status : ort->GetTensorMutableData((OrtValue *)value, &view->data);
+}
+
+/* Takes the plan for the tensors of a run, which is made where the shape is new. */
+static OrtStatus *take_plan(struct kernel *kernel, const struct view *src, const struct view *weights,
+                            struct tconv_ort_plan **plan)
+{
+    const struct ort *ort = kernel->provider->ort;
+    const struct tconv_ort_shape any = {.rank = -1};
+    *plan = tconv_ort_plans_take(&kernel->plans, &src->shape, kernel->is_constant ? &any : &weights->shape);
+    if (*plan != NULL)
+        return NULL;
+    if (weights->data == NULL)
+        return ort->CreateStatus(ORT_INVALID_ARGUMENT, "X: has another shape than the model says");
+    OrtStatus *status =
+        make_plan(kernel, &src->shape, &weights->shape, kernel->is_constant ? weights->data : NULL, plan);
+    if (status == NULL)
+        tconv_ort_plans_add(&kernel->plans, *plan);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ callbacks */
+
+/* Runs a plan on tensors that fit it. */
+static OrtStatus *execute(struct kernel *kernel, const struct tconv_ort_plan *plan, const struct view *src,
+                          const struct view *weights, const struct view *bias, void *output)
+{
+    const tconv_tensor x = {src->data, kernel->dtype, TCONV_LOCATION_HOST};
+    const tconv_tensor w = {weights->data, kernel->dtype, TCONV_LOCATION_HOST};
+    const tconv_tensor b = {bias->data, kernel->dtype, TCONV_LOCATION_HOST};
+    const tconv_tensor y = {output, kernel->dtype, TCONV_LOCATION_HOST};
+    struct tconv_ort_workspace *workspace = NULL;
+    if (plan->workspace_size > 0) {
+        workspace = tconv_ort_workspace_take(kernel->provider, plan->workspace_size);
+        if (workspace == NULL)
+            return out_of_memory(kernel->provider->ort);
+    }
+    const tconv_status outcome =
+        tconv_plan_execute(plan->plan, &x, &w, bias->data != NULL ? &b : NULL, &y,
+                           workspace != NULL ? workspace->data : NULL, plan->workspace_size, NULL);
+    tconv_ort_workspace_give(kernel->provider, workspace);
+    if (outcome == TCONV_SUCCESS)
+        return NULL;
+    tconv_issue issue;
+    tconv_last_issue(&issue);
+    return status_of(kernel->provider->ort, &issue);
+}
+
+/* Looks at the inputs of a run, but for weights that ONNX Runtime has freed. */
+static OrtStatus *read_inputs(const struct kernel *kernel, const OrtKernelContext *context, struct view inputs[3])
+{
+    const struct ort *ort = kernel->provider->ort;
+    size_t count = 0;
+    OrtStatus *status = ort->KernelContext_GetInputCount(context, &count);
+    for (size_t i = 0; i < 3 && status == NULL; i++) {
+        const OrtValue *value = NULL;
+        if (i < count && !(i == 1 && kernel->is_packed))
+            status = ort->KernelContext_GetInput(context, i, &value);
+        if (status == NULL)
+            status = look_at(ort, value, &inputs[i]);
+    }
+    if (status == NULL && inputs[0].shape.rank == -1)
+        status = ort->CreateStatus(ORT_INVALID_ARGUMENT, "X: must be a tensor");
+    return status;
+}
+
+static OrtStatus *compute(OrtKernelImpl *base, OrtKernelContext *context)
+{
+    struct kernel *kernel = (struct kernel *)base;
+    const struct ort *ort = kernel->provider->ort;
+    struct view inputs[3];
+    struct tconv_ort_plan *plan = NULL;
+    OrtValue *output = NULL;
+    void *data = NULL;
+    const OrtKernelContext *outer_run = current_run;
+    OrtStatus *status = read_inputs(kernel, context, inputs);
+    if (status != NULL)
+        return status;
+    current_run = context;
+    status = take_plan(kernel, &inputs[0], &inputs[1], &plan);
+    if (status == NULL && inputs[2].data != NULL &&
+        (inputs[2].shape.rank != 1 || inputs[2].shape.dims[0] != plan->dst[1]))
+        status = ort->CreateStatus(ORT_INVALID_ARGUMENT, "B: must have one value for each channel of the output");
+    if (status == NULL)
+        status = ort->KernelContext_GetOutput(context, 0, plan->dst, (size_t)inputs[0].shape.rank, &output);
+    if (status == NULL)
+        status = ort->GetTensorMutableData(output, &data);
+    if (status == NULL)
+        status = execute(kernel, plan, &inputs[0], &inputs[1], &inputs[2], data);
+    if (plan != NULL)
+        tconv_ort_plans_give(&kernel->plans, plan);
+    current_run = outer_run;
+    return status;
+}
+
+/* The weights are a constant: packed at once where the shape of src is known. */
+static OrtStatus *prepack(OrtKernelImpl *base, const OrtValue *value, int input, OrtAllocator *allocator,
+                          OrtSharedPrePackedWeightCache *cache, bool *is_packed)
+{
+    struct kernel *kernel = (struct kernel *)base;
+    const struct ort *ort = kernel->provider->ort;
+    struct tconv_ort_plan *plan = NULL;
+    struct view weights;
+    bool is_static = kernel->src.rank != -1;
+    (void)allocator, (void)cache;
+    *is_packed = false;
+    if (input != 1)
+        return NULL;
+    OrtStatus *status = look_at(ort, value, &weights);
+    if (status != NULL)
+        return status;
+    int64_t bytes = 1;
+    for (int i = 0; i < weights.shape.rank && bytes < MOST_PACKED_BYTES; i++)
+        bytes *= weights.shape.dims[i] > 0 ? weights.shape.dims[i] : 1;
+    const int64_t most = MOST_PACKED_BYTES / (bytes * (kernel->dtype == TCONV_F64 ? 8 : 4));
+    kernel->plans.most = most < 1 ? 1 : most < TCONV_ORT_MOST_PLANS ? (int)most : TCONV_ORT_MOST_PLANS;
+    kernel->is_constant = true;
+    for (int i = 0; i < kernel->src.rank; i++)
+        is_static = is_static && kernel->src.dims[i] >= 0;
+    if (!is_static)
+        return NULL;
+    status = make_plan(kernel, &kernel->src, &weights.shape, weights.data, &plan);
+    if (status != NULL)
+        return status;
+    tconv_ort_plans_add(&kernel->plans, plan);
+    tconv_ort_plans_give(&kernel->plans, plan);
+    *is_packed = kernel->is_packed = true;
+    return NULL;
+}
+
+static void release(OrtKernelImpl *base)
+{
+    struct kernel *kernel = (struct kernel *)base;
+    if (kernel == NULL)
+        return;
+    tconv_ort_plans_destroy(&kernel->plans);
+    free(kernel);
+}
+
+/* Reads the node's attributes, and what is known of its input before the model runs. */
+static OrtStatus *read_node(struct kernel *kernel, const OrtKernelInfo *info)
+{
+    const struct ort *ort = kernel->provider->ort;
+    const struct tconv_ort_attributes attributes = {.ort = ort, .info = info};
+    tconv_issue issue = {.status = TCONV_SUCCESS};
+    struct tconv_ort_shape weights = {.rank = -1};
+    tconv_dtype dtype = TCONV_F32;
+    bool is_known = false;
+    for (size_t input = 0; input < 2; input++) {
+        OrtTypeInfo *type = NULL;
+        OrtStatus *status = ort->KernelInfo_GetInputTypeInfo(info, input, &type);
+        if (status != NULL)
+            return status;
+        status = tconv_ort_read_type(ort, type, &is_known, input == 0 ? &kernel->dtype : &dtype,
+                                     input == 0 ? &kernel->src : &weights);
+        ort->ReleaseTypeInfo(type);
+        if (status != NULL)
+            return status;
+    }
+    const int rank = kernel->src.rank != -1 ? kernel->src.rank : weights.rank;
+    if (!is_known)
+        return ort->CreateStatus(ORT_FAIL, "an input of a type that tconv does not have");
+    return tconv_ort_read_layer(&attributes, rank, &kernel->layer, &issue) ? NULL : status_of(ort, &issue);
+}
+
+OrtStatus *tconv_ort_create_kernel(void *state, const OrtKernelInfo *info, OrtKernelImpl **made)
+{
+    struct tconv_ort_provider *provider = state;
+    struct kernel *kernel = calloc(1, sizeof *kernel);
+    *made = NULL;
+    if (kernel == NULL)
+        return out_of_memory(provider->ort);
+    kernel->base =
+        (OrtKernelImpl){.version = ORT_ABI_VERSION, .Compute = compute, .Release = release, .PrePackWeight = prepack};
+    kernel->provider = provider;
+    tconv_ort_plans_init(&kernel->plans, TCONV_ORT_MOST_PLANS);
+    OrtStatus *status = read_node(kernel, info);
+    if (status != NULL) {
+        release(&kernel->base);
+        return status;
+    }
+    *made = &kernel->base;
+    return NULL;
+}

@@ -1,0 +1,82 @@
+#include "plans.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void tconv_ort_plans_init(struct tconv_ort_plans *plans, int most)
+{
+    memset(plans, 0, sizeof *plans);
+    pthread_mutex_init(&plans->lock, NULL);
+    plans->most = most;
+}
+
+static void destroy(struct tconv_ort_plan *plan)
+{
+    if (plan == NULL)
+        return;
+    tconv_plan_destroy(plan->plan);
+    free(plan);
+}
+
+void tconv_ort_plans_destroy(struct tconv_ort_plans *plans)
+{
+    for (int i = 0; i < plans->count; i++)
+        destroy(plans->plans[i]);
+    pthread_mutex_destroy(&plans->lock);
+}
+
+static bool is_same(const struct tconv_ort_shape *a, const struct tconv_ort_shape *b)
+{
+    return a->rank == b->rank && (a->rank <= 0 || memcmp(a->dims, b->dims, (size_t)a->rank * sizeof a->dims[0]) == 0);
+}
+
+struct tconv_ort_plan *tconv_ort_plans_take(struct tconv_ort_plans *plans, const struct tconv_ort_shape *src,
+                                            const struct tconv_ort_shape *weights)
+{
+    struct tconv_ort_plan *found = NULL;
+    pthread_mutex_lock(&plans->lock);
+    for (int i = 0; i < plans->count && found == NULL; i++) {
+        if (is_same(&plans->plans[i]->src, src) && is_same(&plans->plans[i]->weights, weights))
+            found = plans->plans[i];
+    }
+    if (found != NULL) {
+        found->users++;
+        found->last_use = ++plans->takes;
+    }
+    pthread_mutex_unlock(&plans->lock);
+    return found;
+}
+
+/* Lets go of a plan and returns it where nobody else has it, to be destroyed. */
+static struct tconv_ort_plan *let_go(struct tconv_ort_plan *plan)
+{
+    return --plan->users == 0 ? plan : NULL;
+}
+
+void tconv_ort_plans_add(struct tconv_ort_plans *plans, struct tconv_ort_plan *plan)
+{
+    struct tconv_ort_plan *dropped = NULL;
+    pthread_mutex_lock(&plans->lock);
+    int place = plans->count;
+    if (place < plans->most) {
+        plans->count++;
+    } else {
+        place = 0;
+        for (int i = 1; i < plans->count; i++)
+            place = plans->plans[i]->last_use < plans->plans[place]->last_use ? i : place;
+        dropped = let_go(plans->plans[place]);
+    }
+    plans->plans[place] = plan;
+    plan->users = 2;
+    plan->last_use = ++plans->takes;
+    pthread_mutex_unlock(&plans->lock);
+    destroy(dropped);
+}
+
+void tconv_ort_plans_give(struct tconv_ort_plans *plans, struct tconv_ort_plan *plan)
+{
+    pthread_mutex_lock(&plans->lock);
+    struct tconv_ort_plan *dropped = let_go(plan);
+    pthread_mutex_unlock(&plans->lock);
+    destroy(dropped);
+}
