@@ -1,7 +1,8 @@
 /*
- * The kernel of a node. Weights that are constant are packed: once where the shape of the input is known before the model
- * runs, after which ONNX Runtime may free its own copy; else with the plan of each shape that comes. So a shape always has
- * the same plan, and the same bits. Weights that another node computes are packed by every run.
+ * The kernel of a node. Weights that are constant are packed: before the model runs where the shape of the input is known by
+ * then, after which ONNX Runtime may free its own copy; else in the second run of a shape, because packing may take
+ * longer than a run and many shapes come once. Both runs have one implementation, and so the same bits. Weights that another
+ * node computes are packed by every run.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -70,46 +71,78 @@ static void parallel_for(void *context, int32_t count, void (*task)(void *argume
 
 /* -------------------------------------------------------------------------------------------------------------- plans */
 
-/* Makes the plan for shapes, with the weights packed where data is not NULL. */
-static OrtStatus *make_plan(const struct kernel *kernel, const struct tconv_ort_shape *src,
-                            const struct tconv_ort_shape *weights, const void *data, struct tconv_ort_plan **made)
+/* What a plan is made for. */
+struct wish {
+    const struct tconv_ort_shape *src, *weights;
+    const void *packed;         /* the weights, where they are to be packed; else NULL */
+    const char *implementation; /* that of another plan; NULL: the best */
+};
+
+/* Creates a plan for a layer. */
+static bool create_plan(const struct kernel *kernel, const tconv_desc *desc, const struct wish *wish, tconv_plan **plan,
+                        tconv_issue *issue)
 {
-    const struct ort *ort = kernel->provider->ort;
-    tconv_issue issue = {.status = TCONV_SUCCESS};
-    tconv_plan *plan = NULL, *packed = NULL;
+    const tconv_tensor weights = {(void *)wish->packed, kernel->dtype, TCONV_LOCATION_HOST};
+    tconv_plan *unpacked = NULL;
     tconv_options options;
-    tconv_desc desc;
-    int64_t dst[4];
-    if (!tconv_ort_describe(&kernel->layer, kernel->dtype, src, weights, &desc, &issue) ||
-        tconv_output_shape(&desc, dst, &issue) != TCONV_SUCCESS)
-        return status_of(ort, &issue);
     tconv_options_init(&options);
     options.backend = TCONV_BACKEND_CPU;
     options.threads = kernel->provider->threads;
-    options.parallel = (tconv_parallel){parallel_for, (void *)ort};
-    if (tconv_plan_create(&desc, &options, &plan, &issue) != TCONV_SUCCESS)
-        return status_of(ort, &issue);
-    if (data != NULL) {
-        const tconv_tensor tensor = {(void *)data, kernel->dtype, TCONV_LOCATION_HOST};
-        const tconv_status outcome = tconv_plan_pack_weights(plan, &tensor, NULL, &packed, &issue);
-        tconv_plan_destroy(plan);
-        if (outcome != TCONV_SUCCESS)
-            return status_of(ort, &issue);
-        plan = packed;
+    options.implementation = wish->implementation;
+    options.parallel = (tconv_parallel){parallel_for, (void *)kernel->provider->ort};
+    if (tconv_plan_create(desc, &options, &unpacked, issue) != TCONV_SUCCESS)
+        return false;
+    if (wish->packed == NULL) {
+        *plan = unpacked;
+        return true;
     }
-    *made = calloc(1, sizeof **made);
-    if (*made == NULL) {
-        tconv_plan_destroy(plan);
+    const tconv_status outcome = tconv_plan_pack_weights(unpacked, &weights, NULL, plan, issue);
+    tconv_plan_destroy(unpacked);
+    return outcome == TCONV_SUCCESS;
+}
+
+/* The bytes of weights of this shape. */
+static int64_t bytes_of(const struct tconv_ort_shape *weights, tconv_dtype dtype)
+{
+    static const int64_t sizes[] = {[TCONV_F32] = 4, [TCONV_F64] = 8, [TCONV_F16] = 2, [TCONV_BF16] = 2};
+    int64_t bytes = sizes[dtype];
+    for (int i = 0; i < weights->rank; i++)
+        bytes *= weights->dims[i];
+    return bytes;
+}
+
+/* Makes the plan for shapes. */
+static OrtStatus *make_plan(const struct kernel *kernel, const struct wish *wish, struct tconv_ort_plan **made)
+{
+    const struct ort *ort = kernel->provider->ort;
+    const struct tconv_ort_shape any = {.rank = -1};
+    tconv_issue issue = {.status = TCONV_SUCCESS};
+    tconv_desc desc;
+    int64_t dst[4];
+    bool is_empty = false;
+    struct tconv_ort_plan *plan = calloc(1, sizeof *plan);
+    if (plan == NULL)
         return out_of_memory(ort);
+    for (int i = 2; i < wish->src->rank; i++)
+        is_empty = is_empty || wish->src->dims[i] == 0;
+    if (!tconv_ort_describe(&kernel->layer, kernel->dtype, wish->src, wish->weights, &desc, &issue) ||
+        tconv_output_shape(&desc, dst, &issue) != TCONV_SUCCESS ||
+        (!is_empty && !create_plan(kernel, &desc, wish, &plan->plan, &issue))) {
+        free(plan);
+        return status_of(ort, &issue);
     }
-    (*made)->src = *src;
-    (*made)->weights.rank = -1;
-    if (!kernel->is_constant)
-        (*made)->weights = *weights;
-    (*made)->plan = plan;
-    tconv_plan_workspace_size(plan, &(*made)->workspace_size);
-    const int64_t all[TCONV_ORT_MAX_RANK] = {dst[0], dst[1], kernel->layer.axes == 2 ? dst[2] : dst[3], dst[3]};
-    memcpy((*made)->dst, all, sizeof all);
+    if (!is_empty) {
+        tconv_plan_workspace_size(plan->plan, &plan->workspace_size);
+        plan->is_packed = wish->packed != NULL;
+        /* The workspace of a plan that reads the weights as they lie has no room for packed ones. */
+        plan->would_pack = kernel->is_constant && wish->packed == NULL &&
+                           plan->workspace_size >= (size_t)bytes_of(wish->weights, kernel->dtype);
+    }
+    plan->src = *wish->src;
+    plan->weights = kernel->is_constant ? any : *wish->weights;
+    memcpy(plan->dst, dst, 2 * sizeof dst[0]);
+    memcpy(plan->dst + 2, dst + 4 - kernel->layer.axes, (size_t)kernel->layer.axes * sizeof dst[0]);
+    *made = plan;
     return NULL;
 }
 
@@ -140,25 +173,51 @@ static OrtStatus *look_at(const struct ort *ort, const OrtValue *value, struct v
     return status != NULL ? status : ort->GetTensorMutableData((OrtValue *)value, &view->data);
 }
 
-/* Takes the plan for the tensors of a run, which is made where the shape is new. */
+/* Takes the plan for the tensors of a run: made where the shape is new, made anew with packed weights where it comes again. */
 static OrtStatus *take_plan(struct kernel *kernel, const struct view *src, const struct view *weights,
                             struct tconv_ort_plan **plan)
 {
     const struct ort *ort = kernel->provider->ort;
     const struct tconv_ort_shape any = {.rank = -1};
-    *plan = tconv_ort_plans_take(&kernel->plans, &src->shape, kernel->is_constant ? &any : &weights->shape);
-    if (*plan != NULL)
+    struct wish wish = {.src = &src->shape, .weights = &weights->shape};
+    struct tconv_ort_plan *known =
+        tconv_ort_plans_take(&kernel->plans, &src->shape, kernel->is_constant ? &any : &weights->shape);
+    *plan = known;
+    if (known != NULL && !known->would_pack)
         return NULL;
     if (weights->data == NULL)
         return ort->CreateStatus(ORT_INVALID_ARGUMENT, "X: has another shape than the model says");
-    OrtStatus *status =
-        make_plan(kernel, &src->shape, &weights->shape, kernel->is_constant ? weights->data : NULL, plan);
+    if (known != NULL) {
+        wish.packed = weights->data;
+        wish.implementation = tconv_plan_implementation(known->plan);
+    }
+    OrtStatus *status = make_plan(kernel, &wish, plan);
     if (status == NULL)
         tconv_ort_plans_add(&kernel->plans, *plan);
+    if (known != NULL)
+        tconv_ort_plans_give(&kernel->plans, known);
+    if (status != NULL)
+        *plan = NULL;
     return status;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ callbacks */
+
+/* Sets every output to the bias of its channel, or 0. */
+static void fill(const struct kernel *kernel, const struct tconv_ort_plan *plan, const char *bias, char *output)
+{
+    const struct tconv_ort_shape one = {.rank = 0};
+    const size_t size = (size_t)bytes_of(&one, kernel->dtype);
+    const int64_t pixels = plan->dst[2] * (kernel->layer.axes == 2 ? plan->dst[3] : 1);
+    for (int64_t channel = 0; channel < plan->dst[0] * plan->dst[1]; channel++) {
+        for (int64_t pixel = 0; pixel < pixels; pixel++, output += size) {
+            if (bias != NULL)
+                memcpy(output, bias + (size_t)(channel % plan->dst[1]) * size, size);
+            else
+                memset(output, 0, size);
+        }
+    }
+}
 
 /* Runs a plan on tensors that fit it. */
 static OrtStatus *execute(struct kernel *kernel, const struct tconv_ort_plan *plan, const struct view *src,
@@ -169,6 +228,10 @@ static OrtStatus *execute(struct kernel *kernel, const struct tconv_ort_plan *pl
     const tconv_tensor b = {bias->data, kernel->dtype, TCONV_LOCATION_HOST};
     const tconv_tensor y = {output, kernel->dtype, TCONV_LOCATION_HOST};
     struct tconv_ort_workspace *workspace = NULL;
+    if (plan->plan == NULL) {
+        fill(kernel, plan, bias->data, output);
+        return NULL;
+    }
     if (plan->workspace_size > 0) {
         workspace = tconv_ort_workspace_take(kernel->provider, plan->workspace_size);
         if (workspace == NULL)
@@ -248,17 +311,18 @@ static OrtStatus *prepack(OrtKernelImpl *base, const OrtValue *value, int input,
     OrtStatus *status = look_at(ort, value, &weights);
     if (status != NULL)
         return status;
-    int64_t bytes = 1;
-    for (int i = 0; i < weights.shape.rank && bytes < MOST_PACKED_BYTES; i++)
-        bytes *= weights.shape.dims[i] > 0 ? weights.shape.dims[i] : 1;
-    const int64_t most = MOST_PACKED_BYTES / (bytes * (kernel->dtype == TCONV_F64 ? 8 : 4));
-    kernel->plans.most = most < 1 ? 1 : most < TCONV_ORT_MOST_PLANS ? (int)most : TCONV_ORT_MOST_PLANS;
+    if (weights.shape.rank == -1)
+        return ort->CreateStatus(ORT_INVALID_ARGUMENT, "W: must be a tensor");
+    const int64_t bytes = bytes_of(&weights.shape, kernel->dtype);
+    const int64_t most = bytes > 0 ? MOST_PACKED_BYTES / bytes : 1;
+    kernel->plans.most_packed = most < 1 ? 1 : most < TCONV_ORT_MOST_PLANS ? (int)most : TCONV_ORT_MOST_PLANS;
     kernel->is_constant = true;
     for (int i = 0; i < kernel->src.rank; i++)
         is_static = is_static && kernel->src.dims[i] >= 0;
     if (!is_static)
         return NULL;
-    status = make_plan(kernel, &kernel->src, &weights.shape, weights.data, &plan);
+    const struct wish wish = {.src = &kernel->src, .weights = &weights.shape, .packed = weights.data};
+    status = make_plan(kernel, &wish, &plan);
     if (status != NULL)
         return status;
     tconv_ort_plans_add(&kernel->plans, plan);
@@ -312,7 +376,7 @@ OrtStatus *tconv_ort_create_kernel(void *state, const OrtKernelInfo *info, OrtKe
     kernel->base =
         (OrtKernelImpl){.version = ORT_ABI_VERSION, .Compute = compute, .Release = release, .PrePackWeight = prepack};
     kernel->provider = provider;
-    tconv_ort_plans_init(&kernel->plans, TCONV_ORT_MOST_PLANS);
+    tconv_ort_plans_init(&kernel->plans);
     OrtStatus *status = read_node(kernel, info);
     if (status != NULL) {
         release(&kernel->base);

@@ -242,6 +242,10 @@ bool tconv_ort_describe(const struct tconv_ort_layer *layer, tconv_dtype dtype, 
     for (int axis = 0; axis < 2; axis++) {
         if (!find_pads(layer, axis, in[axis], kernel[axis], pads[axis], issue))
             return false;
+        if (in[axis] == 0) { /* a layer of one input has an output that is larger by a stride */
+            in[axis] = 1;
+            pads[axis][1] += layer->stride[axis];
+        }
     }
     tconv_desc_init(desc);
     desc->batch = src->dims[0], desc->in_channels = src->dims[1], desc->in_h = in[0], desc->in_w = in[1];

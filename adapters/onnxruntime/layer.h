@@ -54,7 +54,8 @@ bool tconv_ort_read_layer(const struct tconv_ort_attributes *from, int rank, str
 
 /*
  * Fills desc for src and weights of these shapes, which are known, and validates it. false: the shapes do not fit the node or
- * tconv does not take the layer, for the reason that the issue has.
+ * tconv does not take the layer, for the reason that the issue has. Where src has no rows or no columns, desc is that of a
+ * layer that has one and the same output, which is the bias.
  */
 bool tconv_ort_describe(const struct tconv_ort_layer *layer, tconv_dtype dtype, const struct tconv_ort_shape *src,
                         const struct tconv_ort_shape *weights, tconv_desc *desc, tconv_issue *issue);

@@ -15,9 +15,11 @@
 /* A plan for one shape of src, and of the weights where those are an input of the model. */
 struct tconv_ort_plan {
     struct tconv_ort_shape src, weights;
-    tconv_plan *plan;
+    tconv_plan *plan; /* NULL: every output is the bias */
     size_t workspace_size;
     int64_t dst[TCONV_ORT_MAX_RANK];
+    bool is_packed;    /* the plan holds the weights */
+    bool would_pack;   /* it does not, and packs constant weights in every run */
     int users;         /* takers, and the collection where it has the plan */
     uint64_t last_use; /* in takes of the collection */
 };
@@ -25,12 +27,12 @@ struct tconv_ort_plan {
 struct tconv_ort_plans {
     pthread_mutex_t lock; /* of all that follows, and of users and last_use in the plans */
     uint64_t takes;
-    int count, most;
+    int count, most_packed;
     struct tconv_ort_plan *plans[TCONV_ORT_MOST_PLANS];
 };
 
-/* Prepares an empty collection of up to most plans, 1 to TCONV_ORT_MOST_PLANS. */
-void tconv_ort_plans_init(struct tconv_ort_plans *plans, int most);
+/* Prepares an empty collection. */
+void tconv_ort_plans_init(struct tconv_ort_plans *plans);
 
 /* Destroys the collection and its plans, none of which may still be taken. */
 void tconv_ort_plans_destroy(struct tconv_ort_plans *plans);
@@ -39,7 +41,10 @@ void tconv_ort_plans_destroy(struct tconv_ort_plans *plans);
 struct tconv_ort_plan *tconv_ort_plans_take(struct tconv_ort_plans *plans, const struct tconv_ort_shape *src,
                                             const struct tconv_ort_shape *weights);
 
-/* Puts a plan, whose users are 0, into the collection in place of the one that was used least recently, and takes it. */
+/*
+ * Puts a plan, whose users are 0, into the collection and takes it. The plan replaces the one of the same shapes; else, where
+ * there are TCONV_ORT_MOST_PLANS, or most_packed that hold weights as this one does, the one that was used least recently.
+ */
 void tconv_ort_plans_add(struct tconv_ort_plans *plans, struct tconv_ort_plan *plan);
 
 /* Gives a plan back that was taken. */
