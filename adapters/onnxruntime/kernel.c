@@ -1,8 +1,8 @@
 /*
- * The kernel of a node. Weights that are constant are packed: before the model runs where the shape of the input is known by
- * then, after which ONNX Runtime may free its own copy; else in the second run of a shape, because packing may take
- * longer than a run and many shapes come once. Both runs have one implementation, and so the same bits. Weights that another
- * node computes are packed by every run.
+ * The kernel of a node. Weights that are constant are packed once, unless the plan reads them as they lie: before the model
+ * runs where the shape of the input is known by then, after which ONNX Runtime may free its own copy; else in the second run
+ * of a shape, because packing may take longer than a run and many shapes come once. All runs of a shape have one
+ * implementation, and so the same bits. Weights that another node computes are packed by every run that needs it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -173,31 +173,45 @@ static OrtStatus *look_at(const struct ort *ort, const OrtValue *value, struct v
     return status != NULL ? status : ort->GetTensorMutableData((OrtValue *)value, &view->data);
 }
 
-/* Takes the plan for the tensors of a run: made where the shape is new, made anew with packed weights where it comes again. */
+/* Replaces a plan by one that holds the weights and has the same bits, and takes that. */
+static OrtStatus *make_packed(struct kernel *kernel, const struct tconv_ort_plan *plan, const struct view *weights,
+                              struct tconv_ort_plan **packed)
+{
+    const struct wish wish = {.src = &plan->src,
+                              .weights = &weights->shape,
+                              .packed = weights->data,
+                              .implementation = tconv_plan_implementation(plan->plan)};
+    OrtStatus *status = make_plan(kernel, &wish, packed);
+    if (status == NULL)
+        tconv_ort_plans_add(&kernel->plans, *packed);
+    return status;
+}
+
+/* Takes the plan for the tensors of a run: made where the shape is new, replaced where it comes for the second time. */
 static OrtStatus *take_plan(struct kernel *kernel, const struct view *src, const struct view *weights,
                             struct tconv_ort_plan **plan)
 {
     const struct ort *ort = kernel->provider->ort;
     const struct tconv_ort_shape any = {.rank = -1};
-    struct wish wish = {.src = &src->shape, .weights = &weights->shape};
+    const struct wish wish = {.src = &src->shape, .weights = &weights->shape};
     struct tconv_ort_plan *known =
         tconv_ort_plans_take(&kernel->plans, &src->shape, kernel->is_constant ? &any : &weights->shape);
     *plan = known;
     if (known != NULL && !known->would_pack)
         return NULL;
-    if (weights->data == NULL)
-        return ort->CreateStatus(ORT_INVALID_ARGUMENT, "X: has another shape than the model says");
-    if (known != NULL) {
-        wish.packed = weights->data;
-        wish.implementation = tconv_plan_implementation(known->plan);
+    *plan = NULL;
+    OrtStatus *status = NULL;
+    if (weights->data == NULL) {
+        status = ort->CreateStatus(ORT_INVALID_ARGUMENT, "X: has another shape than the model says");
+    } else if (known != NULL) {
+        status = make_packed(kernel, known, weights, plan);
+    } else {
+        status = make_plan(kernel, &wish, plan);
+        if (status == NULL)
+            tconv_ort_plans_add(&kernel->plans, *plan);
     }
-    OrtStatus *status = make_plan(kernel, &wish, plan);
-    if (status == NULL)
-        tconv_ort_plans_add(&kernel->plans, *plan);
     if (known != NULL)
         tconv_ort_plans_give(&kernel->plans, known);
-    if (status != NULL)
-        *plan = NULL;
     return status;
 }
 
@@ -321,14 +335,20 @@ static OrtStatus *prepack(OrtKernelImpl *base, const OrtValue *value, int input,
         is_static = is_static && kernel->src.dims[i] >= 0;
     if (!is_static)
         return NULL;
-    const struct wish wish = {.src = &kernel->src, .weights = &weights.shape, .packed = weights.data};
+    const struct wish wish = {.src = &kernel->src, .weights = &weights.shape};
     status = make_plan(kernel, &wish, &plan);
     if (status != NULL)
         return status;
     tconv_ort_plans_add(&kernel->plans, plan);
+    if (plan->would_pack) {
+        struct tconv_ort_plan *packed = NULL;
+        status = make_packed(kernel, plan, &weights, &packed);
+        if (packed != NULL)
+            tconv_ort_plans_give(&kernel->plans, packed);
+        *is_packed = kernel->is_packed = status == NULL;
+    }
     tconv_ort_plans_give(&kernel->plans, plan);
-    *is_packed = kernel->is_packed = true;
-    return NULL;
+    return status;
 }
 
 static void release(OrtKernelImpl *base)
