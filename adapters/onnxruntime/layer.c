@@ -190,20 +190,28 @@ bool tconv_ort_read_layer(const struct tconv_ort_attributes *from, int rank, str
 
 /* ----------------------------------------------------------------------------------------------------------------- desc */
 
-/* Finds the paddings of an axis for what SAME or output_shape ask for. */
+/*
+ * Finds the paddings of an axis for what SAME or output_shape ask for. An output_shape that is a little larger than what the
+ * inputs reach is an output padding.
+ */
 static bool find_pads(const struct tconv_ort_layer *layer, int axis, int64_t in, int64_t kernel, int64_t pads[2],
-                      tconv_issue *issue)
+                      int64_t *output_padding, tconv_issue *issue)
 {
     pads[0] = layer->pad_begin[axis], pads[1] = layer->pad_end[axis];
+    *output_padding = layer->output_padding[axis];
     if (layer->padding == TCONV_ORT_EXPLICIT || axis < 2 - layer->axes)
         return true;
-    const int64_t out = layer->padding == TCONV_ORT_OUTPUT_SHAPE ? layer->output_shape[axis] : in * layer->stride[axis];
-    const int64_t total =
-        (in - 1) * layer->stride[axis] + layer->output_padding[axis] + layer->dilation[axis] * (kernel - 1) + 1 - out;
-    if (total < 0)
-        return fail(issue, layer->padding == TCONV_ORT_OUTPUT_SHAPE ? "output_shape" : "auto_pad",
-                    "an output of %" PRId64 ": must not be larger than what the inputs reach, %" PRId64, out,
+    const bool is_shape = layer->padding == TCONV_ORT_OUTPUT_SHAPE;
+    const int64_t out = is_shape ? layer->output_shape[axis] : in * layer->stride[axis];
+    int64_t total = (in - 1) * layer->stride[axis] + *output_padding + layer->dilation[axis] * (kernel - 1) + 1 - out;
+    if (total < 0 && !is_shape)
+        return fail(issue, "auto_pad",
+                    "auto_pad: an output of %" PRId64 " must not be larger than what the inputs reach, %" PRId64, out,
                     out + total);
+    if (total < 0) {
+        *output_padding -= total;
+        total = 0;
+    }
     pads[0] = layer->upper ? total / 2 : total - total / 2;
     pads[1] = total - pads[0];
     return true;
@@ -225,7 +233,7 @@ static bool fits(const struct tconv_ort_layer *layer, const struct tconv_ort_sha
 bool tconv_ort_describe(const struct tconv_ort_layer *layer, tconv_dtype dtype, const struct tconv_ort_shape *src,
                         const struct tconv_ort_shape *weights, tconv_desc *desc, tconv_issue *issue)
 {
-    int64_t in[2] = {1, 1}, kernel[2] = {1, 1}, pads[2][2];
+    int64_t in[2] = {1, 1}, kernel[2] = {1, 1}, pads[2][2], output_padding[2];
     if (!fits(layer, src, "X", issue) || !fits(layer, weights, "W", issue))
         return false;
     if (src->dims[1] != weights->dims[0])
@@ -240,7 +248,7 @@ bool tconv_ort_describe(const struct tconv_ort_layer *layer, tconv_dtype dtype, 
             return fail(issue, "kernel_shape", "kernel_shape: must be that of W, %" PRId64, kernel[axis]);
     }
     for (int axis = 0; axis < 2; axis++) {
-        if (!find_pads(layer, axis, in[axis], kernel[axis], pads[axis], issue))
+        if (!find_pads(layer, axis, in[axis], kernel[axis], pads[axis], &output_padding[axis], issue))
             return false;
         if (in[axis] == 0) { /* a layer of one input has an output that is larger by a stride */
             in[axis] = 1;
@@ -254,7 +262,7 @@ bool tconv_ort_describe(const struct tconv_ort_layer *layer, tconv_dtype dtype, 
     desc->stride_h = layer->stride[0], desc->stride_w = layer->stride[1];
     desc->pad_top = pads[0][0], desc->pad_bottom = pads[0][1];
     desc->pad_left = pads[1][0], desc->pad_right = pads[1][1];
-    desc->output_padding_h = layer->output_padding[0], desc->output_padding_w = layer->output_padding[1];
+    desc->output_padding_h = output_padding[0], desc->output_padding_w = output_padding[1];
     desc->dilation_h = layer->dilation[0], desc->dilation_w = layer->dilation[1];
     desc->groups = layer->groups;
     desc->dtype = dtype;
