@@ -3,9 +3,10 @@
 
     compare_onnxruntime.py [--output PREFIX] [--threads N] [--seconds S] [--match TEXT] [LIBRARY.so]
 
-LIBRARY is libtconv_onnxruntime.so; without it the package onnxruntime_ep_tconv has one. Layers are those of workloads.csv with one
-image, as a model that is deployed runs them, and the upsampling layers of vocoders and codecs. Inputs and outputs are bound, so
-that nothing is allocated or copied for Python; each thread is bound to a processor. Prints a table; writes PREFIX.json.gz, every time of a run, and PREFIX.md.
+LIBRARY is libtconv_onnxruntime.so; without it the package onnxruntime_ep_tconv has one. Layers are those of
+workloads.csv with one image, as a model that is deployed runs them, and the upsampling layers of vocoders and codecs.
+Inputs and outputs are bound, so that nothing is allocated or copied for Python; each thread is bound to a processor.
+Prints a table; writes PREFIX.json.gz, every time of a run, and PREFIX.md.
 """
 
 import argparse
@@ -26,8 +27,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "adapters" / "onnxruntime" / "python"))
 import onnxruntime_ep_tconv  # noqa: E402
 
-# Input and output channels, length of the input, kernel, stride, padding, output padding, groups. Lengths are of a sentence of some
-# two seconds (Piper, HiFi-GAN: 200 and 172 frames), of Kokoro's tokens at 40 frames each, and of a second of Mimi's frames.
+# Input and output channels, length of the input, kernel, stride, padding, output padding, groups. Lengths are of a
+# sentence of some two seconds (Piper, HiFi-GAN: 200 and 172 frames), of five seconds (Kokoro), and of a second (Mimi).
 SPEECH = {
     "piper_medium_1": (256, 128, 200, 16, 8, 4, 0, 1),
     "piper_medium_2": (128, 64, 1600, 16, 8, 4, 0, 1),
@@ -50,8 +51,8 @@ SPEECH = {
 CPUS = sorted(os.sched_getaffinity(0))
 # A layer that takes no time, which shows what a call costs.
 TINY = ((1, 1, 2), (1, 1, 1), {})
-# Runs of one session follow each other, because the threads of a session spin for a while after a run, on cores that the
-# other session then lacks: blocks of both in turn, each after a pause and runs that wake the threads and do not count.
+# Runs of one session follow each other, because the threads of a session spin for a while after a run, on cores that
+# the other session then lacks: blocks of both in turn, each after a pause and runs that wake threads and do not count.
 PAUSE_SECONDS = 0.004
 BLOCK_SECONDS = 0.03
 WAKING_RUNS = 2
@@ -76,7 +77,7 @@ def layers():
 
 
 def model(shape, weights, attributes, nodes=1):
-    """A model of one node, or of some beside each other, with a constant kernel. Lengths are not known before it runs."""
+    """A model of one node, or of some beside each other, with constant weights and of any length."""
     rng = np.random.default_rng(0)
     dims = [1, shape[1]] + [f"d{axis}" for axis in range(2, len(shape))]
     made, outputs, kernels = [], [], []
@@ -177,26 +178,27 @@ def report(run):
     """The run as a page of Markdown."""
     rows = run["layers"]
     gains = [row["gain"] for row in rows]
+    mean, median, tiny = statistics.geometric_mean(gains), statistics.median(gains), run["tiny_us"]
     lines = [
         "# tconv's execution provider beside ONNX Runtime's CPU provider",
         "",
-        f"ONNX Runtime {run['onnxruntime']}, {run['threads']} threads of {run['processor']}, {run['date']}, f32, one image; medians of",
+        f"ONNX Runtime {run['onnxruntime']}, {run['threads']} threads, {run['date']}, f32, one image; medians of",
         "runs in turn. Written by `bench/compare_onnxruntime.py`.",
         "",
-        f"Over {len(rows)} layers tconv is {statistics.geometric_mean(gains):.2f} times as fast in the geometric mean, "
-        f"{statistics.median(gains):.2f} in the median, {min(gains):.2f} at least.",
-        f"A node that computes next to nothing takes {run['tiny_us']['tconv']:.1f} µs with tconv and "
-        f"{run['tiny_us']['onnxruntime']:.1f} µs without. The creation of a session takes {run['creation_ms']:.2f} ms more for each node.",
+        f"{run['processor']}.",
+        "",
+        f"Over {len(rows)} layers tconv is {mean:.2f} times as fast in the geometric mean, {median:.2f} in the",
+        f"median, {min(gains):.2f} at least. A node that computes next to nothing takes {tiny['tconv']:.1f} µs with tconv and",
+        f"{tiny['onnxruntime']:.1f} µs without. A session takes {run['creation_ms']:.2f} ms more to create for each node.",
         "",
         "| layer | X | W | CPU provider, ms | tconv, ms | times as fast | new length / known length |",
         "|---|---|---|---:|---:|---:|---:|",
     ]
     for row in rows:
-        new = f"{row['new_length']:.2f}" if row["new_length"] is not None else "–"
-        shapes = " | ".join(" × ".join(map(str, row[key])) for key in ("x", "w"))
-        lines.append(
-            f"| {row['name']} | {shapes} | {row['onnxruntime_ms']:.3f} | {row['tconv_ms']:.3f} | {row['gain']:.2f} | {new} |"
-        )
+        new = f"{row['new_length']:.2f}" if row["new_length"] is not None else ""
+        shapes = " | ".join("x".join(map(str, row[key])) for key in ("x", "w"))
+        times = f"{row['onnxruntime_ms']:.3f} | {row['tconv_ms']:.3f} | {row['gain']:.2f}"
+        lines.append(f"| {row['name']} | {shapes} | {times} | {new} |")
     return "\n".join(lines) + "\n"
 
 
@@ -232,7 +234,8 @@ def main():
              "tconv_ms": medians["tconv"], "onnxruntime_ms": medians["onnxruntime"], "difference": difference,
              "new_length": new}
         )  # fmt: skip
-        print(f"{name:16} {medians['onnxruntime']:10.3f} {medians['tconv']:10.3f} {gain:6.2f} {new or 0:6.2f} {difference:.1e}")
+        figures = f"{medians['onnxruntime']:10.3f} {medians['tconv']:10.3f} {gain:6.2f} {new or 0:6.2f}"
+        print(f"{name:16} {figures} {difference:.1e}", flush=True)
     times, _ = compare(*TINY, arguments.threads, arguments.seconds)
     os.sched_setaffinity(0, CPUS)
     run["tiny_us"] = {key: 1e3 * statistics.median(values) for key, values in times.items()}
@@ -240,7 +243,7 @@ def main():
     if arguments.output:
         run_files.save(arguments.output + ".json.gz", run)
         pathlib.Path(arguments.output + ".md").write_text(report(run))
-    print(report(run).split("\n\n")[2])
+    print(report(run).split("\n\n")[3])
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ endfunction()
 
 tconv_auto_option(TCONV_CUDA "Build the CUDA backend")
 tconv_auto_option(TCONV_HWLOC "Learn the machine's cores and caches from hwloc")
-option(TCONV_OPENMP "Run on OpenMP's threads; OFF: on the calling thread, or by the caller's parallel_for (libraries alone)" ON)
+option(TCONV_OPENMP "Have the libraries run on OpenMP's threads; OFF: on the calling one, or by the caller's parallel_for" ON)
 option(TCONV_BUILD_TESTS "Build the tests (needs Criterion)" ${PROJECT_IS_TOP_LEVEL})
 option(TCONV_BUILD_KERNEL_CHECKS "Build check_kernels of the tests, also where the others are not" OFF)
 option(TCONV_BUILD_CUDA_CHECKS "Build check_cuda_kernels of the tests, where there is CUDA: the kernels are compiled again" ON)

@@ -5,8 +5,8 @@
     session = onnxruntime_ep_tconv.session("model.onnx")
     outputs = session.run(None, {"x": x})
 
-The provider takes nodes `ConvTranspose` of one and two dimensions. ONNX Runtime's own CPU provider runs everything else. The
-package needs ONNX Runtime 1.24 or newer and depends on none, because ONNX Runtime comes in several packages; nor does the import need it.
+The provider takes nodes `ConvTranspose` of one and two dimensions. ONNX Runtime's own CPU provider runs everything
+else. ONNX Runtime has to be 1.24 or newer. It comes in several packages, of which this package therefore names none.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _lock = threading.Lock()
 
 
 def get_library_path() -> str:
-    """The path of the provider's shared object, as `onnxruntime.register_execution_provider_library` and other languages'
-    calls of that name want it. The environment variable `TCONV_ONNXRUNTIME_LIBRARY` names another one.
+    """The path of the provider's shared object, which `onnxruntime.register_execution_provider_library` wants, and the
+    call of that name in other languages. The environment variable `TCONV_ONNXRUNTIME_LIBRARY` names another one.
 
         onnxruntime.register_execution_provider_library("tconv", onnxruntime_ep_tconv.get_library_path())
     """
@@ -40,7 +40,7 @@ def get_library_path() -> str:
 def get_ep_name() -> str:
     """The name of the execution provider: `TconvExecutionProvider`.
 
-        assert onnxruntime_ep_tconv.get_ep_name() == session.get_providers()[0]
+    assert onnxruntime_ep_tconv.get_ep_name() == session.get_providers()[0]
     """
     return _NAME
 
@@ -48,7 +48,7 @@ def get_ep_name() -> str:
 def get_ep_names() -> list[str]:
     """The names of all execution providers in the shared object, of which there is one.
 
-        devices = [d for d in onnxruntime.get_ep_devices() if d.ep_name in onnxruntime_ep_tconv.get_ep_names()]
+    devices = [d for d in onnxruntime.get_ep_devices() if d.ep_name in onnxruntime_ep_tconv.get_ep_names()]
     """
     return [_NAME]
 
@@ -60,8 +60,9 @@ def _devices() -> list[Any]:
 
 
 def register() -> list[Any]:
-    """Registers the provider with ONNX Runtime, once, and returns its devices for `SessionOptions.add_provider_for_devices`.
-    Raises ImportError where there is no ONNX Runtime, or one that is older than 1.24.
+    """Registers the provider with ONNX Runtime, once, and returns its devices, which
+    `SessionOptions.add_provider_for_devices` takes. Raises ImportError where there is no ONNX Runtime, or one that is
+    older than 1.24.
 
         options = onnxruntime.SessionOptions()
         options.add_provider_for_devices(onnxruntime_ep_tconv.register(), {})
@@ -74,7 +75,9 @@ def register() -> list[Any]:
     found = tuple(int(number) for number in onnxruntime.__version__.split(".")[:2])
     if found < _OLDEST:
         oldest = ".".join(map(str, _OLDEST))
-        raise ImportError(f"onnxruntime_ep_tconv needs ONNX Runtime {oldest} or newer; this is {onnxruntime.__version__}")
+        raise ImportError(
+            f"onnxruntime_ep_tconv needs ONNX Runtime {oldest} or newer; this is {onnxruntime.__version__}"
+        )
     with _lock:
         if not _devices():
             onnxruntime.register_execution_provider_library(_REGISTRATION, get_library_path())
@@ -92,10 +95,10 @@ def session(
 
     - `model`: a path, or a model's bytes, as `InferenceSession` takes it.
     - `sess_options`: options, to which the provider is added; default: new ones.
-    - `threads`: into how many parts the provider divides a layer. ONNX Runtime's threads run the parts, and do not tell a
-      provider their number. Default: `sess_options.intra_op_num_threads`; where that is 0, every core of the process.
-    - `arguments`: further arguments of `InferenceSession`, but not `providers`, which ONNX Runtime does not take together
-      with a provider from a plug-in.
+    - `threads`: into how many parts the provider divides a layer. ONNX Runtime's threads run the parts, and do not tell
+      a provider their number. Default: `sess_options.intra_op_num_threads`; where that is 0, every core of the process.
+    - `arguments`: further arguments of `InferenceSession`, but not `providers`, which ONNX Runtime does not take
+      together with a provider from a plug-in.
 
     Raises ImportError where ONNX Runtime does not fit, and whatever `InferenceSession` raises.
 
@@ -108,4 +111,6 @@ def session(
     options = onnxruntime.SessionOptions() if sess_options is None else sess_options
     parts = options.intra_op_num_threads if threads is None else threads
     options.add_provider_for_devices(devices, {"threads": str(parts)} if parts else {})
-    return onnxruntime.InferenceSession(os.fspath(model) if isinstance(model, os.PathLike) else model, options, **arguments)
+    return onnxruntime.InferenceSession(
+        os.fspath(model) if isinstance(model, os.PathLike) else model, options, **arguments
+    )

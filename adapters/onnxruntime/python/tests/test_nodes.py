@@ -4,9 +4,13 @@ import warnings
 
 import numpy as np
 import pytest
-from models import assert_right, cpu_session, model, node, pads_of, reference, taken, tconv_session
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime", minversion="1.24")
+
 from onnx import TensorProto, helper
 from onnx.backend.test.case.node import collect_testcases
+from onnx_models import assert_right, cpu_session, model, node, pads_of, reference, taken, tconv_session
 
 CASES = 360  # drawn by lot; each makes two sessions
 
@@ -29,7 +33,9 @@ def draw(rng):
         attributes["kernel_shape"] = kernel
     strides, dilations = attributes.get("strides", [1] * axes), attributes.get("dilations", [1] * axes)
     if rng.random() < 0.4:
-        attributes["output_padding"] = [int(rng.integers(0, max(s, d))) for s, d in zip(strides, dilations)]
+        attributes["output_padding"] = [
+            int(rng.integers(0, max(s, d))) for s, d in zip(strides, dilations, strict=True)
+        ]
     draw_padding(rng, attributes, spatial, kernel)
     return (int(rng.integers(1, 3)), inputs, *spatial), (inputs, outputs, *kernel), bool(rng.integers(2)), attributes
 
@@ -40,10 +46,15 @@ def draw_padding(rng, attributes, spatial, kernel):
     kind = rng.choice(["none", "pads", "VALID", "SAME_UPPER", "SAME_LOWER", "shape", "shape SAME_UPPER"])
     if kind == "pads":
         begins = [int(rng.integers(0, o)) for o in out]
-        attributes["pads"] = begins + [int(rng.integers(0, o - b)) for o, b in zip(out, begins)]
+        attributes["pads"] = begins + [int(rng.integers(0, o - b)) for o, b in zip(out, begins, strict=True)]
     elif kind.startswith("shape"):
-        room = [s - 1 - e for s, e in zip(attributes.get("strides", [1] * axes), attributes.get("output_padding", [0] * axes))]
-        attributes["output_shape"] = [int(rng.integers(1, o + 1 + max(0, r))) for o, r in zip(out, room)]
+        room = [
+            s - 1 - e
+            for s, e in zip(
+                attributes.get("strides", [1] * axes), attributes.get("output_padding", [0] * axes), strict=True
+            )
+        ]
+        attributes["output_shape"] = [int(rng.integers(1, o + 1 + max(0, r))) for o, r in zip(out, room, strict=True)]
         if kind != "shape":
             attributes["auto_pad"] = kind.split()[1]
     elif kind != "none":
@@ -55,12 +66,12 @@ def is_same_too_large(attributes, spatial, kernel):
     if "output_shape" in attributes or not attributes.get("auto_pad", "").startswith("SAME"):
         return False
     _, _, out = pads_of({**attributes, "auto_pad": "NOTSET"}, spatial, kernel)
-    return any(o < i * s for o, i, s in zip(out, spatial, attributes.get("strides", [1, 1])))
+    return any(o < i * s for o, i, s in zip(out, spatial, attributes.get("strides", [1] * len(out)), strict=True))
 
 
 def has_answer_of_onnxruntime(attributes):
-    """With an output padding of a stride or more, which the standard allows below the dilation, ONNX Runtime 1.24 computes
-    something else, and 1.32 refuses the layer."""
+    """Whether the CPU provider is right. With an output padding of a stride or more, which the standard allows below
+    the dilation, ONNX Runtime 1.24 computes something else, and 1.32 refuses the layer."""
     axes = range(len(attributes.get("output_padding", [])))
     return all(attributes["output_padding"][axis] < attributes.get("strides", [1, 1])[axis] for axis in axes)
 
@@ -113,8 +124,8 @@ def test_cases_of_onnx():
         case.model.ir_version = min(case.model.ir_version, 10)  # which older versions of ONNX Runtime read as well
         session = tconv_session(case.model.SerializeToString())
         for inputs, outputs in case.data_sets:
-            feed = dict(zip((entry.name for entry in session.get_inputs()), inputs))
-            for y, expected in zip(session.run(None, feed), outputs):
+            feed = dict(zip((entry.name for entry in session.get_inputs()), inputs, strict=True))
+            for y, expected in zip(session.run(None, feed), outputs, strict=True):
                 np.testing.assert_allclose(y, expected, rtol=case.rtol, atol=case.atol, err_msg=case.name)
             assert taken(session) == (0 if inputs[0].ndim == 5 else 1), case.name
 
@@ -130,7 +141,7 @@ def test_versions(opset):
 
 @pytest.mark.parametrize("dtype,bound", [("DOUBLE", 2.0**-48), ("FLOAT16", 2.0**-10), ("BFLOAT16", 2.0**-7)])
 def test_types(dtype, bound):
-    """Other types than float: in bfloat16 between casts, because NumPy has none. One rounding more than what is summed."""
+    """Other types than float, between casts, because NumPy has no bfloat16."""
     rng = np.random.default_rng(3)
     of_onnx = getattr(TensorProto, dtype)
     x, w = rng.standard_normal((1, 4, 6, 5)), rng.standard_normal((4, 3, 4, 4))

@@ -6,11 +6,16 @@ import subprocess
 import sys
 
 import numpy as np
-import onnxruntime
-import onnxruntime_ep_tconv
 import pytest
-from models import assert_right, cpu_session, model, node, settings, taken, tconv_session, value
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime", minversion="1.24")
+
+import onnxruntime
 from onnx import helper, numpy_helper
+from onnx_models import assert_right, cpu_session, model, node, settings, taken, tconv_session, value
+
+import onnxruntime_ep_tconv
 
 RNG = np.random.default_rng(7)
 W = RNG.standard_normal((6, 4, 8), np.float32)
@@ -30,10 +35,10 @@ def test_many_lengths():
     session = tconv_session(model([node("x", "w", "b", **VOCODER)], {"x": ["n", 6, "t"]}, {"w": W, "b": B}))
     inputs = [signal(length, 1 + length % 2) for length in [*range(1, 20), 400]]
     first = [session.run(None, {"x": x})[0] for x in inputs]
-    for x, y in zip(inputs, first):
+    for x, y in zip(inputs, first, strict=True):
         assert_right(y, x, W, B, **VOCODER)
     for _ in range(2):
-        for x, y in zip(inputs, first):
+        for x, y in zip(inputs, first, strict=True):
             assert np.array_equal(session.run(None, {"x": x})[0], y)
             assert np.array_equal(session.run(None, {"x": x})[0], y)
 
@@ -270,7 +275,7 @@ def run_alone(program, **environment):
 
 def test_verbose():
     said = run_alone(
-        "import numpy as np; from models import *; W = np.ones((6, 4, 8), np.float32)\n"
+        "import numpy as np; from onnx_models import *; W = np.ones((6, 4, 8), np.float32)\n"
         "tconv_session(model([node('x', 'w')], {'x': [1, 6, 4]}, {'w': W}))\n"
         "x = [1, 6, 2, 2, 2]; W = np.ones((6, 4, 2, 2, 2), np.float32)\n"
         "tconv_session(model([node('x', 'w', output='z')], {'x': x}, {'w': W}, outputs=['z']))\n",
@@ -283,7 +288,7 @@ def test_verbose():
 def test_registered_again():
     """Unregistered after its sessions have ended, and registered again, several times in one process."""
     said = run_alone(
-        "import gc, threading, numpy as np, onnxruntime, onnxruntime_ep_tconv; from models import *\n"
+        "import gc, threading, numpy as np, onnxruntime, onnxruntime_ep_tconv; from onnx_models import *\n"
         "W, x = np.ones((6, 4, 8), np.float32), np.ones((1, 6, 9), np.float32)\n"
         "data = model([node('x', 'w')], {'x': x.shape}, {'w': W})\n"
         "def work():\n"

@@ -4,8 +4,9 @@ import itertools
 
 import numpy as np
 import onnxruntime
-import onnxruntime_ep_tconv
 from onnx import TensorProto, helper, numpy_helper
+
+import onnxruntime_ep_tconv
 
 FLOAT = TensorProto.FLOAT
 # What an element may err by for each product of its sum, in units of the product (include/tconv/tconv.h, NUMBERS).
@@ -62,19 +63,19 @@ def pads_of(attributes, spatial, kernel):
     strides = attributes.get("strides", [1] * axes)
     dilations = attributes.get("dilations", [1] * axes)
     extra = attributes.get("output_padding", [0] * axes)
-    full = [(i - 1) * s + d * (k - 1) + 1 for i, s, d, k in zip(spatial, strides, dilations, kernel)]
+    full = [(i - 1) * s + d * (k - 1) + 1 for i, s, d, k in zip(spatial, strides, dilations, kernel, strict=True)]
     pads = attributes.get("pads", [0] * 2 * axes)
     begins, ends = list(pads[:axes]), list(pads[axes:])
     auto_pad = attributes.get("auto_pad", "NOTSET")
     wanted = attributes.get("output_shape")
     if wanted is None and auto_pad.startswith("SAME"):
-        wanted = [i * s for i, s in zip(spatial, strides)]
+        wanted = [i * s for i, s in zip(spatial, strides, strict=True)]
     if wanted is not None:
         for axis in range(axes):
             total = max(0, full[axis] + extra[axis] - wanted[axis])
             begins[axis] = total // 2 if auto_pad == "SAME_UPPER" else total - total // 2
         return full, begins, wanted
-    return full, begins, [f + e - b - p for f, e, b, p in zip(full, extra, begins, ends)]
+    return full, begins, [f + e - b - p for f, e, b, p in zip(full, extra, begins, ends, strict=True)]
 
 
 def reference(x, w, b=None, **attributes):
@@ -88,14 +89,15 @@ def reference(x, w, b=None, **attributes):
     for of in (np.asarray, np.abs):
         xs = of(x.astype(np.float64)).reshape(x.shape[0], groups, -1, *spatial)
         ws = of(w.astype(np.float64)).reshape(groups, -1, *w.shape[1:])
-        room = [max(f, begin + o) for f, begin, o in zip(full, begins, out)]
+        room = [max(f, begin + o) for f, begin, o in zip(full, begins, out, strict=True)]
         whole = np.zeros((x.shape[0], groups, w.shape[1], *room))
         for tap in itertools.product(*map(range, kernel)):
             place = tuple(
-                slice(d * t, d * t + (i - 1) * s + 1, s) for d, t, i, s in zip(dilations, tap, spatial, strides)
+                slice(d * t, d * t + (i - 1) * s + 1, s)
+                for d, t, i, s in zip(dilations, tap, spatial, strides, strict=True)
             )
             whole[(..., *place)] += np.einsum("ngi...,gio->ngo...", xs, ws[(..., *tap)])
-        cut = whole[(..., *(slice(begin, begin + o) for begin, o in zip(begins, out)))]
+        cut = whole[(..., *(slice(begin, begin + o) for begin, o in zip(begins, out, strict=True)))]
         cut = cut.reshape(x.shape[0], groups * w.shape[1], *out)
         if b is not None:
             cut = cut + of(b.astype(np.float64)).reshape(1, -1, *[1] * axes)
