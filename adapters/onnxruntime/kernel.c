@@ -111,8 +111,8 @@ static int64_t bytes_of(const struct tconv_ort_shape *weights, tconv_dtype dtype
     return bytes;
 }
 
-/* Makes the plan for shapes. */
-static OrtStatus *make_plan(const struct kernel *kernel, const struct wish *wish, struct tconv_ort_plan **made)
+/* Makes the plan for shapes. NULL where that fails, with the reason in *status, for which there may be no memory either. */
+static struct tconv_ort_plan *make_plan(const struct kernel *kernel, const struct wish *wish, OrtStatus **status)
 {
     const struct ort *ort = kernel->provider->ort;
     const struct tconv_ort_shape any = {.rank = -1};
@@ -121,15 +121,18 @@ static OrtStatus *make_plan(const struct kernel *kernel, const struct wish *wish
     int64_t dst[4];
     bool is_empty = false;
     struct tconv_ort_plan *plan = calloc(1, sizeof *plan);
-    if (plan == NULL)
-        return out_of_memory(ort);
+    if (plan == NULL) {
+        *status = out_of_memory(ort);
+        return NULL;
+    }
     for (int i = 2; i < wish->src->rank; i++)
         is_empty = is_empty || wish->src->dims[i] == 0;
     if (!tconv_ort_describe(&kernel->layer, kernel->dtype, wish->src, wish->weights, &desc, &issue) ||
         tconv_output_shape(&desc, dst, &issue) != TCONV_SUCCESS ||
         (!is_empty && !create_plan(kernel, &desc, wish, &plan->plan, &issue))) {
         free(plan);
-        return status_of(ort, &issue);
+        *status = status_of(ort, &issue);
+        return NULL;
     }
     if (!is_empty) {
         tconv_plan_workspace_size(plan->plan, &plan->workspace_size);
@@ -142,8 +145,26 @@ static OrtStatus *make_plan(const struct kernel *kernel, const struct wish *wish
     plan->weights = kernel->is_constant ? any : *wish->weights;
     memcpy(plan->dst, dst, 2 * sizeof dst[0]);
     memcpy(plan->dst + 2, dst + 4 - kernel->layer.axes, (size_t)kernel->layer.axes * sizeof dst[0]);
-    *made = plan;
-    return NULL;
+    *status = NULL;
+    return plan;
+}
+
+/* Makes a plan, adds it to those of the kernel and takes it. NULL where that fails. */
+static struct tconv_ort_plan *add_plan(struct kernel *kernel, const struct wish *wish, OrtStatus **status)
+{
+    struct tconv_ort_plan *plan = make_plan(kernel, wish, status);
+    if (plan != NULL)
+        tconv_ort_plans_add(&kernel->plans, plan);
+    return plan;
+}
+
+/* Replaces a plan by one that holds the weights and has the same bits, and takes that. NULL where that fails. */
+static struct tconv_ort_plan *add_packed(struct kernel *kernel, const struct tconv_ort_plan *plan,
+                                         const struct tconv_ort_shape *weights, const void *data, OrtStatus **status)
+{
+    const struct wish wish = {
+        .src = &plan->src, .weights = weights, .packed = data, .implementation = tconv_plan_implementation(plan->plan)};
+    return add_plan(kernel, &wish, status);
 }
 
 /* A tensor of a run, or a constant. data is NULL where there is no tensor. */
@@ -173,46 +194,28 @@ static OrtStatus *look_at(const struct ort *ort, const OrtValue *value, struct v
     return status != NULL ? status : ort->GetTensorMutableData((OrtValue *)value, &view->data);
 }
 
-/* Replaces a plan by one that holds the weights and has the same bits, and takes that. */
-static OrtStatus *make_packed(struct kernel *kernel, const struct tconv_ort_plan *plan, const struct view *weights,
-                              struct tconv_ort_plan **packed)
+/* Takes the plan for the tensors of a run: made where the shape is new, replaced where it comes for the second time. NULL where
+ * that fails. */
+static struct tconv_ort_plan *take_plan(struct kernel *kernel, const struct view *src, const struct view *weights,
+                                        OrtStatus **status)
 {
-    const struct wish wish = {.src = &plan->src,
-                              .weights = &weights->shape,
-                              .packed = weights->data,
-                              .implementation = tconv_plan_implementation(plan->plan)};
-    OrtStatus *status = make_plan(kernel, &wish, packed);
-    if (status == NULL)
-        tconv_ort_plans_add(&kernel->plans, *packed);
-    return status;
-}
-
-/* Takes the plan for the tensors of a run: made where the shape is new, replaced where it comes for the second time. */
-static OrtStatus *take_plan(struct kernel *kernel, const struct view *src, const struct view *weights,
-                            struct tconv_ort_plan **plan)
-{
-    const struct ort *ort = kernel->provider->ort;
     const struct tconv_ort_shape any = {.rank = -1};
     const struct wish wish = {.src = &src->shape, .weights = &weights->shape};
     struct tconv_ort_plan *known =
         tconv_ort_plans_take(&kernel->plans, &src->shape, kernel->is_constant ? &any : &weights->shape);
-    *plan = known;
+    struct tconv_ort_plan *plan = NULL;
+    *status = NULL;
     if (known != NULL && !known->would_pack)
-        return NULL;
-    *plan = NULL;
-    OrtStatus *status = NULL;
-    if (weights->data == NULL) {
-        status = ort->CreateStatus(ORT_INVALID_ARGUMENT, "X: has another shape than the model says");
-    } else if (known != NULL) {
-        status = make_packed(kernel, known, weights, plan);
-    } else {
-        status = make_plan(kernel, &wish, plan);
-        if (status == NULL)
-            tconv_ort_plans_add(&kernel->plans, *plan);
-    }
+        return known;
+    if (weights->data == NULL)
+        *status = kernel->provider->ort->CreateStatus(ORT_INVALID_ARGUMENT, "X: has another shape than the model says");
+    else if (known == NULL)
+        plan = add_plan(kernel, &wish, status);
+    else
+        plan = add_packed(kernel, known, &weights->shape, weights->data, status);
     if (known != NULL)
         tconv_ort_plans_give(&kernel->plans, known);
-    return status;
+    return plan;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ callbacks */
@@ -280,31 +283,36 @@ static OrtStatus *read_inputs(const struct kernel *kernel, const OrtKernelContex
     return status;
 }
 
+/* Runs a plan on the inputs of a run, whose output it makes. */
+static OrtStatus *run_plan(struct kernel *kernel, const struct tconv_ort_plan *plan, OrtKernelContext *context,
+                           const struct view inputs[3])
+{
+    const struct ort *ort = kernel->provider->ort;
+    const struct view *bias = &inputs[2];
+    OrtValue *output = NULL;
+    void *data = NULL;
+    if (bias->data != NULL && (bias->shape.rank != 1 || bias->shape.dims[0] != plan->dst[1]))
+        return ort->CreateStatus(ORT_INVALID_ARGUMENT, "B: must have one value for each channel of the output");
+    OrtStatus *status = ort->KernelContext_GetOutput(context, 0, plan->dst, (size_t)inputs[0].shape.rank, &output);
+    if (status == NULL)
+        status = ort->GetTensorMutableData(output, &data);
+    return status != NULL ? status : execute(kernel, plan, &inputs[0], &inputs[1], bias, data);
+}
+
 static OrtStatus *compute(OrtKernelImpl *base, OrtKernelContext *context)
 {
     struct kernel *kernel = (struct kernel *)base;
-    const struct ort *ort = kernel->provider->ort;
     struct view inputs[3];
-    struct tconv_ort_plan *plan = NULL;
-    OrtValue *output = NULL;
-    void *data = NULL;
     const OrtKernelContext *outer_run = current_run;
     OrtStatus *status = read_inputs(kernel, context, inputs);
     if (status != NULL)
         return status;
     current_run = context;
-    status = take_plan(kernel, &inputs[0], &inputs[1], &plan);
-    if (status == NULL && inputs[2].data != NULL &&
-        (inputs[2].shape.rank != 1 || inputs[2].shape.dims[0] != plan->dst[1]))
-        status = ort->CreateStatus(ORT_INVALID_ARGUMENT, "B: must have one value for each channel of the output");
-    if (status == NULL)
-        status = ort->KernelContext_GetOutput(context, 0, plan->dst, (size_t)inputs[0].shape.rank, &output);
-    if (status == NULL)
-        status = ort->GetTensorMutableData(output, &data);
-    if (status == NULL)
-        status = execute(kernel, plan, &inputs[0], &inputs[1], &inputs[2], data);
-    if (plan != NULL)
+    struct tconv_ort_plan *plan = take_plan(kernel, &inputs[0], &inputs[1], &status);
+    if (plan != NULL) {
+        status = run_plan(kernel, plan, context, inputs);
         tconv_ort_plans_give(&kernel->plans, plan);
+    }
     current_run = outer_run;
     return status;
 }
@@ -315,7 +323,6 @@ static OrtStatus *prepack(OrtKernelImpl *base, const OrtValue *value, int input,
 {
     struct kernel *kernel = (struct kernel *)base;
     const struct ort *ort = kernel->provider->ort;
-    struct tconv_ort_plan *plan = NULL;
     struct view weights;
     bool is_static = kernel->src.rank != -1;
     (void)allocator, (void)cache;
@@ -336,18 +343,14 @@ static OrtStatus *prepack(OrtKernelImpl *base, const OrtValue *value, int input,
     if (!is_static)
         return NULL;
     const struct wish wish = {.src = &kernel->src, .weights = &weights.shape};
-    status = make_plan(kernel, &wish, &plan);
-    if (status != NULL)
-        return status;
-    tconv_ort_plans_add(&kernel->plans, plan);
-    if (plan->would_pack) {
-        struct tconv_ort_plan *packed = NULL;
-        status = make_packed(kernel, plan, &weights, &packed);
-        if (packed != NULL)
-            tconv_ort_plans_give(&kernel->plans, packed);
-        *is_packed = kernel->is_packed = status == NULL;
-    }
-    tconv_ort_plans_give(&kernel->plans, plan);
+    struct tconv_ort_plan *packed = NULL, *plan = add_plan(kernel, &wish, &status);
+    if (plan != NULL && plan->would_pack)
+        packed = add_packed(kernel, plan, &weights.shape, weights.data, &status);
+    *is_packed = kernel->is_packed = packed != NULL;
+    if (packed != NULL)
+        tconv_ort_plans_give(&kernel->plans, packed);
+    if (plan != NULL)
+        tconv_ort_plans_give(&kernel->plans, plan);
     return status;
 }
 

@@ -17,9 +17,9 @@ static bool fail(tconv_issue *issue, const char *field, const char *format, ...)
 static bool fail(tconv_issue *issue, const char *field, const char *format, ...)
 {
     va_list arguments;
-    va_start(arguments, format);
     issue->status = TCONV_ERROR_UNSUPPORTED;
     snprintf(issue->field, sizeof issue->field, "%s", field);
+    va_start(arguments, format);
     vsnprintf(issue->message, sizeof issue->message, format, arguments);
     va_end(arguments);
     return false;

@@ -31,9 +31,9 @@ struct tconv_ort_provider {
     struct tconv_ort_workspace *workspaces;
 };
 
-/* Makes a provider, for tconv_ort_provider_destroy; *provider is NULL where it returns a status. */
+/* Makes a provider, for tconv_ort_provider_destroy; *made is NULL where there is none. */
 OrtStatus *tconv_ort_provider_create(const struct ort *ort, const OrtSessionOptions *options,
-                                     struct tconv_ort_provider **provider);
+                                     struct tconv_ort_provider **made);
 
 void tconv_ort_provider_destroy(struct tconv_ort_provider *provider);
 
@@ -47,6 +47,6 @@ OrtStatus *tconv_ort_read_type(const struct ort *ort, const OrtTypeInfo *info, b
                                struct tconv_ort_shape *shape);
 
 /* Makes the kernel of a node; state is the provider. */
-OrtStatus *tconv_ort_create_kernel(void *state, const OrtKernelInfo *info, OrtKernelImpl **kernel);
+OrtStatus *tconv_ort_create_kernel(void *state, const OrtKernelInfo *info, OrtKernelImpl **made);
 
 #endif
