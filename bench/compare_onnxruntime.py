@@ -49,6 +49,7 @@ SPEECH = {
     "mimi_4": (128, 64, 6000, 8, 4, 0, 0, 1),
 }
 CPUS = sorted(os.sched_getaffinity(0))
+MOST_FLOPS = 12e9  # so that a run takes a minute
 # A layer that takes no time, which shows what a call costs.
 TINY = ((1, 1, 2), (1, 1, 1), {})
 # Runs of one session follow each other, because the threads of a session spin for a while after a run, on cores that
@@ -62,7 +63,7 @@ FEWEST_BLOCKS = 3
 
 
 def layers():
-    """Each layer's name, shapes of x and w, and attributes."""
+    """Each layer's name, shapes of x and w, and attributes; those of more than MOST_FLOPS are left out."""
     for row in run_files.rows(HERE / "workloads.csv"):
         n = {key: int(value) for key, value in row.items() if key != "name"}
         attributes = {
@@ -70,6 +71,8 @@ def layers():
             "dilations": [n["dh"], n["dw"]], "output_padding": [n["oph"], n["opw"]],
         }  # fmt: skip
         weights = (n["Cin"], n["Cout"] // n["g"], n["kh"], n["kw"])
+        if 2 * n["H"] * n["W"] * np.prod(weights) > MOST_FLOPS:
+            continue
         yield row["name"], (1, n["Cin"], n["H"], n["W"]), weights, attributes
     for name, (i, o, length, kernel, stride, pad, extra, groups) in SPEECH.items():
         attributes = {"strides": [stride], "pads": [pad, pad], "group": groups, "output_padding": [extra]}
