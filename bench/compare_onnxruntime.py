@@ -80,9 +80,9 @@ def layers():
 
 
 def model(shape, weights, attributes, nodes=1):
-    """A model of one node, or of some beside each other, with constant weights and of any length."""
+    """A model of one node, or of some beside each other, with constant weights; a signal has any length."""
     rng = np.random.default_rng(0)
-    dims = [1, shape[1]] + [f"d{axis}" for axis in range(2, len(shape))]
+    dims = [1, shape[1], "length"] if len(shape) == 3 else shape
     made, outputs, kernels = [], [], []
     for i in range(nodes):
         kernels.append(numpy_helper.from_array(rng.standard_normal(weights, np.float32), f"w{i}"))

@@ -166,6 +166,16 @@ def to_bfloat16(array):
     return bits.astype(np.uint32).view(np.float32).astype(np.float64)
 
 
+@pytest.mark.parametrize("columns,outputs,is_taken", [(8, 512, 0), (9, 512, 1), (8, 256, 1), (None, 512, 1)])
+def test_few_pixels_and_many_weights_are_left(columns, outputs, is_taken):
+    """Up to 32 pixels, from 4 MiB of weights on, where both are known."""
+    w = np.ones((512, outputs, 2, 2), np.float32)
+    session = tconv_session(model([node("x", "w", strides=[2, 2])], {"x": [1, 512, 4, columns]}, {"w": w}))
+    assert taken(session) == is_taken
+    x = np.ones((1, 512, 4, columns or 2), np.float32)
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], np.full((1, outputs, 8, 2 * x.shape[3]), 512))
+
+
 def test_three_dimensions_are_left():
     rng = np.random.default_rng(0)
     x, w = rng.standard_normal((1, 2, 3, 4, 5), np.float32), rng.standard_normal((2, 3, 2, 2, 2), np.float32)
