@@ -1,6 +1,6 @@
 /*
  * The execution provider in a process without ONNX Runtime: a host with tables of its own (standin.h) loads the shared object
- * as ONNX Runtime does, runs nodes, and has each call fail once. What is made is released, whatever fails; tables that are
+ * as ONNX Runtime does, runs nodes, and has each call and each allocation fail once. What is made is released, whatever fails; tables that are
  * older or not what they should be are refused.
  *
  *     test_provider LIBRARY.so
@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "refuse.h"
 #include "standin.h"
 
 static int failures;
@@ -209,6 +210,27 @@ static void test_failures(void)
     CHECK(survived < calls / 4);
 }
 
+/* Each allocation of the provider and of the library in it is refused once: a status, and nothing of the runtime's is left. */
+static void test_memory(void)
+{
+    reset(ORT_ABI_VERSION, 0);
+    refuse_from_here(0);
+    live();
+    const long allocations = refuse_end();
+    int survived = 0;
+    for (long i = 1; i <= allocations; i++) {
+        reset(ORT_ABI_VERSION, 0);
+        refuse_from_here(i);
+        survived += live();
+        refuse_end();
+        CHECK(standin.live == 0);
+    }
+    CHECK(survived <= allocations / 4);
+#ifndef TCONV_TESTS_SANITIZED
+    CHECK(allocations > 20);
+#endif
+}
+
 /* Creates factories and expects a refusal with these words. */
 static void refused(const char *words)
 {
@@ -281,6 +303,7 @@ int main(int count, char **arguments)
     }
     test_life();
     test_failures();
+    test_memory();
     test_refusals();
     test_options();
     dlclose(library);
