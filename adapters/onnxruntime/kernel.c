@@ -1,8 +1,8 @@
 /*
  * The kernel of a node. Weights that are constant are packed: before the model runs where the shape of the input is known by
- * then, after which ONNX Runtime may free its own copy; else when a shape comes again, because packing may take longer than
- * a run and many shapes come once. All runs of a shape have one implementation, and so the same bits. Weights that another
- * node computes are packed by every run that needs it.
+ * then, after which ONNX Runtime may free its own copy; else in the second run of a shape, because packing may take longer
+ * than a run and many shapes come once, and not at all where the plan reads the weights as they lie. All runs of a shape have
+ * one implementation, and so the same bits. Weights that another node computes are packed by every run that needs it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,11 +12,6 @@
 
 /* Bytes of packed weights that the plans of a node may keep, but for the first plan. */
 #define MOST_PACKED_BYTES ((int64_t)64 << 20)
-
-/* Further runs of a shape after which its weights are packed: none where each run packs them, which takes as long. Where the
- * plan reads them as they lie, packing took 2 to 6 runs and saved a tenth of one, on a Zen 4. */
-#define RUNS_BEFORE_PACKING          0
-#define RUNS_BEFORE_PACKING_UNPACKED 16
 
 struct kernel {
     OrtKernelImpl base; /* first: what ONNX Runtime knows */
@@ -139,14 +134,12 @@ static struct tconv_ort_plan *make_plan(const struct kernel *kernel, const struc
         *status = status_of(ort, &issue);
         return NULL;
     }
-    plan->runs_to_pack = TCONV_ORT_NEVER;
     if (!is_empty) {
         tconv_plan_workspace_size(plan->plan, &plan->workspace_size);
         /* The workspace of a plan that reads the weights as they lie has no room for packed ones. */
-        const bool packs = plan->workspace_size >= (size_t)bytes_of(wish->weights, kernel->dtype);
         plan->is_packed = wish->packed != NULL;
-        if (kernel->is_constant && !plan->is_packed)
-            plan->runs_to_pack = packs ? RUNS_BEFORE_PACKING : RUNS_BEFORE_PACKING_UNPACKED;
+        plan->would_pack = kernel->is_constant && !plan->is_packed &&
+                           plan->workspace_size >= (size_t)bytes_of(wish->weights, kernel->dtype);
     }
     plan->src = *wish->src;
     plan->weights = kernel->is_constant ? any : *wish->weights;
@@ -163,15 +156,6 @@ static struct tconv_ort_plan *add_plan(struct kernel *kernel, const struct wish 
     if (plan != NULL)
         tconv_ort_plans_add(&kernel->plans, plan);
     return plan;
-}
-
-/* Replaces a plan by one that holds the weights and has the same bits, and takes that. NULL where that fails. */
-static struct tconv_ort_plan *add_packed(struct kernel *kernel, const struct tconv_ort_plan *plan,
-                                         const struct tconv_ort_shape *weights, const void *data, OrtStatus **status)
-{
-    const struct wish wish = {
-        .src = &plan->src, .weights = weights, .packed = data, .implementation = tconv_plan_implementation(plan->plan)};
-    return add_plan(kernel, &wish, status);
 }
 
 /* A tensor of a run, or a constant. data is NULL where there is no tensor. */
@@ -201,25 +185,26 @@ static OrtStatus *look_at(const struct ort *ort, const OrtValue *value, struct v
     return status != NULL ? status : ort->GetTensorMutableData((OrtValue *)value, &view->data);
 }
 
-/* Takes the plan for the tensors of a run: made where the shape is new, replaced where packing pays. NULL where that fails. */
+/* Takes the plan for the tensors of a run: made where the shape is new, replaced where it comes again. NULL where that fails. */
 static struct tconv_ort_plan *take_plan(struct kernel *kernel, const struct view *src, const struct view *weights,
                                         OrtStatus **status)
 {
     const struct tconv_ort_shape any = {.rank = -1};
-    const struct wish wish = {.src = &src->shape, .weights = &weights->shape};
-    bool is_due = false;
+    struct wish wish = {.src = &src->shape, .weights = &weights->shape};
     struct tconv_ort_plan *known =
-        tconv_ort_plans_take(&kernel->plans, &src->shape, kernel->is_constant ? &any : &weights->shape, &is_due);
+        tconv_ort_plans_take(&kernel->plans, &src->shape, kernel->is_constant ? &any : &weights->shape);
     struct tconv_ort_plan *plan = NULL;
     *status = NULL;
-    if (known != NULL && !is_due)
+    if (known != NULL && !known->would_pack)
         return known;
+    if (known != NULL) {
+        wish.packed = weights->data;
+        wish.implementation = tconv_plan_implementation(known->plan);
+    }
     if (weights->data == NULL)
         *status = kernel->provider->ort->CreateStatus(ORT_INVALID_ARGUMENT, "X: has another shape than the model says");
-    else if (known == NULL)
-        plan = add_plan(kernel, &wish, status);
     else
-        plan = add_packed(kernel, known, &weights->shape, weights->data, status);
+        plan = add_plan(kernel, &wish, status);
     if (known != NULL)
         tconv_ort_plans_give(&kernel->plans, known);
     return plan;
@@ -349,16 +334,13 @@ static OrtStatus *prepack(OrtKernelImpl *base, const OrtValue *value, int input,
         is_static = is_static && kernel->src.dims[i] >= 0;
     if (!is_static)
         return NULL;
-    const struct wish wish = {.src = &kernel->src, .weights = &weights.shape};
-    struct tconv_ort_plan *packed = NULL, *plan = add_plan(kernel, &wish, &status);
-    if (plan != NULL && plan->plan != NULL)
-        packed = add_packed(kernel, plan, &weights.shape, weights.data, &status);
-    *is_packed = kernel->is_packed = packed != NULL;
-    if (packed != NULL)
-        tconv_ort_plans_give(&kernel->plans, packed);
-    if (plan != NULL)
-        tconv_ort_plans_give(&kernel->plans, plan);
-    return status;
+    const struct wish wish = {.src = &kernel->src, .weights = &weights.shape, .packed = weights.data};
+    struct tconv_ort_plan *plan = add_plan(kernel, &wish, &status);
+    if (plan == NULL)
+        return status;
+    *is_packed = kernel->is_packed = plan->is_packed;
+    tconv_ort_plans_give(&kernel->plans, plan);
+    return NULL;
 }
 
 static void release(OrtKernelImpl *base)

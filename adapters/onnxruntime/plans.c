@@ -42,18 +42,15 @@ static int find(const struct tconv_ort_plans *plans, const struct tconv_ort_shap
 }
 
 struct tconv_ort_plan *tconv_ort_plans_take(struct tconv_ort_plans *plans, const struct tconv_ort_shape *src,
-                                            const struct tconv_ort_shape *weights, bool *is_due)
+                                            const struct tconv_ort_shape *weights)
 {
     struct tconv_ort_plan *found = NULL;
-    *is_due = false;
     pthread_mutex_lock(&plans->lock);
     const int place = find(plans, src, weights);
     if (place >= 0) {
         found = plans->plans[place];
         found->users++;
         found->last_use = ++plans->takes;
-        *is_due = found->runs_to_pack == 0;
-        found->runs_to_pack -= found->runs_to_pack > 0;
     }
     pthread_mutex_unlock(&plans->lock);
     return found;

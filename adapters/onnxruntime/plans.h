@@ -12,8 +12,6 @@
 /* Shapes whose plans are kept: models of variable length see few at a time, and each has packed weights of its own. */
 #define TCONV_ORT_MOST_PLANS 8
 
-#define TCONV_ORT_NEVER (-1)
-
 /* A plan for one shape of src, and of the weights where those are an input of the model. */
 struct tconv_ort_plan {
     struct tconv_ort_shape src, weights;
@@ -21,13 +19,13 @@ struct tconv_ort_plan {
     size_t workspace_size;
     int64_t dst[TCONV_ORT_MAX_RANK];
     bool is_packed;    /* the plan holds the weights */
-    int runs_to_pack;  /* after how many more runs packing constant weights pays; TCONV_ORT_NEVER */
+    bool would_pack;   /* it does not, and packs constant weights in every run */
     int users;         /* takers, and the collection where it has the plan */
     uint64_t last_use; /* in takes of the collection */
 };
 
 struct tconv_ort_plans {
-    pthread_mutex_t lock; /* of all that follows, and of users, last_use and runs_to_pack in the plans */
+    pthread_mutex_t lock; /* of all that follows, and of users and last_use in the plans */
     uint64_t takes;
     int count, most_packed;
     struct tconv_ort_plan *plans[TCONV_ORT_MOST_PLANS];
@@ -39,9 +37,9 @@ void tconv_ort_plans_init(struct tconv_ort_plans *plans);
 /* Destroys the collection and its plans, none of which may still be taken. */
 void tconv_ort_plans_destroy(struct tconv_ort_plans *plans);
 
-/* Takes the plan for these shapes, for a run; NULL where there is none. *is_due: it has run as often as runs_to_pack said. */
+/* Takes the plan for these shapes; NULL where there is none. */
 struct tconv_ort_plan *tconv_ort_plans_take(struct tconv_ort_plans *plans, const struct tconv_ort_shape *src,
-                                            const struct tconv_ort_shape *weights, bool *is_due);
+                                            const struct tconv_ort_shape *weights);
 
 /*
  * Puts a plan, whose users are 0, into the collection and takes it. The plan replaces the one of the same shapes; else, where
