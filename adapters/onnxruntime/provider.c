@@ -10,12 +10,16 @@
 #define MOST_INPUTS 3 /* X, W and B */
 
 /*
- * Layers of at most so many input pixels, of all images together, and so many bytes of weights or more take as long as their
- * weights take to be read. There ONNX Runtime's matrix product gains more from a second thread: on two cores of a Zen 4
- * layers of 16 and 32 pixels took 1.5 and 1.2 times as long with tconv, one of 48 pixels took .8 times as long.
+ * Layers that are hardly more than a matrix product, at which ONNX Runtime is the better on two cores of a Zen 4. Up to so many
+ * input pixels, of all images together, and from so many bytes of weights on, a layer takes as long as its weights take to be
+ * read: layers of 16 and 32 pixels took 1.5 and 1.2 times as long with tconv, one of 48 pixels took .8 times as long.
  */
 #define FEW_PIXELS         32
 #define MANY_WEIGHTS_BYTES ((int64_t)4 << 20)
+
+/* The same of layers whose outputs have one tap each, up to so many bytes of output: seven of eight took 1.1 to 1.3 times as
+ * long with tconv, and larger ones .7 to 1. */
+#define SMALL_OUTPUT_BYTES ((int64_t)2 << 20)
 
 /* Stands for a number of rows or columns that is not known before the model runs: large enough for any padding. */
 #define ANY_EXTENT 65536
@@ -112,41 +116,50 @@ static bool complete(const struct tconv_ort_layer *layer, struct candidate *cand
     return known;
 }
 
-/* Whether the layer is known to be of FEW_PIXELS and MANY_WEIGHTS_BYTES. */
-static bool is_few_pixels(const struct candidate *candidate)
+static bool is_known(const struct tconv_ort_shape *shape)
 {
-    int64_t pixels = 1, bytes = 4;
-    if (candidate->dtype != TCONV_F32 || candidate->src.rank < 3 || candidate->weights.rank != candidate->src.rank)
+    bool known = shape->rank > 0;
+    for (int i = 0; i < shape->rank && i < TCONV_ORT_MAX_RANK; i++)
+        known = known && shape->dims[i] >= 0;
+    return known;
+}
+
+/* Whether a layer is hardly more than a matrix product. */
+static bool is_mere_product(const tconv_desc *desc)
+{
+    int64_t dst[4];
+    if (desc->dtype != TCONV_F32 || desc->groups != 1 || tconv_output_shape(desc, dst, NULL) != TCONV_SUCCESS)
         return false;
-    for (int i = 0; i < candidate->src.rank; i++) {
-        const int64_t extent = i == 1 ? 1 : candidate->src.dims[i];
-        if (extent < 0 || candidate->weights.dims[i] < 0 || pixels > FEW_PIXELS)
-            return false;
-        pixels *= extent;
-        bytes = bytes < MANY_WEIGHTS_BYTES ? bytes * candidate->weights.dims[i] : bytes;
-    }
-    return pixels <= FEW_PIXELS && bytes >= MANY_WEIGHTS_BYTES;
+    const double size = sizeof(float), pixels = (double)desc->batch * (double)desc->in_h * (double)desc->in_w;
+    const double products = (double)desc->in_channels * (double)desc->out_channels;
+    const double weights = size * products * (double)desc->kernel_h * (double)desc->kernel_w;
+    const double output = size * (double)dst[0] * (double)dst[1] * (double)dst[2] * (double)dst[3];
+    const bool has_one_tap = desc->kernel_h == desc->stride_h && desc->kernel_w == desc->stride_w &&
+                             desc->kernel_h * desc->kernel_w > 1 && desc->dilation_h == 1 && desc->dilation_w == 1;
+    return (pixels <= FEW_PIXELS && weights >= MANY_WEIGHTS_BYTES) || (has_one_tap && output <= SMALL_OUTPUT_BYTES);
 }
 
 /* Whether tconv takes the layer, whatever of its shapes is still unknown; else the issue has the reason. */
-static bool takes(struct candidate *candidate, tconv_issue *issue)
+static bool takes(struct candidate *candidate, bool takes_all, tconv_issue *issue)
 {
     struct tconv_ort_layer layer;
     tconv_desc desc;
+    const bool are_known = is_known(&candidate->src) && is_known(&candidate->weights);
     const int rank = candidate->src.rank != -1 ? candidate->src.rank : candidate->weights.rank;
     if (!tconv_ort_read_layer(&candidate->attributes, rank, &layer, issue))
         return false;
-    if (is_few_pixels(candidate)) {
-        snprintf(issue->message, sizeof issue->message,
-                 "few pixels and many weights: ONNX Runtime is as fast or faster");
-        return false;
-    }
     if (!complete(&layer, candidate)) {
         snprintf(issue->message, sizeof issue->message,
                  "auto_pad or output_shape: need shapes that are known before the model runs");
         return false;
     }
-    return tconv_ort_describe(&layer, candidate->dtype, &candidate->src, &candidate->weights, &desc, issue);
+    if (!tconv_ort_describe(&layer, candidate->dtype, &candidate->src, &candidate->weights, &desc, issue))
+        return false;
+    if (are_known && !takes_all && is_mere_product(&desc)) {
+        snprintf(issue->message, sizeof issue->message, "hardly more than a matrix product, which is faster there");
+        return false;
+    }
+    return true;
 }
 
 /* Takes a node, or leaves it to ONNX Runtime and says why. */
@@ -159,7 +172,7 @@ static OrtStatus *consider(const struct tconv_ort_provider *provider, const OrtN
     struct candidate candidate = {.dtype = TCONV_F32};
     tconv_issue issue = {.status = TCONV_SUCCESS};
     OrtStatus *status = read_candidate(ort, node, &candidate, &reason);
-    if (status == NULL && reason == NULL && !takes(&candidate, &issue))
+    if (status == NULL && reason == NULL && !takes(&candidate, provider->takes_all, &issue))
         reason = issue.message;
     if (status == NULL && reason == NULL) {
         status = ort->EpGraphSupportInfo_LookUpKernel(support, node, &definition);
@@ -299,33 +312,38 @@ static const char *get_name(const OrtEp *base)
     return TCONV_ORT_PROVIDER_NAME;
 }
 
-/* Reads the option threads, which ONNX Runtime keeps under the provider's name in lower case. */
-static OrtStatus *read_threads(const struct ort *ort, const OrtSessionOptions *options, int32_t *threads)
+/* Reads an option, a number from 0 on that is 0 where it is not set. ONNX Runtime keeps it under the provider's name. */
+static OrtStatus *read_option(const struct ort *ort, const OrtSessionOptions *options, const char *name, long most,
+                              int32_t *value)
 {
-    static const char key[] = "ep.tconvexecutionprovider.threads";
-    char text[16] = "", *end = text;
+    char key[64], message[64], text[16] = "", *end = text;
     size_t size = sizeof text;
     int there = 0;
+    snprintf(key, sizeof key, "ep.tconvexecutionprovider.%s", name);
     OrtStatus *status = options != NULL ? ort->HasSessionConfigEntry(options, key, &there) : NULL;
-    *threads = 0;
+    *value = 0;
     if (status != NULL || there == 0)
         return status;
     status = ort->GetSessionConfigEntry(options, key, text, &size);
     if (status != NULL)
         return status;
-    const long value = strtol(text, &end, 10);
-    if (end == text || *end != '\0' || value < 0 || value > 1024)
-        return ort->CreateStatus(ORT_INVALID_ARGUMENT, "threads: must be 0, which is every core, to 1024");
-    *threads = (int32_t)value;
+    const long number = strtol(text, &end, 10);
+    if (end == text || *end != '\0' || number < 0 || number > most) {
+        snprintf(message, sizeof message, "%s: must be a number from 0 to %ld", name, most);
+        return ort->CreateStatus(ORT_INVALID_ARGUMENT, message);
+    }
+    *value = (int32_t)number;
     return NULL;
 }
 
 OrtStatus *tconv_ort_provider_create(const struct ort *ort, const OrtSessionOptions *options,
                                      struct tconv_ort_provider **made)
 {
-    int32_t threads = 0;
+    int32_t threads = 0, takes_all = 0;
     *made = NULL;
-    OrtStatus *status = read_threads(ort, options, &threads);
+    OrtStatus *status = read_option(ort, options, "threads", 1024, &threads);
+    if (status == NULL)
+        status = read_option(ort, options, "take_all", 1, &takes_all);
     if (status != NULL)
         return status;
     struct tconv_ort_provider *provider = calloc(1, sizeof *provider);
@@ -334,6 +352,7 @@ OrtStatus *tconv_ort_provider_create(const struct ort *ort, const OrtSessionOpti
     const char *verbose = getenv("TCONV_VERBOSE");
     provider->ort = ort;
     provider->threads = threads;
+    provider->takes_all = takes_all != 0;
     provider->verbose = verbose != NULL && (strcmp(verbose, "1") == 0 || strcmp(verbose, "2") == 0);
     provider->base = (OrtEp){.version = ORT_ABI_VERSION,
                              .GetName = get_name,

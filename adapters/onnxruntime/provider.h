@@ -26,6 +26,7 @@ struct tconv_ort_provider {
     const struct ort *ort;
     OrtKernelRegistry *registry;
     int32_t threads; /* as tconv_options has it */
+    bool takes_all;  /* also nodes at which ONNX Runtime is thought faster */
     bool verbose;
     pthread_mutex_t lock; /* of workspaces */
     struct tconv_ort_workspace *workspaces;

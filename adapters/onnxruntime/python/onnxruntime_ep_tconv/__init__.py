@@ -89,6 +89,7 @@ def session(
     sess_options: onnxruntime.SessionOptions | None = None,
     *,
     threads: int | None = None,
+    take_all: bool = False,
     **arguments: Any,
 ) -> onnxruntime.InferenceSession:
     """An `onnxruntime.InferenceSession` in which tconv runs the transposed convolutions.
@@ -97,6 +98,7 @@ def session(
     - `sess_options`: options, to which the provider is added; default: new ones.
     - `threads`: into how many parts the provider divides a layer. ONNX Runtime's threads run the parts, and do not tell
       a provider their number. Default: `sess_options.intra_op_num_threads`; where that is 0, every core of the process.
+    - `take_all`: whether the provider takes every node that it can run, also where ONNX Runtime's own is thought faster.
     - `arguments`: further arguments of `InferenceSession`, but not `providers`, which ONNX Runtime does not take
       together with a provider from a plug-in.
 
@@ -110,7 +112,7 @@ def session(
 
     options = onnxruntime.SessionOptions() if sess_options is None else sess_options
     parts = options.intra_op_num_threads if threads is None else threads
-    options.add_provider_for_devices(devices, {"threads": str(parts)} if parts else {})
+    options.add_provider_for_devices(devices, {"threads": str(parts), "take_all": str(int(take_all))})
     return onnxruntime.InferenceSession(
         os.fspath(model) if isinstance(model, os.PathLike) else model, options, **arguments
     )

@@ -44,7 +44,7 @@ def settings(**entries):
 
 
 def tconv_session(data, options=None, **arguments):
-    return onnxruntime_ep_tconv.session(data, options or settings(), **arguments)
+    return onnxruntime_ep_tconv.session(data, options or settings(), **{"take_all": True, **arguments})
 
 
 def cpu_session(data):

@@ -166,14 +166,25 @@ def to_bfloat16(array):
     return bits.astype(np.uint32).view(np.float32).astype(np.float64)
 
 
-@pytest.mark.parametrize("columns,outputs,is_taken", [(8, 512, 0), (9, 512, 1), (8, 256, 1), (None, 512, 1)])
-def test_few_pixels_and_many_weights_are_left(columns, outputs, is_taken):
-    """Up to 32 pixels, from 4 MiB of weights on, where both are known."""
-    w = np.ones((512, outputs, 2, 2), np.float32)
-    session = tconv_session(model([node("x", "w", strides=[2, 2])], {"x": [1, 512, 4, columns]}, {"w": w}))
-    assert taken(session) == is_taken
-    x = np.ones((1, 512, 4, columns or 2), np.float32)
-    np.testing.assert_array_equal(session.run(None, {"x": x})[0], np.full((1, outputs, 8, 2 * x.shape[3]), 512))
+@pytest.mark.parametrize(
+    "x_shape,w_shape,stride,is_taken",
+    [
+        ((1, 512, 4, 8), (512, 512, 2, 2), 1, 0),  # 32 pixels, 4 MiB of weights
+        ((1, 512, 4, 9), (512, 512, 2, 2), 1, 1),
+        ((1, 512, 4, 8), (512, 256, 2, 2), 1, 1),
+        ((1, 512, 4, None), (512, 512, 2, 2), 1, 1),
+        ((1, 8, 32, 32), (8, 128, 2, 2), 2, 0),  # one tap for each output, 2 MiB of them
+        ((1, 8, 32, 33), (8, 128, 2, 2), 2, 1),
+        ((1, 8, 32, 32), (8, 128, 3, 3), 2, 1),
+    ],
+)
+def test_mere_products_are_left(x_shape, w_shape, stride, is_taken):
+    """Layers that are hardly more than a matrix product, where that is known; all are taken where that is asked for."""
+    data = model([node("x", "w", strides=[stride] * 2)], {"x": x_shape}, {"w": np.ones(w_shape, np.float32)})
+    x = np.ones([2 if extent is None else extent for extent in x_shape], np.float32)
+    left = tconv_session(data, take_all=False)
+    assert taken(left) == is_taken and taken(tconv_session(data)) == 1
+    np.testing.assert_array_equal(left.run(None, {"x": x})[0], tconv_session(data).run(None, {"x": x})[0])
 
 
 def test_three_dimensions_are_left():
