@@ -98,7 +98,7 @@ def session(
     - `sess_options`: options, to which the provider is added; default: new ones.
     - `threads`: into how many parts the provider divides a layer. ONNX Runtime's threads run the parts, and do not tell
       a provider their number. Default: `sess_options.intra_op_num_threads`; where that is 0, every core of the process.
-    - `take_all`: whether the provider takes every node that it can run, also where ONNX Runtime's own is thought faster.
+    - `take_all`: whether the provider takes every node that it can run, also where ONNX Runtime is thought faster.
     - `arguments`: further arguments of `InferenceSession`, but not `providers`, which ONNX Runtime does not take
       together with a provider from a plug-in.
 
