@@ -41,7 +41,10 @@ else()
   set(TCONV_PC_INCLUDEDIR "\${prefix}/${CMAKE_INSTALL_INCLUDEDIR}")
 endif()
 # For `pkg-config --static`. The static CUDA runtime lies where the toolkit is, which the file names if it has to.
-set(TCONV_PC_LIBS_PRIVATE "${OpenMP_C_FLAGS} -pthread -lm")
+set(TCONV_PC_LIBS_PRIVATE "-pthread -lm")
+if(TCONV_OPENMP)
+  string(PREPEND TCONV_PC_LIBS_PRIVATE "${OpenMP_C_FLAGS} ")
+endif()
 if(TCONV_HAVE_HWLOC)
   # By its name rather than by its own pkg-config file: what a static hwloc would need besides is often not installed.
   string(APPEND TCONV_PC_LIBS_PRIVATE " -lhwloc")

@@ -1,9 +1,9 @@
 # What .ci/run and scripts/nightly share: the compiler cache, steps with their times, and the checks that both make. Sourced by
 # bash after scripts/setup.sh.
 
-SOURCES=(include src cli tests examples python/native)
-PYTHON_SOURCES=(python scripts/tidy.py bench/kernelbench bench/end_to_end.py bench/networks.py bench/eager_timing.py
-    bench/call_overhead.py bench/compare_builds.py bench/cpu_runs.py bench/first_calls.py bench/fit_activations.py bench/fit_cost_model.py bench/freeze_gain.py bench/headline.py
+SOURCES=(include src cli tests examples python/native adapters)
+PYTHON_SOURCES=(python adapters scripts/tidy.py bench/kernelbench bench/end_to_end.py bench/networks.py bench/eager_timing.py
+    bench/call_overhead.py bench/compare_builds.py bench/compare_onnxruntime.py bench/cpu_runs.py bench/first_calls.py bench/fit_activations.py bench/fit_cost_model.py bench/freeze_gain.py bench/headline.py
     bench/loop_bounds.py bench/loop_code.py bench/loop_mca.py bench/network_layers.py bench/operations.py bench/processor.py bench/run_files.py bench/side_by_side.py
     bench/speedups.py bench/sweep_tiles.py bench/tests bench/ablation.py bench/weight.py bench/winners.py docs/site)
 
@@ -171,18 +171,19 @@ format() {
     find "${SOURCES[@]}" -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort | xargs clang-format --dry-run --Werror
 }
 
-# cppcheck does not know that a vector may be set lane by lane.
+# cppcheck does not know that a vector may be set lane by lane, and takes a status of ONNX Runtime's for what was passed by address.
 check_c() {
     cppcheck --quiet --std=c11 --enable=warning,performance,portability --inline-suppr \
         --cppcheck-build-dir="$CHECKS_CACHE/cppcheck" \
-        --suppress=missingIncludeSystem --suppress=uninitvar:cli/floor_cpu.c --error-exitcode=1 -Iinclude -Isrc src cli examples python/native
+        --suppress=missingIncludeSystem --suppress=uninitvar:cli/floor_cpu.c "--suppress=returnDanglingLifetime:adapters/onnxruntime/*" \
+        --error-exitcode=1 -Iinclude -Isrc src cli examples python/native adapters
 }
 
 check_python() {
     tconv_python_env
     "$TCONV_PYTHON" -m ruff check "${PYTHON_SOURCES[@]}" &&
         "$TCONV_PYTHON" -m ruff format --check "${PYTHON_SOURCES[@]}" &&
-        "$TCONV_PYTHON" -m mypy --cache-dir "$CHECKS_CACHE/mypy" python/tconv
+        "$TCONV_PYTHON" -m mypy --cache-dir "$CHECKS_CACHE/mypy" python/tconv adapters/onnxruntime/python/onnxruntime_ep_tconv
 }
 
 # clang_build DIRECTORY OPTIONS...: clang's warnings are errors; nothing of it runs. CUDA has its own compiler.

@@ -227,13 +227,14 @@ torch.nn.functional.conv_transpose2d(x, weight, stride=2)
 END
 }
 
-# tconv_python_tests [ARGUMENTS...] runs the tests of the Python package on the library of build/release. Arguments go to
+# tconv_python_tests [ARGUMENTS...] runs the tests of the Python packages on the libraries of build/release. Arguments go to
 # pytest. What the user has set for the library is not the tests'.
 tconv_python_tests() {
     local limits
     limits=$(tconv_pytorch_limits)
     [ -z "$limits" ] || echo "== PyTorch's own bf16 layers end the process on this machine: with $limits"
     env -u TCONV_BACKEND -u TCONV_CPU_ISA -u TCONV_CPU_TUNING -u TCONV_NUM_THREADS -u TCONV_MATH -u TCONV_VERBOSE \
-        ${limits:+"$limits"} OMP_WAIT_POLICY=passive TCONV_LIBRARY="$TCONV_ROOT/build/release/libtconv.so" PYTHONPATH="$TCONV_ROOT/python" \
-        "$TCONV_PYTHON" -m pytest -q -rs -p no:cacheprovider python bench/tests "$@"
+        ${limits:+"$limits"} OMP_WAIT_POLICY=passive TCONV_LIBRARY="$TCONV_ROOT/build/release/libtconv.so" \
+        TCONV_ONNXRUNTIME_LIBRARY="$TCONV_ROOT/build/release/libtconv_onnxruntime.so" PYTHONPATH="$TCONV_ROOT/python" \
+        "$TCONV_PYTHON" -m pytest -q -rs -p no:cacheprovider python bench/tests adapters "$@"
 }

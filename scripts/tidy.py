@@ -20,7 +20,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-FOLDERS = ("include", "src", "cli", "tests", "examples", "python/native")
+FOLDERS = ("include", "src", "cli", "tests", "examples", "python/native", "adapters")
 
 
 @functools.cache

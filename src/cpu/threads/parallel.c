@@ -19,6 +19,7 @@
 #include <omp.h>
 #endif
 
+#include "../cpu_target.h"
 #include "environment.h"
 
 /* One parallel loop, with all its shares. */
@@ -59,7 +60,6 @@ static void run_serially(const struct loop *loop)
 
 #ifdef _OPENMP
 
-#include "../cpu_target.h"
 #include "team.h"
 
 /* The region has a function of its own, because the variables that it shares are kept in memory. */
