@@ -67,8 +67,16 @@ def _vary(array: jax.Array, axes: tuple[str, ...]) -> jax.Array:
 @functools.partial(jax.jit, static_argnums=0, inline=True)
 def convolve(arguments: Arguments, lhs: jax.Array, rhs: jax.Array, bias: jax.Array | None) -> jax.Array:
     numbers = arguments.dimension_numbers
-    numbers = lax.conv_dimension_numbers(lhs.shape, rhs.shape, _DIMENSION_NUMBERS.get(lhs.ndim) if numbers is None else numbers)
+    numbers = lax.conv_dimension_numbers(
+        lhs.shape, rhs.shape, _DIMENSION_NUMBERS.get(lhs.ndim) if numbers is None else numbers
+    )
     spatial = lhs.ndim - 2
+    for name in ("strides", "padding", "rhs_dilation"):
+        given = getattr(arguments, name)
+        if not isinstance(given, str | None) and len(given) != spatial:
+            raise ValueError(
+                f"conv_transpose {name} must have one element for each of the {spatial} spatial axes, but is {given}."
+            )
     dilation = (1,) * spatial if arguments.rhs_dilation is None else arguments.rhs_dilation
     kernel = in_order(rhs.shape, numbers.rhs_spec)[2:]
     padding = _padding.resolve(arguments.padding, kernel, arguments.strides, dilation, arguments.use_consistent_padding)

@@ -128,7 +128,10 @@ def _batch(primitive: Any, operands: Operands, axes: Sequence[Any], *, layer: La
         ]
         grouped = dataclasses.replace(layer, groups=layer.groups * size)
         return _unfold(primitive.bind(*folded, layer=grouped), places[2], size), 0
-    mapped = [operand if axis is None else jnp.moveaxis(operand, axis, 0) for operand, axis in zip(operands, axes, strict=True)]
+    mapped = [
+        operand if axis is None else jnp.moveaxis(operand, axis, 0)
+        for operand, axis in zip(operands, axes, strict=True)
+    ]
 
     def one(parts: Operands) -> jax.Array:
         given = iter(parts)

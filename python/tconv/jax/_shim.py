@@ -26,7 +26,7 @@ TARGETS = {
 }
 _MISSING = (
     "tconv.jax needs {name}, which this installation of tconv was built without: have a wheel of scripts/wheel, or build "
-    'with -C cmake.define.TCONV_JAXLIB_INCLUDE="$(python -c \'import jax; print(jax.ffi.include_dir())\')"'
+    "with -C cmake.define.TCONV_JAXLIB_INCLUDE=\"$(python -c 'import jax; print(jax.ffi.include_dir())')\""
 )
 
 # The functions of the library that the shim calls, in the order of tconv_jax_library.
@@ -88,14 +88,17 @@ def _load() -> c.CDLL:
     return shim
 
 
+def _interface_of(shim: c.CDLL) -> tuple[int, int]:
+    """The version of XLA's interface that the shim was built with."""
+    major, minor = c.c_int32(), c.c_int32()
+    shim.tconv_jax_interface(c.byref(major), c.byref(minor))
+    return major.value, minor.value
+
+
 def _install() -> c.CDLL:
     """The shim, bound to the library, its handler registered with XLA."""
     shim = _load()
-    built = c.c_int32(), c.c_int32()
-    shim.tconv_jax_interface(c.byref(built[0]), c.byref(built[1]))
-    check_interface(
-        (built[0].value, built[1].value), _interface_of_jaxlib(), importlib.metadata.version("jaxlib")
-    )
+    check_interface(_interface_of(shim), _interface_of_jaxlib(), importlib.metadata.version("jaxlib"))
     library = lib.library()
     addresses = [c.cast(getattr(library, name), c.c_void_p).value for name in _FUNCTIONS]
     shim.tconv_jax_bind((c.c_void_p * len(addresses))(*addresses))
@@ -116,6 +119,13 @@ class _Plans:
 
 _plans = _Plans()
 _plan.caches.add(_plans)
+
+
+def description() -> str:
+    """The versions of XLA's interface on both sides."""
+    built, found = _interface_of(_shim), _interface_of_jaxlib()
+    theirs = ".".join(map(str, found)) if found else "an unknown version"
+    return f"whose foreign functions are {theirs}; tconv.jax was built for {built[0]}.{built[1]}"
 
 
 def calls() -> int:
