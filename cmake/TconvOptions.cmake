@@ -20,6 +20,8 @@ option(TCONV_STACK_USAGE "Have gcc report each function's frame beside the objec
 option(TCONV_BUILD_CLI "Build the tconv program" ${PROJECT_IS_TOP_LEVEL})
 option(TCONV_BUILD_EXAMPLES "Build the examples (upscale needs libpng)" ${PROJECT_IS_TOP_LEVEL})
 option(TCONV_BUILD_TORCH "Build what tconv.torch has in C" ${PROJECT_IS_TOP_LEVEL})
+tconv_auto_option(TCONV_JAX "Build what tconv.jax has in C, where TCONV_BUILD_TORCH is on")
+set(TCONV_JAXLIB_INCLUDE "" CACHE PATH "jaxlib's include directory, for TCONV_JAX; empty: of the Python that is found")
 option(TCONV_INSTALL "Make install rules" ${PROJECT_IS_TOP_LEVEL})
 option(TCONV_DEBIAN "Make Debian packages by CPack (scripts/deb)" OFF)
 option(TCONV_FUZZ "Build the fuzzers with libFuzzer (needs clang)" OFF)

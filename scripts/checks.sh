@@ -151,6 +151,7 @@ strictly() {
 }
 
 set_up() {
+    tconv_find_jax
     tconv_setup "${TCONV_BUILD_PACKAGES[@]}" "${TCONV_TEST_PACKAGES[@]}" "${TCONV_LINT_PACKAGES[@]}" \
         "${TCONV_CROSS_PACKAGES[@]}" "${TCONV_FUZZ_PACKAGES[@]}" "${TCONV_COVERAGE_PACKAGES[@]}" \
         "${TCONV_DOCS_PACKAGES[@]}" "${TCONV_DEB_PACKAGES[@]}" "${TCONV_CLEAN_PACKAGES[@]}" "${TCONV_CI_PACKAGES[@]}"
@@ -189,7 +190,7 @@ check_python() {
 clang_build() {
     local directory=$1
     shift
-    cmake --preset dev -B "$directory" -DCMAKE_C_COMPILER=clang -DTCONV_CUDA=OFF "$@" >"$directory.log" || {
+    cmake --preset dev -B "$directory" -DCMAKE_C_COMPILER=clang -DTCONV_CUDA=OFF "${TCONV_JAX_OPTIONS[@]}" "$@" >"$directory.log" || {
         cat "$directory.log"
         return 1
     }

@@ -150,7 +150,7 @@ def with_gradients(layer, function):
 
 
 def every_padding():
-    """Kernel, stride and dilation of an axis with all paddings that lax has names for, and pairs with output padding."""
+    """Kernel, stride and dilation of an axis, with all paddings that have names, and a pair with output padding."""
     for kernel, stride, dilation in itertools.product((1, 2, 3, 5), (1, 2, 3), (1, 2)):
         extent = dilation * (kernel - 1)
         for padding in ("SAME", "VALID", (extent // 2, extent + max(stride, dilation) - 1)):

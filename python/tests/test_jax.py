@@ -1,13 +1,14 @@
-"""tconv.jax.conv_transpose computes what lax does, bit for bit on small integers, with tconv wherever it has the layer."""
+"""tconv.jax.conv_transpose computes what lax does, bit for bit on small integers, by tconv where it has the layer."""
 
 import threading
 
 import numpy as np
 import pytest
 
-jax = pytest.importorskip("jax")
+pytest.importorskip("jax")
 pytest.importorskip("tconv.jax", exc_type=ImportError)
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jax_layers import Layer, every_padding, random_layer, with_gradients

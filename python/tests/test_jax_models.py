@@ -10,9 +10,10 @@ import threading
 import numpy as np
 import pytest
 
-jax = pytest.importorskip("jax")
+pytest.importorskip("jax")
 pytest.importorskip("tconv.jax", exc_type=ImportError)
 
+import jax
 import jax.numpy as jnp
 
 import tconv
@@ -130,7 +131,7 @@ def test_equinox_circular_padding_and_other_layers():
     layer = equinox.nn.ConvTranspose1d(2, 3, 3, padding="SAME", padding_mode="CIRCULAR", key=jax.random.key(0))
     x = jnp.arange(12.0).reshape(2, 6)
     np.testing.assert_array_equal(tconv.jax.equinox.ConvTranspose1d.from_layer(layer)(x), layer(x))
-    with pytest.raises(TypeError, match="takes an equinox.nn.ConvTranspose2d, not ConvTranspose1d"):
+    with pytest.raises(TypeError, match=r"takes an equinox\.nn\.ConvTranspose2d, not ConvTranspose1d"):
         tconv.jax.equinox.ConvTranspose2d.from_layer(layer)
 
 

@@ -1,5 +1,5 @@
-"""Transformations of tconv.jax.conv_transpose: derivatives of both modes and every order, vmap, scan, remat, and splitting
-over devices."""
+"""Transformations of tconv.jax.conv_transpose: derivatives of both modes and every order, vmap, scan, remat, and parts
+on several devices."""
 
 import os
 import pathlib
@@ -9,9 +9,10 @@ import sys
 import numpy as np
 import pytest
 
-jax = pytest.importorskip("jax")
+pytest.importorskip("jax")
 pytest.importorskip("tconv.jax", exc_type=ImportError)
 
+import jax
 import jax.numpy as jnp
 from jax.test_util import check_grads
 from jax_layers import Layer

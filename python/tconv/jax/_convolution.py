@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from .. import _library as lib
@@ -46,8 +44,8 @@ def _transposed(array: jax.Array, axes: tuple[int, ...]) -> jax.Array:
 
 
 def _varying_alike(*arrays: jax.Array) -> list[jax.Array]:
-    """Inside of shard_map all operands of a primitive vary over the same axes of the mesh: JAX then sums the gradients of
-    those that the caller has the same of on every device."""
+    """The operands of a primitive, all varying over the same axes of the mesh inside of shard_map: JAX then sums the
+    gradients of operands that are the same on every device."""
     axes = [_varying(jax.typeof(array)) for array in arrays]
     every = frozenset().union(*axes)
     return [_vary(array, tuple(sorted(every - own))) for array, own in zip(arrays, axes, strict=True)]
@@ -55,13 +53,16 @@ def _varying_alike(*arrays: jax.Array) -> list[jax.Array]:
 
 def _varying(of: Any) -> frozenset[str]:
     """The axes of the mesh over which an array of this type varies, by the names of newer and older versions of JAX."""
-    return frozenset(getattr(getattr(of, "manual_axis_type", None), "varying", None) or getattr(of, "vma", ()))
+    axes: Iterable[str] = getattr(of, "vma", ())
+    return frozenset(getattr(getattr(of, "manual_axis_type", None), "varying", axes))
 
 
 def _vary(array: jax.Array, axes: tuple[str, ...]) -> jax.Array:
     if not axes:
         return array
-    return lax.pcast(array, axes, to="varying") if hasattr(lax, "pcast") else lax.pvary(array, axes)
+    if hasattr(lax, "pcast"):
+        return lax.pcast(array, axes, to="varying")
+    return getattr(lax, "pvary")(array, axes)  # noqa: B009, JAX before 0.9
 
 
 @functools.partial(jax.jit, static_argnums=0, inline=True)
@@ -87,8 +88,8 @@ def convolve(arguments: Arguments, lhs: jax.Array, rhs: jax.Array, bias: jax.Arr
     channels = numbers.out_spec[1]
     if bias is not None and bias.shape != (result.shape[channels],):
         raise ValueError(
-            f"conv_transpose bias must have one element for each output feature, but has shape {bias.shape} where there "
-            f"are {result.shape[channels]} output features."
+            f"conv_transpose bias must have one element for each output feature, but has shape {bias.shape} where "
+            f"there are {result.shape[channels]} output features."
         )
     layer = _layer_of(arguments, padding, dilation, numbers, kernel)
     if layer is None or result.dtype.name not in DTYPES or 0 in (*lhs.shape, *rhs.shape, *result.shape):
@@ -130,12 +131,13 @@ def _layer_of(
     """Of one or two axes; None where tconv has no such layer."""
     if len(kernel) not in (1, 2) or min(kernel) < 1:
         return None
-    cuts = [_padding.cut(*axis) for axis in zip(padding, kernel, arguments.strides, dilation, strict=True)]
-    if None in cuts:
-        return None
-    of_axes = [(axis[0], axis[1], s, d) for axis, s, d in zip(cuts, arguments.strides, dilation, strict=True) if axis]
-    first, second = [((0, 0), 0, 1, 1), *of_axes][-2:]  # a layer of one axis has height 1
-    cut, more, stride, dilations = zip(first, second, strict=True)
+    of_axes: list[Any] = [((0, 0), 0, 1, 1)]  # a layer of one axis has height 1
+    for pads, k, s, d in zip(padding, kernel, arguments.strides, dilation, strict=True):
+        found = _padding.cut(pads, k, s, d)
+        if found is None:
+            return None
+        of_axes.append((*found, s, d))
+    cut, more, stride, dilations = zip(*of_axes[-2:], strict=True)
     last = all(spec[1] == len(spec) - 1 for spec in (numbers.lhs_spec, numbers.out_spec))
     return Layer(
         layout=lib.NHWC if last else lib.NCHW,
@@ -149,12 +151,12 @@ def _layer_of(
     )
 
 
-def _weight_layout(arguments: Arguments, spec: tuple[int, ...]) -> int:
+def _weight_layout(arguments: Arguments, spec: Sequence[int]) -> int:
     """The one that is nearest to how the weights lie."""
     return lib.WEIGHT_HWOI if arguments.feature_group_count == 1 and spec[2] == 0 else lib.WEIGHT_IOHW
 
 
-def _placed(x: jax.Array, spec: tuple[int, ...], layout: int) -> jax.Array:
+def _placed(x: jax.Array, spec: Sequence[int], layout: int) -> jax.Array:
     """An operand of these axes n, c and spatial ones, as the layer has it."""
     images, channels, *spatial = spec
     axes = (images, channels, *spatial) if layout == lib.NCHW else (images, *spatial, channels)
@@ -162,7 +164,7 @@ def _placed(x: jax.Array, spec: tuple[int, ...], layout: int) -> jax.Array:
     return x if len(spatial) == 2 else lax.expand_dims(x, (2 if layout == lib.NCHW else 1,))
 
 
-def _returned(y: jax.Array, spec: tuple[int, ...], layout: int) -> jax.Array:
+def _returned(y: jax.Array, spec: Sequence[int], layout: int) -> jax.Array:
     """The inverse of _placed."""
     spatial = len(spec) - 2
     if spatial == 1:
@@ -171,9 +173,9 @@ def _returned(y: jax.Array, spec: tuple[int, ...], layout: int) -> jax.Array:
     return _transposed(y, laid_out(axes, spec))
 
 
-def _weights(rhs: jax.Array, spec: tuple[int, ...], transpose_kernel: bool, layer: Layer) -> jax.Array:
-    """lax does not flip, and has the input channels of a group beside all output channels; tconv flips, and has all input
-    channels beside the output channels of a group."""
+def _weights(rhs: jax.Array, spec: Sequence[int], transpose_kernel: bool, layer: Layer) -> jax.Array:
+    """A kernel of lax's as the layer's weights: lax does not flip, and has the input channels of a group beside all
+    output channels; tconv flips, and has all input channels beside the output channels of a group."""
     out, into, *spatial = spec
     if transpose_kernel:
         out, into = into, out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -20,11 +21,11 @@ WEIGHT_AXES = {lib.WEIGHT_IOHW: (0, 1, 2, 3), lib.WEIGHT_IHWO: (0, 3, 1, 2), lib
 _TENSOR_NAMES = {lib.NCHW: "NCHW", lib.NHWC: "NHWC"}
 
 
-def in_order(values: Shape, axes: Shape) -> Shape:
+def in_order(values: Sequence[int], axes: Sequence[int]) -> Shape:
     return tuple(values[axis] for axis in axes)
 
 
-def laid_out(values: Shape, axes: Shape) -> Shape:
+def laid_out(values: Sequence[int], axes: Sequence[int]) -> Shape:
     """The inverse of in_order."""
     return tuple(values[axes.index(axis)] for axis in range(len(axes)))
 

@@ -1,7 +1,7 @@
 """lax.conv_transpose's padding, and what it is to tconv.
 
-lax dilates the input by the stride, pads that and correlates; tconv scatters, and cuts its padding off the output. With the
-extent e = dilation * (kernel - 1) of the kernel, an axis that lax pads by (a, b) is cut by e - a at its beginning and by
+lax dilates the input by the stride, pads the dilated input and correlates; tconv scatters, and cuts its padding off
+the output. With e = dilation * (kernel - 1), an axis that lax pads by (a, b) is cut by e - a at its beginning and by
 e - b at its end; what b has above e is output padding.
 """
 
@@ -26,16 +26,16 @@ def pairs(padding: str | Sequence[Sequence[int]]) -> Padding:
 def resolve(
     padding: Padding, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int], consistent: bool
 ) -> Padding:
-    """The padding of the dilated input: lax's rules for names, and for the padding of the convolution whose transpose this
-    is (use_consistent_padding). Other names are left to lax, which refuses them."""
+    """The padding of the dilated input, by lax's rules for names, and for the padding of the convolution whose
+    transpose this is (use_consistent_padding). Other names are left to lax, which refuses them."""
     if isinstance(padding, str):
         if padding not in ("SAME", "VALID"):
             return padding
     elif not consistent:
         return padding
-    extents = [d * (k - 1) for k, d in zip(kernel, dilation, strict=False)]
-    of_axes = [padding] * len(stride) if isinstance(padding, str) else padding
-    return tuple(_of_axis(*axis) for axis in zip(of_axes, extents, stride, strict=False))
+    extents = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+    of_axes: Sequence[str | Pair] = [padding] * len(stride) if isinstance(padding, str) else padding
+    return tuple(_of_axis(*axis) for axis in zip(of_axes, extents, stride, strict=True))
 
 
 def _of_axis(padding: str | Pair, extent: int, stride: int) -> Pair:

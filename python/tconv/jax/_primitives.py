@@ -1,5 +1,5 @@
-"""The primitives: the layer and both its gradients, each bilinear, so that the transposes of one are the other two, which
-gives derivatives of every order in both modes; and the layer with a bias, which is one call where nothing is derived.
+"""The primitives: the layer and both its gradients, each bilinear. The transposes of one are the other two,
+which gives derivatives of every order in both modes. The layer with a bias has the derivatives of the layer.
 
 On the CPU a primitive is a call of tconv. On other platforms it is lax's convolution.
 """
@@ -42,7 +42,7 @@ OPERATIONS = {
 }
 
 
-# ------------------------------------------------------------------------------------------------------ what is computed
+# ----------------------------------------------------------------------------------------------------- what is computed
 
 
 def spread(bias: jax.Array, shape: tuple[int, ...], dtype: Any, channels: int) -> jax.Array:
@@ -77,7 +77,7 @@ def _abstract(primitive: Any, *operands: Any, layer: Layer) -> Any:
     return operands[0].update(shape=shape, weak_type=False)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _compiled(primitive: Any, layer: Layer) -> Callable[..., jax.Array]:
     return jax.jit(functools.partial(primitive.bind, layer=layer))
 

@@ -32,9 +32,9 @@ def conv_transpose(
     """jax.lax.conv_transpose, with a bias and groups, computed by tconv on the CPU.
 
     It has derivatives of every order in both modes, and goes through jit, vmap, scan, remat, shard_map and automatic
-    sharding, where images are split over devices. Layers that tconv does not have, and other platforms than the CPU, get
-    lax's convolution: layers of three spatial axes, arrays without elements, dtypes that are not listed below, and
-    padding that lies beyond what tconv has as padding and output padding.
+    sharding, where images are split over devices. Lax computes what tconv does not have: layers of three spatial axes,
+    arrays without elements, dtypes that are not listed below, padding beyond what tconv has as padding and output
+    padding, and everything on other platforms than the CPU.
 
     Args:
         lhs: the input.
@@ -46,7 +46,7 @@ def conv_transpose(
             NHWC, in one dimension NHC, HIO, NHC.
         transpose_kernel: whether the kernel is that of the convolution whose gradient this is, as in Keras: its spatial
             axes are flipped and its channels change places.
-        precision: of lax's convolution, where lax computes. On the CPU tconv always multiplies exactly as its dtype says.
+        precision: of lax's convolution, where lax computes. On the CPU tconv's is the highest.
         preferred_element_type: dtype of the result, None for that of the operands. The layer is computed in this dtype.
         use_consistent_padding: whether pairs, too, are the padding of the convolution whose gradient this is, as in
             PyTorch.
@@ -54,8 +54,8 @@ def conv_transpose(
         feature_group_count: groups, as jax.lax.conv_general_dilated has them.
 
     Shape:
-        - lhs: N, C and one or two spatial axes, in the order of dimension_numbers; float32, float64, float16, bfloat16
-        - rhs: C / groups ("I"), output features ("O") and the spatial axes; with transpose_kernel "I" and "O" change places
+        - lhs: N, C, one or two spatial axes, in the order of dimension_numbers; float32, float64, float16, bfloat16
+        - rhs: C / groups ("I"), output features ("O"), spatial axes; with transpose_kernel "I" and "O" change places
         - bias: (output features,)
         - result: N, output features and the spatial axes, each (in - 1) * stride + 1 + before + after - dilation *
           (kernel - 1) long, where (before, after) is the padding
@@ -65,7 +65,7 @@ def conv_transpose(
 
     Raises:
         TypeError, ValueError: what jax.lax.conv_general_dilated raises for such arguments, or a bias of another shape.
-        tconv.TconvError: the library refuses the layer: an environment variable has a value that it does not accept, say.
+        tconv.TconvError: what the library refuses, such as an environment variable of a value that it does not accept.
 
     Examples::
 
@@ -118,9 +118,9 @@ _patch = _Patch()
 
 @contextlib.contextmanager
 def patched() -> Iterator[None]:
-    """Has jax.lax.conv_transpose be tconv.jax.conv_transpose, for models whose layers call it: those of flax (linen and
-    nnx) and haiku. What JAX traces meanwhile, in any thread, gets tconv's layers, and keeps them when it is called later;
-    functions that JAX has compiled before keep lax's.
+    """Has jax.lax.conv_transpose be tconv.jax.conv_transpose, for models whose layers call it, such as those of flax
+    (linen and nnx) and haiku. Functions that JAX traces meanwhile, in any thread, get tconv's layers, and keep them
+    when they are called later. Functions that JAX has compiled before keep lax's.
 
     Returns:
         A context, in which the function is replaced; contexts may be open at once and one in another.

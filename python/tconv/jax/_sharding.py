@@ -1,5 +1,5 @@
-"""The call, and how it is split over devices: by images, in equal parts. Channels, rows and columns of an operand that is
-split along them are gathered first. The gradient of the weights is the sum of that of the parts."""
+"""The call, and how it is split over devices: by images, in equal parts. An operand that is split along channels, rows
+or columns is gathered first. The gradient of the weights is the sum of the gradients of the parts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def call(op: int, layer: Layer, *operands: jax.Array) -> jax.Array:
     return jax.ffi.ffi_call(TARGETS[op], results)(*operands, layer=np.array(words, np.int64))[0]
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def partitioned(op: int, layer: Layer, count: int) -> Callable[..., jax.Array]:
     """The call of an operation with so many operands, which JAX's partitioners may split."""
     rule = _RULES[op, count]

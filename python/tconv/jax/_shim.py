@@ -25,8 +25,8 @@ TARGETS = {
     lib.OP_BACKWARD_WEIGHTS: "tconv_backward_weights",
 }
 _MISSING = (
-    "tconv.jax needs {name}, which this installation of tconv was built without: have a wheel of scripts/wheel, or build "
-    "with -C cmake.define.TCONV_JAXLIB_INCLUDE=\"$(python -c 'import jax; print(jax.ffi.include_dir())')\""
+    "tconv.jax needs {name}, which this installation of tconv was built without: use a wheel of scripts/wheel, or "
+    "build with -C cmake.define.TCONV_JAXLIB_INCLUDE=\"$(python -c 'import jax; print(jax.ffi.include_dir())')\""
 )
 
 # The functions of the library that the shim calls, in the order of tconv_jax_library.
@@ -43,12 +43,12 @@ _FUNCTIONS = (
 
 
 def check_interface(built: tuple[int, int], found: tuple[int, int] | None, jaxlib: str) -> None:
-    """Raises ImportError where XLA would not call a handler that was built with a newer interface than its own: XLA takes
-    it without a word, and the first call of it fails."""
+    """Raises ImportError where the interface that the handler was built with is newer than XLA's own: XLA registers
+    such a handler without a word, and its first call fails."""
     if found is not None and (built[0] != found[0] or built[1] > found[1]):
         raise ImportError(
-            f"tconv.jax was built for version {built[0]}.{built[1]} of XLA's foreign functions, and jaxlib {jaxlib} has "
-            f"{found[0]}.{found[1]}: update jaxlib, or build tconv with this one's headers"
+            f"tconv.jax was built for version {built[0]}.{built[1]} of XLA's foreign functions, and jaxlib {jaxlib} "
+            f"has {found[0]}.{found[1]}: update jaxlib, or build tconv with the header of this jaxlib"
         )
 
 

@@ -49,13 +49,13 @@ class _FromLayer(equinox.nn.ConvTranspose):
         Raises:
             TypeError: the layer is another one.
         """
-        kind = cls.__mro__[2]
+        kind: Any = cls.__mro__[2]
         if not isinstance(layer, kind):
             raise TypeError(
                 f"{cls.__name__}.from_layer takes an equinox.nn.{kind.__name__}, not {type(layer).__name__}."
             )
         made = object.__new__(cls)
-        for field in dataclasses.fields(layer):
+        for field in dataclasses.fields(kind):
             object.__setattr__(made, field.name, getattr(layer, field.name))
         return made
 
