@@ -4,8 +4,9 @@
 jax_layers.py --out bench/results/jax_cpu_zen5.json.gz [--seconds 80]     # goes on where it was, for so long
 jax_layers.py --redraw bench/results/jax_cpu_zen5.json.gz                 # the report alone
 
-Both sides are jitted functions of arrays that are there, called in turn; a figure is the median of its calls. A gradient
-is of input, kernel and bias in one program. Images are cut so that a layer has at most BUDGET multiply-adds, or is one image.
+Both sides are jitted functions of arrays that are there, called in turn; a figure is the median of its calls. Gradients
+are those of input, kernel and bias in one program. Images are cut so that a layer has at most BUDGET multiply-adds, or
+is one image.
 """
 
 import argparse
@@ -30,8 +31,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 BUDGET = 0.5e9
 FEWEST_CALLS, MOST_CALLS, SECONDS_OF_CALLS = 3, 21, 1.5
 TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2}
-# Layers of which users of JAX have reported how slow they are. The first is an inverse filter bank as in jax#23783, of a size of
-# our own; the second is that of jax#31662 with two axes of as many pixels, in bfloat16.
+# Layers of which users of JAX have reported how slow they are. The first is an inverse filter bank, as in jax#23783, of
+# a size of our own; the second is that of jax#31662 with two axes of as many pixels, in bfloat16.
 REPORTED = [
     {"name": "jax#23783", "N": 1, "Cin": 512, "H": 1, "W": 256, "Cout": 1, "kh": 1, "kw": 1024, "sh": 1, "sw": 256},
     {"name": "jax#31662", "N": 1, "Cin": 64, "H": 256, "W": 512, "Cout": 1, "kh": 3, "kw": 3, "sh": 2, "sw": 2,
@@ -162,7 +163,8 @@ def mean(results, name):
 def report(path):
     found = run_files.load(path)
     of_csv, reported = [
-        [result for result in found["results"] if ("#" in result["layer"]["name"]) == wanted] for wanted in (False, True)
+        [result for result in found["results"] if ("#" in result["layer"]["name"]) == wanted]
+        for wanted in (False, True)
     ]
     head = ["layer", "images", "forward, tconv", "XLA", "times", "gradients, tconv", "XLA", "times"]
     rows = [f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(head) - 1)]
@@ -183,8 +185,9 @@ def report(path):
         f"Geometric means of {len(of_csv)} layers: forward {means['forward']:.2f}, gradients {means['gradients']:.2f}, "
         f"both {together:.2f} times as fast as XLA. The least are {least['forward']:.2f} and {least['gradients']:.2f}.",
         "",
-        "Layers that users of JAX have reported as slow: an inverse filter bank as in jax#23783, of a size of our own (512 channels "
-        "of 256 frames, a kernel of 1024, stride 256), and that of jax#31662 with two axes of as many pixels, in bfloat16.",
+        "Layers that users of JAX have reported as slow: an inverse filter bank, as in jax#23783, of a size of our own "
+        "(512 channels of 256 frames, a kernel of 1024, stride 256), and that of jax#31662 with two axes of as many "
+        "pixels, in bfloat16.",
         "",
         *rows,
         *map(line, reported),

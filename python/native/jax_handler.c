@@ -113,7 +113,7 @@ static tconv_status execute(const XLA_FFI_CallFrame *frame, const planned *found
         workspace = own = malloc(found->workspace);
         if (own == NULL) {
             *issue = (tconv_issue){TCONV_ERROR_OUT_OF_MEMORY, "workspace", "no memory for a workspace"};
-            return issue->status;
+            return TCONV_ERROR_OUT_OF_MEMORY;
         }
     }
     use_pool(frame->api, frame->ctx);

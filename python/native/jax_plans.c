@@ -60,12 +60,13 @@ static void fill_desc(const int64_t layer[LAYER_WORDS], tconv_desc *desc)
     desc->groups = layer[WORD_GROUPS];
 }
 
+/* Plans a layer, for one user. */
 static tconv_status make(const int64_t layer[LAYER_WORDS], planned **made, tconv_issue *issue)
 {
     planned *entry = calloc(1, sizeof *entry);
     if (entry == NULL) {
         *issue = (tconv_issue){TCONV_ERROR_OUT_OF_MEMORY, "", "no memory for a plan"};
-        return issue->status;
+        return TCONV_ERROR_OUT_OF_MEMORY;
     }
     tconv_desc desc;
     tconv_options options;
@@ -86,6 +87,7 @@ static tconv_status make(const int64_t layer[LAYER_WORDS], planned **made, tconv
     entry->elements[1] = desc.in_channels * (desc.out_channels / desc.groups) * desc.kernel_h * desc.kernel_w;
     entry->elements[2] = dst[0] * dst[1] * dst[2] * dst[3];
     memcpy(entry->layer, layer, sizeof entry->layer);
+    entry->users = 1;
     *made = entry;
     return TCONV_SUCCESS;
 }
@@ -116,7 +118,7 @@ tconv_status acquire_plan(const int64_t layer[LAYER_WORDS], planned **found, tco
     if (*found == NULL) {
         planned **bucket = bucket_of(layer);
         made->next = *bucket;
-        made->users = 1 + 1; /* the table and the caller */
+        made->users++; /* the table, beside the caller */
         *bucket = *found = made;
     } else {
         leave(made);
