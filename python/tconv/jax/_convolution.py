@@ -152,8 +152,12 @@ def _layer_of(
 
 
 def _weight_layout(arguments: Arguments, spec: Sequence[int]) -> int:
-    """The one that is nearest to how the weights lie."""
-    return lib.WEIGHT_HWOI if arguments.feature_group_count == 1 and spec[2] == 0 else lib.WEIGHT_IOHW
+    """The one whose fastest axis is the kernel's own, so that a kernel that has to be flipped is moved in runs."""
+    out, into = spec[:2] if not arguments.transpose_kernel else spec[1::-1]
+    fastest = len(spec) - 1
+    if arguments.feature_group_count > 1 or fastest not in (out, into):
+        return lib.WEIGHT_IOHW
+    return lib.WEIGHT_IHWO if fastest == out else lib.WEIGHT_HWOI
 
 
 def _placed(x: jax.Array, spec: Sequence[int], layout: int) -> jax.Array:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -77,15 +77,6 @@ def _abstract(primitive: Any, *operands: Any, layer: Layer) -> Any:
     return operands[0].update(shape=shape, weak_type=False)
 
 
-@functools.cache
-def _compiled(primitive: Any, layer: Layer) -> Callable[..., jax.Array]:
-    return jax.jit(functools.partial(primitive.bind, layer=layer))
-
-
-def _evaluate(primitive: Any, *operands: jax.Array, layer: Layer) -> jax.Array:
-    return _compiled(primitive, layer)(*operands)
-
-
 # ---------------------------------------------------------------------------------------------------------------- vmap
 
 
@@ -112,7 +103,6 @@ def _in_two_steps(x: jax.Array, weights: jax.Array, bias: jax.Array, layer: Laye
 def _batch(primitive: Any, operands: Operands, axes: Sequence[Any], *, layer: Layer) -> tuple[jax.Array, int]:
     """Over images alone the new axis goes into the batch. Over weights too it goes into the groups, where channels are
     the slowest axis of an image and of the weights; else one call follows another."""
-    axes = [None if axis is None or axis is getattr(batching, "not_mapped", None) else axis for axis in axes]
     (size,) = {operand.shape[axis] for operand, axis in zip(operands, axes, strict=True) if axis is not None}
     if primitive is forward_bias_p and any(axis is not None for axis in axes[1:]):
         return jax.vmap(functools.partial(_in_two_steps, layer=layer), in_axes=tuple(axes))(*operands), 0
@@ -144,43 +134,30 @@ def _batch(primitive: Any, operands: Operands, axes: Sequence[Any], *, layer: La
 # --------------------------------------------------------------------------------------------------------- derivatives
 
 
-def forward(x: jax.Array, weights: jax.Array, layer: Layer) -> jax.Array:
-    return forward_p.bind(x, weights, layer=layer)
-
-
-def data(diff_dst: jax.Array, weights: jax.Array, layer: Layer) -> jax.Array:
-    return data_p.bind(diff_dst, weights, layer=layer)
-
-
-def weights_gradient(diff_dst: jax.Array, x: jax.Array, layer: Layer) -> jax.Array:
-    return weights_p.bind(diff_dst, x, layer=layer)
-
-
 ad.defbilinear(
     forward_p,
-    lambda ct, x, weights, *, layer: data(ct, weights, layer),
-    lambda ct, x, weights, *, layer: weights_gradient(ct, x, layer),
+    lambda ct, x, weights, **layer: data_p.bind(ct, weights, **layer),
+    lambda ct, x, weights, **layer: weights_p.bind(ct, x, **layer),
 )
 ad.defbilinear(
     data_p,
-    lambda ct, diff_dst, weights, *, layer: forward(ct, weights, layer),
-    lambda ct, diff_dst, weights, *, layer: weights_gradient(diff_dst, ct, layer),
+    lambda ct, diff_dst, weights, **layer: forward_p.bind(ct, weights, **layer),
+    lambda ct, diff_dst, weights, **layer: weights_p.bind(diff_dst, ct, **layer),
 )
 ad.defbilinear(
     weights_p,
-    lambda ct, diff_dst, x, *, layer: forward(x, ct, layer),
-    lambda ct, diff_dst, x, *, layer: data(diff_dst, ct, layer),
+    lambda ct, diff_dst, x, **layer: forward_p.bind(x, ct, **layer),
+    lambda ct, diff_dst, x, **layer: data_p.bind(diff_dst, ct, **layer),
 )
 ad.defjvp(
     forward_bias_p,
-    lambda tangent, x, weights, bias, *, layer: forward(tangent, weights, layer),
-    lambda tangent, x, weights, bias, *, layer: forward(x, tangent, layer),
-    lambda tangent, x, weights, bias, *, layer: _spread(tangent, layer.dst_shape(x.shape, weights.shape), layer),
+    lambda tangent, x, weights, bias, **layer: forward_p.bind(tangent, weights, **layer),
+    lambda tangent, x, weights, bias, **layer: forward_p.bind(x, tangent, **layer),
+    lambda tangent, x, weights, bias, layer: _spread(tangent, layer.dst_shape(x.shape, weights.shape), layer),
 )
 
-
 for _each in OPERATIONS:
-    _each.def_impl(functools.partial(_evaluate, _each))
+    _each.def_impl(jax.jit(_each.bind, static_argnames="layer"))
     _each.def_abstract_eval(functools.partial(_abstract, _each))
     batching.primitive_batchers[_each] = functools.partial(_batch, _each)
     mlir.register_lowering(_each, mlir.lower_fun(functools.partial(_by_lax, _each), multiple_results=False))
