@@ -197,8 +197,8 @@ def report(path):
             [f"Left out, because XLA did not answer within two minutes: {', '.join(found['left_out'])}.", ""]
             * bool(found["left_out"])
         ),
-        "Layers that users of JAX have reported as slow: an inverse filter bank, as in jax#23783, of a size of our own "
-        "(512 channels of 256 frames, a kernel of 1024, stride 256), and that of jax#31662 with two axes of as many "
+        "Layers that users of JAX have reported as slow: an inverse filter bank, as in jax#23783, of a size of our own",
+        "(512 channels of 256 frames, a kernel of 1024, stride 256), and that of jax#31662 with two axes of as many",
         "pixels, in bfloat16.",
         "",
         *rows,

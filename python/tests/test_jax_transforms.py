@@ -169,6 +169,12 @@ assert y.sharding.spec[0] == dx.sharding.spec[0] == ("a", "b") and dw.sharding.i
 for checked in ({{}}, {{"check_vma": False}}):
     by_images = jax.shard_map(layer.by_tconv, mesh=mesh, in_specs=(P("a"), P(), P()), out_specs=P("a"), **checked)
     check(step(by_images), *arrays)
+if hasattr(jax, "set_mesh"):
+    explicit = jax.make_mesh((8,), ("a",), axis_types=(jax.sharding.AxisType.Explicit,))
+    with jax.set_mesh(explicit):
+        whole = NamedSharding(explicit, P())
+        x = jax.device_put(arrays[0], NamedSharding(explicit, P("a")))
+        check(step(layer.by_tconv), x, *(jax.device_put(of, whole) for of in arrays[1:]))
 y = jax.pmap(lambda x: layer.by_tconv(x, *arrays[1:]))(arrays[0].reshape(8, 2, 6, 6, 4))
 np.testing.assert_array_equal(y.reshape(expected[0].shape), expected[0])
 print("right")

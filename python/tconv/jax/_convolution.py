@@ -94,7 +94,7 @@ def convolve(arguments: Arguments, lhs: jax.Array, rhs: jax.Array, bias: jax.Arr
     layer = _layer_of(arguments, padding, dilation, numbers, kernel)
     if layer is None or result.dtype.name not in DTYPES or 0 in (*lhs.shape, *rhs.shape, *result.shape):
         y = by_lax(lhs, rhs)
-        return y if bias is None else y + spread(bias, y.shape, y.dtype, channels)
+        return y if bias is None else y + spread(bias, jax.typeof(y), channels)
     # A wider result is that of wider operands, whose products are the same.
     x, weights = (array.astype(result.dtype) for array in (lhs, rhs))
     x = _placed(x, numbers.lhs_spec, layer.layout)

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax._src import dispatch  # has no public name: see the end of this file
 from jax.interpreters import ad, batching, mlir
+from jax.sharding import NamedSharding, PartitionSpec
 
 from .. import _library as lib
 from . import _sharding
@@ -45,14 +46,16 @@ OPERATIONS = {
 # ----------------------------------------------------------------------------------------------------- what is computed
 
 
-def spread(bias: jax.Array, shape: tuple[int, ...], dtype: Any, channels: int) -> jax.Array:
-    """The bias along the axis of channels. It goes through f32 (or f64), so that its gradient is summed there."""
-    wide = bias.astype(jnp.promote_types(dtype, jnp.float32))
-    return lax.broadcast_in_dim(wide, shape, (channels,)).astype(dtype)
+def spread(bias: jax.Array, like: Any, channels: int) -> jax.Array:
+    """The bias along the axis of channels of a result of this type. The bias goes through f32 (or f64), so that its
+    gradient is summed there."""
+    wide = bias.astype(jnp.promote_types(like.dtype, jnp.float32))
+    split = like.sharding if any(like.sharding.spec) else None
+    return lax.broadcast_in_dim(wide, like.shape, (channels,), out_sharding=split).astype(like.dtype)
 
 
-def _spread(bias: jax.Array, shape: tuple[int, ...], layer: Layer) -> jax.Array:
-    return spread(bias, shape, bias.dtype, TENSOR_AXES[layer.layout][1])
+def _spread(bias: jax.Array, like: Any, layer: Layer) -> jax.Array:
+    return spread(bias, like, TENSOR_AXES[layer.layout][1])
 
 
 def _by_lax(primitive: Any, *operands: jax.Array, layer: Layer) -> jax.Array:
@@ -60,7 +63,7 @@ def _by_lax(primitive: Any, *operands: jax.Array, layer: Layer) -> jax.Array:
     op, (first, second, *rest) = OPERATIONS[primitive], operands
     if op == lib.OP_FORWARD:
         y = layer.by_lax(first, second)
-        return y + _spread(rest[0], y.shape, layer) if rest else y
+        return y + _spread(rest[0], jax.typeof(y), layer) if rest else y
     shape = jax.ShapeDtypeStruct(layer.shapes(op, first.shape, second.shape)[2], first.dtype)
     if op == lib.OP_BACKWARD_DATA:
         return jax.linear_transpose(lambda x: layer.by_lax(x, second), shape)(first)[0]
@@ -72,9 +75,11 @@ def _by_tconv(primitive: Any, *operands: jax.Array, layer: Layer) -> jax.Array:
 
 
 def _abstract(primitive: Any, *operands: Any, layer: Layer) -> Any:
-    """The result's type: all but the shape as the first operand's."""
+    """The result's type: what the first operand's has beside its shape. Every device has all gradients of weights."""
     shape = layer.shapes(OPERATIONS[primitive], operands[0].shape, operands[1].shape)[2]
-    return operands[0].update(shape=shape, weak_type=False)
+    mesh, spec = operands[0].sharding.mesh, operands[0].sharding.spec[:1] if primitive is not weights_p else ()
+    sharding = NamedSharding(mesh, PartitionSpec(*spec, *[None] * (len(shape) - len(spec))))
+    return operands[0].update(shape=shape, weak_type=False, sharding=sharding)
 
 
 # ---------------------------------------------------------------------------------------------------------------- vmap
@@ -97,7 +102,7 @@ def _unfold(result: jax.Array, axis: int, size: int) -> jax.Array:
 
 def _in_two_steps(x: jax.Array, weights: jax.Array, bias: jax.Array, layer: Layer) -> jax.Array:
     y = forward_p.bind(x, weights, layer=layer)
-    return y + _spread(bias, y.shape, layer)
+    return y + _spread(bias, jax.typeof(y), layer)
 
 
 def _batch(primitive: Any, operands: Operands, axes: Sequence[Any], *, layer: Layer) -> tuple[jax.Array, int]:
@@ -153,7 +158,9 @@ ad.defjvp(
     forward_bias_p,
     lambda tangent, x, weights, bias, **layer: forward_p.bind(tangent, weights, **layer),
     lambda tangent, x, weights, bias, **layer: forward_p.bind(x, tangent, **layer),
-    lambda tangent, x, weights, bias, layer: _spread(tangent, layer.dst_shape(x.shape, weights.shape), layer),
+    lambda tangent, x, weights, bias, layer: _spread(
+        tangent, _abstract(forward_p, *map(jax.typeof, (x, weights)), layer=layer), layer
+    ),
 )
 
 for _each in OPERATIONS:
