@@ -108,12 +108,16 @@ def compiler_of(path: pathlib.Path) -> str:
     return f"{match[1][:5].decode().lower().rstrip(': ')} {match[2].decode()}" if match else "an unnamed compiler"
 
 
+def instructions(listing: str) -> list[tuple[int, str]]:
+    """Addresses and instructions of what objdump printed of a function."""
+    found = re.findall(r"^\s+([0-9a-f]+):\s+(\S.*)$", listing, re.MULTILINE)
+    return [(int(address, 16), re.sub(r"\s*(<.*>|//.*|#\s.*)", "", text).strip()) for address, text in found]
+
+
 def disassemble(path: pathlib.Path, machine: str, function: str) -> list[tuple[int, str]]:
     """Addresses and instructions of a function; none if the object does not have it."""
     program = "objdump" if os.uname().machine == machine else f"{machine}-linux-gnu-objdump"
-    listing = run([program, "-d", "--no-show-raw-insn", f"--disassemble={function}", str(path)])
-    found = re.findall(r"^\s+([0-9a-f]+):\s+(\S.*)$", listing, re.MULTILINE)
-    return [(int(address, 16), re.sub(r"\s*(<.*>|//.*|#\s.*)", "", text).strip()) for address, text in found]
+    return instructions(run([program, "-d", "--no-show-raw-insn", f"--disassemble={function}", str(path)]))
 
 
 def innermost_loop(code: list[tuple[int, str]]) -> tuple[str, ...]:

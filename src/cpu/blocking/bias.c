@@ -41,8 +41,8 @@ struct run {
     int64_t image, row, column, count;
 };
 
-/* NCHW: fills a run channel by channel. */
-static void fill_planes(const tconv_cpu_bias_only *region, char *dst, const char *bias, int64_t count)
+/* NCHW: fills a run channel by channel; from one channel to the next it is `step` elements in bias. */
+static void fill_planes(const tconv_cpu_bias_only *region, char *dst, const char *bias, int64_t step, int64_t count)
 {
     static const char zero[sizeof(double)] = {0};
     const tconv_problem *problem = &region->layer->problem;
@@ -50,7 +50,8 @@ static void fill_planes(const tconv_cpu_bias_only *region, char *dst, const char
     tconv_cpu_fill_function *fill = tconv_cpu_find_kernels(tconv_cpu_target_of(&region->layer->target).cpu_isa)->fill;
     bool stream = region->stream && count * size >= TCONV_CPU_STREAM_BYTES;
     for (int64_t c = 0; c < region->channels; c++)
-        fill(dst + c * problem->dst.c * size, bias != NULL ? bias + c * size : zero, (size_t)size, count, stream);
+        fill(dst + c * problem->dst.c * size, bias != NULL ? bias + c * step * size : zero, (size_t)size, count,
+             stream);
 }
 
 /* NHWC: fills a run pixel by pixel, or by one memset where it is contiguous and has no bias. */
@@ -136,6 +137,17 @@ static void make_run(const tconv_cpu_bias_only *region, char *dst, const char *b
     }
 }
 
+/* Copies the first output of each channel to the others of a run: they are all made of the same bias. */
+static void repeat_first(const tconv_cpu_bias_only *region, char *dst, int64_t count)
+{
+    const tconv_problem *problem = &region->layer->problem;
+    char *second = dst + problem->dst.w * (int64_t)problem->element_size;
+    if (count > 1 && problem->layout == TCONV_NCHW)
+        fill_planes(region, second, dst, problem->dst.c, count - 1);
+    else if (count > 1)
+        fill_pixels(region, second, dst, count - 1);
+}
+
 static void fill_run(const tconv_cpu_bias_only *region, const struct run *run)
 {
     const tconv_problem *problem = &region->layer->problem;
@@ -148,7 +160,10 @@ static void fill_run(const tconv_cpu_bias_only *region, const struct run *run)
     if (run->count <= 0)
         return;
     if (tconv_has_posts(problem)) {
-        make_run(region, dst, bias, run->count);
+        const bool alike = !problem->desc.accumulate && tconv_post_addend(&problem->desc) < 0;
+        make_run(region, dst, bias, alike ? 1 : run->count);
+        if (alike)
+            repeat_first(region, dst, run->count);
         return;
     }
     if (problem->desc.accumulate) {
@@ -157,7 +172,7 @@ static void fill_run(const tconv_cpu_bias_only *region, const struct run *run)
         return;
     }
     if (problem->layout == TCONV_NCHW)
-        fill_planes(region, dst, bias, run->count);
+        fill_planes(region, dst, bias, 1, run->count);
     else
         fill_pixels(region, dst, bias, run->count);
 }

@@ -52,7 +52,8 @@ typedef struct tconv_cpu_finish {
 typedef struct tconv_cpu_sum_rows {
     const tconv_cpu_posts *posts;
     void *sums;
-    int64_t rows, count, pitch; /* rows of count sums, so far apart */
+    const int64_t *to;          /* [rows], where each begins in sums; NULL: at multiples of the pitch */
+    int64_t rows, count, pitch; /* rows of count sums */
     int64_t channel;            /* of all groups: that of all sums, or with `pixels` that of a row's first */
     bool pixels;                /* a row's sums are of neighbouring channels */
 } tconv_cpu_sum_rows;

@@ -163,8 +163,10 @@ typedef struct tconv_cpu_stencil {
     const void *weights;    /* Real, [terms] */
     const void *bias;       /* one Real */
     void *dst;
-    int64_t count; /* outputs */
-    void *stage;   /* as in tconv_cpu_store, but TCONV_CPU_STENCIL_VECTORS vectors for each residue */
+    int64_t count;                /* outputs */
+    void *stage;                  /* as in tconv_cpu_store, but TCONV_CPU_STENCIL_VECTORS vectors for each residue */
+    const tconv_cpu_posts *posts; /* outputs go through this list without an addend; NULL: there is none */
+    int64_t channel;              /* with posts: of all groups */
 } tconv_cpu_stencil;
 
 typedef void tconv_cpu_stencil_function(const tconv_cpu_stencil *stencil);

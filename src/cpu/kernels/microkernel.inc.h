@@ -15,13 +15,55 @@
  */
 
 #if !defined(ADD_PRODUCT)
-#define REPEAT(weight)                   ((weight) - (NAME(vector)){0})
+#define REPEAT(weight) ((weight) - (NAME(vector)){0})
+#if VECTOR_BYTES == 32
+#define ADD_PRODUCT(sum, weight, values) NAME(add_product)(&(sum), REPEAT(weight), values)
+#else
 #define ADD_PRODUCT(sum, weight, values) ((sum) += (weight) * (values))
+#endif
+#endif
+#if defined(__aarch64__)
+enum { NAME(HAVE_LANE_PRODUCTS) = 1 };
+#define ADD_LANE_PRODUCT(sum, weights, lane, values)                                                                   \
+    NAME(add_lane_product)(&(sum), *(const NAME(loose_vector) *)(weights), lane, values)
+#else
+enum { NAME(HAVE_LANE_PRODUCTS) = 0 };
+#define ADD_LANE_PRODUCT(sum, weights, lane, values) (void)0
 #endif
 
 typedef REAL NAME(vector) __attribute__((vector_size(LANES * sizeof(REAL))));
 /* A vector at any address. */
 typedef REAL NAME(loose_vector) __attribute__((vector_size(LANES * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
+
+/*
+ * Multiply-adds as instructions of the form that leaves the sum in its register, where that gains. Compilers take other forms as
+ * well, which move the sum to another register. With AVX2 sums leave too few of 16 registers for that, so that gcc and clang
+ * spilled; with NEON gcc moved a third of the sums at each term, and loaded each weight by itself. With AVX-512 nothing is gained.
+ */
+#if VECTOR_BYTES == 32
+ALWAYS_INLINE void NAME(add_product)(NAME(vector) * sum, NAME(vector) weight, NAME(vector) values)
+{
+    if (sizeof(REAL) == sizeof(float))
+        __asm__("vfmadd231ps %2, %1, %0" : "+x"(*sum) : "x"(weight), "x"(values));
+    else
+        __asm__("vfmadd231pd %2, %1, %0" : "+x"(*sum) : "x"(weight), "x"(values));
+}
+#elif defined(__aarch64__)
+#define ADD_LANE(instruction) __asm__(instruction : "+w"(*sum) : "w"(values), "w"(weights))
+/* The weight is a lane of a vector of weights. */
+ALWAYS_INLINE void NAME(add_lane_product)(NAME(vector) * sum, NAME(vector) weights, const int lane, NAME(vector) values)
+{
+    switch (lane + (sizeof(REAL) == sizeof(double) ? 4 : 0)) {
+    case 0: ADD_LANE("fmla %0.4s, %1.4s, %2.s[0]"); break;
+    case 1: ADD_LANE("fmla %0.4s, %1.4s, %2.s[1]"); break;
+    case 2: ADD_LANE("fmla %0.4s, %1.4s, %2.s[2]"); break;
+    case 3: ADD_LANE("fmla %0.4s, %1.4s, %2.s[3]"); break;
+    case 4: ADD_LANE("fmla %0.2d, %1.2d, %2.d[0]"); break;
+    default: ADD_LANE("fmla %0.2d, %1.2d, %2.d[1]");
+    }
+}
+#undef ADD_LANE
+#endif
 
 typedef NAME(vector) NAME(registers)[TCONV_CPU_MAX_CHANNELS][TCONV_CPU_MAX_VECTORS];
 
@@ -77,7 +119,10 @@ ALWAYS_INLINE void NAME(add_term)(NAME(registers) sums, const REAL *const *strip
     for (int m = 0; m < channels; m++)
         UNROLL
     for (int v = 0; v < vectors; v++)
-        ADD_PRODUCT(sums[m][v], weights[m], held[v]);
+        if (NAME(HAVE_LANE_PRODUCTS) && m < channels - channels % LANES)
+            ADD_LANE_PRODUCT(sums[m][v], weights + m - m % LANES, m % LANES, held[v]);
+        else
+            ADD_PRODUCT(sums[m][v], weights[m], held[v]);
 }
 
 ALWAYS_INLINE void NAME(sum_microtile)(const tconv_cpu_microtile *microtile, const int channels, const int vectors)

@@ -17,6 +17,14 @@ typedef struct NAME(operand) {
     int64_t step;
 } NAME(operand);
 
+/* Rows of vectors that go through a post-op together; the operand of vector i is the same in all rows. Row r is at
+ * values + to[r], or at values + r * pitch where to is NULL. */
+typedef struct NAME(post_values) {
+    REAL *values;
+    const int64_t *to;
+    int64_t pitch, rows, vectors;
+} NAME(post_values);
+
 ALWAYS_INLINE NAME(vector) NAME(repeat)(double number)
 {
     NAME(vector) lanes = {0};
@@ -74,31 +82,35 @@ ALWAYS_INLINE NAME(vector) NAME(post_by_lane)(const tconv_post_op *post, NAME(ve
 }
 #endif
 
-/* Makes each of some vectors what an expression says of it, which may be called y. */
+/* Makes each of some vectors what an expression says of it, which may be called y, and its index in its row i. */
 #define EACH_VECTOR(value)                                                                                             \
     do {                                                                                                               \
-        for (int64_t i = 0; i < vectors; i++) {                                                                        \
-            const NAME(vector) y = values[i];                                                                          \
-            values[i] = (value);                                                                                       \
+        for (int64_t r = 0; r < of->rows; r++) {                                                                       \
+            NAME(loose_vector) *const row =                                                                            \
+                (NAME(loose_vector) *)(of->values + (of->to != NULL ? of->to[r] : r * of->pitch));                     \
+            for (int64_t i = 0; i < of->vectors; i++) {                                                                \
+                const NAME(vector) y = row[i];                                                                         \
+                row[i] = (value);                                                                                      \
+            }                                                                                                          \
         }                                                                                                              \
     } while (0)
 
 /* values * scale + shift: MUL_CHANNEL and the ADD_CHANNEL behind it. */
-static NOT_INLINED void NAME(scale_and_shift)(NAME(loose_vector) * values, int64_t vectors, const NAME(operand) * scale,
+static NOT_INLINED void NAME(scale_and_shift)(const NAME(post_values) * of, const NAME(operand) * scale,
                                               const NAME(operand) * shift)
 {
     EACH_VECTOR(NAME(multiply_add)(y, NAME(operand_lanes)(scale, i), NAME(operand_lanes)(shift, i)));
 }
 
-/* Applies a post-op to some vectors. of: its operands, as many as the kind has. */
-static NOT_INLINED void NAME(apply_post)(NAME(loose_vector) * values, int64_t vectors, const tconv_post_op *post,
-                                         const NAME(operand) of[2])
+/* Applies a post-op to some vectors. operands: as many as the kind has. */
+static NOT_INLINED void NAME(apply_post)(const NAME(post_values) * of, const tconv_post_op *post,
+                                         const NAME(operand) operands[2])
 {
     const NAME(vector) alpha = NAME(repeat)(post->alpha), beta = NAME(repeat)(post->beta);
     switch (post->kind) {
-    case TCONV_POST_ADD_CHANNEL: EACH_VECTOR(y + NAME(operand_lanes)(&of[0], i)); break;
-    case TCONV_POST_MUL_CHANNEL: EACH_VECTOR(y * NAME(operand_lanes)(&of[0], i)); break;
-    case TCONV_POST_ADD_TENSOR: EACH_VECTOR(NAME(multiply_add)(alpha, NAME(operand_lanes)(&of[0], i), y)); break;
+    case TCONV_POST_ADD_CHANNEL: EACH_VECTOR(y + NAME(operand_lanes)(&operands[0], i)); break;
+    case TCONV_POST_MUL_CHANNEL: EACH_VECTOR(y * NAME(operand_lanes)(&operands[0], i)); break;
+    case TCONV_POST_ADD_TENSOR: EACH_VECTOR(NAME(multiply_add)(alpha, NAME(operand_lanes)(&operands[0], i), y)); break;
     case TCONV_POST_LINEAR: EACH_VECTOR(NAME(multiply_add)(alpha, y, beta)); break;
     case TCONV_POST_CLAMP: EACH_VECTOR(NAME(clamp)(y, alpha, beta)); break;
     case TCONV_POST_LEAKY_RELU:
@@ -118,12 +130,13 @@ static NOT_INLINED void NAME(apply_post)(NAME(loose_vector) * values, int64_t ve
     case TCONV_POST_SOFTPLUS: EACH_VECTOR(NAME(post_softplus)(y)); break;
     case TCONV_POST_HARDSWISH: EACH_VECTOR(NAME(post_hardswish)(y)); break;
     case TCONV_POST_SNAKE:
-        EACH_VECTOR(NAME(post_snake)(y, NAME(operand_lanes)(&of[0], i), NAME(operand_lanes)(&of[1], i)));
+        EACH_VECTOR(NAME(post_snake)(y, NAME(operand_lanes)(&operands[0], i), NAME(operand_lanes)(&operands[1], i)));
         break;
 #else
     case TCONV_POST_SNAKE:
         EACH_VECTOR(NAME(post_by_lane)(
-            post, y, (const NAME(vector)[2]){NAME(operand_lanes)(&of[0], i), NAME(operand_lanes)(&of[1], i)}));
+            post, y,
+            (const NAME(vector)[2]){NAME(operand_lanes)(&operands[0], i), NAME(operand_lanes)(&operands[1], i)}));
         break;
     default: EACH_VECTOR(NAME(post_by_lane)(post, y, (const NAME(vector)[2]){{0}, {0}}));
 #endif
@@ -145,28 +158,28 @@ ALWAYS_INLINE NAME(operand)
     return (NAME(operand)){(const REAL *)copied, 0};
 }
 
-/* Takes whole vectors of sums, or fewer sums than one has, through a list without an addend. */
-static void NAME(run_list)(NAME(loose_vector) * values, int64_t count, const tconv_cpu_posts *posts, int64_t channel,
+/* Takes rows through a list without an addend. count: the sums of each row, whole vectors or fewer sums than one has. */
+static void NAME(run_list)(const NAME(post_values) * of, int64_t count, const tconv_cpu_posts *posts, int64_t channel,
                            bool pixels)
 {
     const tconv_desc *desc = &posts->problem->desc;
-    const int64_t vectors = count < LANES ? 1 : count / LANES;
     NAME(vector) copied[2];
     for (int p = 0; p < desc->post_count; p++) {
         const tconv_post_op *post = &desc->post[p];
         const REAL *numbers = posts->operands[p];
         const int channel_vectors = tconv_post_channel_vectors(post->kind);
-        NAME(operand) of[2] = {{NULL, 0}, {NULL, 0}};
+        NAME(operand) operands[2] = {{NULL, 0}, {NULL, 0}};
         if (channel_vectors > 0)
-            of[0] = NAME(channel_numbers)(numbers, channel, pixels, count, &copied[0]);
+            operands[0] = NAME(channel_numbers)(numbers, channel, pixels, count, &copied[0]);
         if (channel_vectors > 1)
-            of[1] = NAME(channel_numbers)(numbers + posts->problem->out_channels, channel, pixels, count, &copied[1]);
+            operands[1] =
+                NAME(channel_numbers)(numbers + posts->problem->out_channels, channel, pixels, count, &copied[1]);
         if (!tconv_post_scales_and_shifts(desc, p)) {
-            NAME(apply_post)(values, vectors, post, of);
+            NAME(apply_post)(of, post, operands);
             continue;
         }
-        of[1] = NAME(channel_numbers)(posts->operands[++p], channel, pixels, count, &copied[1]);
-        NAME(scale_and_shift)(values, vectors, &of[0], &of[1]);
+        operands[1] = NAME(channel_numbers)(posts->operands[++p], channel, pixels, count, &copied[1]);
+        NAME(scale_and_shift)(of, &operands[0], &operands[1]);
     }
 }
 
@@ -174,17 +187,16 @@ static void NAME(run_list)(NAME(loose_vector) * values, int64_t count, const tco
 static void NAME(post_rows)(const tconv_cpu_sum_rows *rows)
 {
     const int64_t rest = rows->count % LANES, whole = rows->count - rest;
-    for (int64_t r = 0; r < rows->rows; r++) {
-        REAL *row = (REAL *)rows->sums + r * rows->pitch;
-        if (whole > 0)
-            NAME(run_list)((NAME(loose_vector) *)row, whole, rows->posts, rows->channel, rows->pixels);
-        if (rest == 0)
-            continue;
+    const NAME(post_values) values = {rows->sums, rows->to, rows->pitch, rows->rows, whole / LANES};
+    if (whole > 0)
+        NAME(run_list)(&values, whole, rows->posts, rows->channel, rows->pixels);
+    for (int64_t r = 0; rest > 0 && r < rows->rows; r++) {
+        REAL *from = (REAL *)rows->sums + (rows->to != NULL ? rows->to[r] : r * rows->pitch) + whole;
         NAME(vector) last = {0};
-        copy_short(&last, row + whole, (size_t)rest * sizeof(REAL), sizeof last);
-        NAME(run_list)
-        ((NAME(loose_vector) *)&last, rest, rows->posts, rows->channel + (rows->pixels ? whole : 0), rows->pixels);
-        copy_short(row + whole, &last, (size_t)rest * sizeof(REAL), sizeof last);
+        const NAME(post_values) one = {(REAL *)&last, NULL, 0, 1, 1};
+        copy_short(&last, from, (size_t)rest * sizeof(REAL), sizeof last);
+        NAME(run_list)(&one, rest, rows->posts, rows->channel + (rows->pixels ? whole : 0), rows->pixels);
+        copy_short(from, &last, (size_t)rest * sizeof(REAL), sizeof last);
     }
 }
 
@@ -198,8 +210,9 @@ static void NAME(activate)(REAL *row, int64_t count, const tconv_post_op *post, 
         memcpy(&value, row + i, bytes);
         memcpy(&numbers[0], first + i, bytes);
         memcpy(&numbers[1], second + i, bytes);
-        const NAME(operand) of[] = {{(const REAL *)&numbers[0], 0}, {(const REAL *)&numbers[1], 0}};
-        NAME(apply_post)((NAME(loose_vector) *)&value, 1, post, of);
+        const NAME(operand) operands[] = {{(const REAL *)&numbers[0], 0}, {(const REAL *)&numbers[1], 0}};
+        const NAME(post_values) one = {(REAL *)&value, NULL, 0, 1, 1};
+        NAME(apply_post)(&one, post, operands);
         memcpy(row + i, &value, bytes);
     }
 }

@@ -94,7 +94,7 @@ static void NAME(apply_posts)(SUMS(vector) * values, int64_t count, const tconv_
 {
     const tconv_problem *problem = posts->problem;
     const tconv_desc *desc = &problem->desc;
-    const int64_t vectors = (count + LANES - 1) / LANES;
+    const SUMS(post_values) rows = {(REAL *)values, NULL, 0, 1, (count + LANES - 1) / LANES};
     SUMS(vector) copied[2][POST_VECTORS];
     for (int p = 0; p < desc->post_count; p++) {
         const tconv_post_op *post = &desc->post[p];
@@ -108,11 +108,11 @@ static void NAME(apply_posts)(SUMS(vector) * values, int64_t count, const tconv_
             of[1] = NAME(channel_operand)((const REAL *)posts->operands[p] + problem->out_channels, place, count,
                                           (REAL *)copied[1]);
         if (!tconv_post_scales_and_shifts(desc, p)) {
-            SUMS(apply_post)((SUMS(loose_vector) *)values, vectors, post, of);
+            SUMS(apply_post)(&rows, post, of);
             continue;
         }
         of[1] = NAME(channel_operand)(posts->operands[++p], place, count, (REAL *)copied[1]);
-        SUMS(scale_and_shift)((SUMS(loose_vector) *)values, vectors, &of[0], &of[1]);
+        SUMS(scale_and_shift)(&rows, &of[0], &of[1]);
     }
 }
 

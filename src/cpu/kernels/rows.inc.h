@@ -296,36 +296,54 @@ static void NAME(store_pixels)(const tconv_cpu_store *store)
     }
 }
 
-ALWAYS_INLINE void NAME(stencil_row)(const tconv_cpu_stencil *stencil, const int residues)
+/* Sums TCONV_CPU_STENCIL_VECTORS vectors of positions, and interleaves their outputs. */
+ALWAYS_INLINE void NAME(stencil_outputs)(const tconv_cpu_stencil *stencil, const REAL *strip, SUMS(vector) * outputs,
+                                         const int residues)
 {
     enum { VECTORS = TCONV_CPU_STENCIL_VECTORS };
-    const REAL *strip = stencil->strip, *weights = stencil->weights, bias = *(const REAL *)stencil->bias;
-    ELEMENT *to = stencil->stage != NULL ? stencil->stage : stencil->dst;
-    SUMS(vector) outputs[VECTORS * TCONV_CPU_MAX_INTERLEAVE];
-    const int64_t step = VECTORS * LANES * residues;
-    for (int64_t rest = stencil->count; rest > 0; rest -= step, to += step, strip += VECTORS * LANES) {
-        SUMS(vector) sums[VECTORS][TCONV_CPU_MAX_INTERLEAVE] = {{{0}}};
-        UNROLL_IF_CONSTANT
-        for (int r = 0; r < residues; r++) {
-            SUMS(vector) sum[VECTORS] = {{0}};
-            for (int32_t t = stencil->terms[r]; t < stencil->terms[r + 1]; t++)
-                UNROLL
-            for (int v = 0; v < VECTORS; v++)
-                sum[v] += weights[t] * *(const SUMS(loose_vector) *)(strip + v * LANES + stencil->offsets[t]);
+    const REAL *weights = stencil->weights, bias = *(const REAL *)stencil->bias;
+    SUMS(vector) sums[VECTORS][TCONV_CPU_MAX_INTERLEAVE] = {{{0}}};
+    UNROLL_IF_CONSTANT
+    for (int r = 0; r < residues; r++) {
+        SUMS(vector) sum[VECTORS] = {{0}};
+        for (int32_t t = stencil->terms[r]; t < stencil->terms[r + 1]; t++)
             UNROLL
-            for (int v = 0; v < VECTORS; v++)
-                sums[v][r] = sum[v] + bias;
-        }
+        for (int v = 0; v < VECTORS; v++)
+            sum[v] += weights[t] * *(const SUMS(loose_vector) *)(strip + v * LANES + stencil->offsets[t]);
         UNROLL
         for (int v = 0; v < VECTORS; v++)
-            SUMS(interleave)(outputs + v * residues, sums[v], residues);
-        if (rest < step && stencil->stage == NULL) {
+            sums[v][r] = sum[v] + bias;
+    }
+    UNROLL
+    for (int v = 0; v < VECTORS; v++)
+        SUMS(interleave)(outputs + v * residues, sums[v], residues);
+}
+
+/* With posts, as many vectors as there is room for go through the list together. */
+ALWAYS_INLINE void NAME(stencil_row)(const tconv_cpu_stencil *stencil, const int residues, const bool posts)
+{
+    enum { VECTORS = TCONV_CPU_STENCIL_VECTORS, ROOM = VECTORS * TCONV_CPU_MAX_INTERLEAVE };
+    const REAL *strip = stencil->strip;
+    ELEMENT *to = stencil->stage != NULL ? stencil->stage : stencil->dst;
+    SUMS(vector) outputs[ROOM];
+    const int vectors = VECTORS * residues, most = posts ? ROOM / vectors * vectors : vectors;
+    for (int64_t rest = stencil->count; rest > 0;) {
+        int made = 0;
+        for (; made < most && made * LANES < rest; made += vectors, strip += VECTORS * LANES)
+            NAME(stencil_outputs)(stencil, strip, outputs + made, residues);
+        if (posts) {
+            const SUMS(post_values) values = {(REAL *)outputs, NULL, 0, 1, made};
+            SUMS(run_list)(&values, made * LANES, stencil->posts, stencil->channel, false);
+        }
+        if (rest < made * LANES && stencil->stage == NULL) {
             NAME(store_row)(to, (const REAL *)outputs, rest);
             return;
         }
-        UNROLL_IF_CONSTANT
-        for (int i = 0; i < VECTORS * residues; i++)
-            CONVERT_OUT(to + i * LANES, (const REAL *)&outputs[i]);
+        for (int i = 0; i < made; i += vectors, to += vectors * LANES)
+            UNROLL_IF_CONSTANT
+        for (int v = 0; v < vectors; v++)
+            CONVERT_OUT(to + v * LANES, (const REAL *)&outputs[i + v]);
+        rest -= made * LANES;
     }
     if (stencil->stage != NULL)
         stream_bytes(stencil->dst, stencil->stage, (size_t)stencil->count * sizeof(ELEMENT), LINE);
@@ -333,12 +351,19 @@ ALWAYS_INLINE void NAME(stencil_row)(const tconv_cpu_stencil *stencil, const int
 
 static void NAME(stencil)(const tconv_cpu_stencil *stencil)
 {
+    if (stencil->posts != NULL) {
+        if (stencil->residues == 2)
+            NAME(stencil_row)(stencil, 2, true);
+        else
+            NAME(stencil_row)(stencil, (int)stencil->residues, true);
+        return;
+    }
     switch (stencil->residues) {
-    case 1: NAME(stencil_row)(stencil, 1); break;
-    case 2: NAME(stencil_row)(stencil, 2); break;
-    case 3: NAME(stencil_row)(stencil, 3); break;
-    case 4: NAME(stencil_row)(stencil, 4); break;
-    case 8: NAME(stencil_row)(stencil, 8); break;
-    default: NAME(stencil_row)(stencil, (int)stencil->residues);
+    case 1: NAME(stencil_row)(stencil, 1, false); break;
+    case 2: NAME(stencil_row)(stencil, 2, false); break;
+    case 3: NAME(stencil_row)(stencil, 3, false); break;
+    case 4: NAME(stencil_row)(stencil, 4, false); break;
+    case 8: NAME(stencil_row)(stencil, 8, false); break;
+    default: NAME(stencil_row)(stencil, (int)stencil->residues, false);
     }
 }

@@ -418,7 +418,7 @@ static tconv_status make_plan(tconv_cpu_plan *plan, const tconv_layer *layer, tc
     plan_order(plan, layer);
     plan->stencil = problem->group_in == 1 && problem->group_out <= STENCIL_CHANNELS &&
                     max_terms <= TCONV_CPU_SEGMENT && problem->layout == TCONV_NCHW && plan->interleave &&
-                    tconv_cpu_are_outputs_sums(problem); /* it has no other store */
+                    tconv_cpu_stores_sums(problem, layer->columns.bias_only); /* it has no other store */
     if (plan->stencil)
         plan->blocks = problem->group_out;
 

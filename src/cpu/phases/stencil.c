@@ -59,6 +59,8 @@ static void run_rows(tconv_cpu_task *task, const struct rows *rows, int64_t grou
         .weights = tconv_cpu_real_at(plan->real_size, job->weights, channel * all_taps + rows->weights),
         .bias = tconv_cpu_real_at(plan->real_size, job->bias, channel),
         .count = tconv_min(task->columns * stride, problem->w.out - task->column * stride),
+        .posts = tconv_has_posts(problem) ? &job->posts : NULL,
+        .channel = channel,
     };
     stencil.stage = plan->stream && stencil.count * size >= TCONV_CPU_STREAM_BYTES ? task->stage : NULL;
     for (int64_t row = 0; row < row_count; row++) {

@@ -281,6 +281,16 @@ void tconv_cpu_begin_prefetch(tconv_cpu_task *task, const tconv_cpu_task *next)
     prefetch->due = 0;
 }
 
+void tconv_cpu_prefetch_run(tconv_cpu_prefetch *prefetch, const void *first, int64_t bytes, int64_t segments)
+{
+    prefetch->inner = prefetch->outer_step = prefetch->line = 0;
+    prefetch->outer = 1;
+    prefetch->piece = first;
+    cut_pieces(prefetch, bytes, 1, 0, TCONV_CPU_SEGMENT / TCONV_CPU_UNROLL);
+    prefetch->rate = (double)prefetch->inner_count / (double)tconv_max(1, segments);
+    prefetch->due = 0;
+}
+
 /* Returns the next piece. */
 static const char *take_piece(tconv_cpu_prefetch *prefetch)
 {

@@ -11,6 +11,9 @@ void tconv_cpu_load_halo(const tconv_cpu_task *task);
  * last task. */
 void tconv_cpu_begin_prefetch(tconv_cpu_task *task, const tconv_cpu_task *next);
 
+/* Plans to prefetch bytes that lie side by side, evenly over microkernel calls of so many segments together. */
+void tconv_cpu_prefetch_run(tconv_cpu_prefetch *prefetch, const void *first, int64_t bytes, int64_t segments);
+
 /* Makes a microkernel call of so many segments prefetch its share. */
 void tconv_cpu_attach_prefetch(tconv_cpu_prefetch *prefetch, int64_t segments, tconv_cpu_microtile *microtile);
 

@@ -156,15 +156,11 @@ static void post_pixels(const tconv_cpu_pixel_task *task, const tconv_cpu_pixel_
                                .pitch = panel->vectors * plan->lanes,
                                .channel = panel->channel,
                                .pixels = true};
-    if (microtile->dst == NULL) {
-        kernels->real[plan->real].post_rows(&rows);
-        return;
+    if (microtile->dst != NULL) {
+        rows.sums = microtile->dst;
+        rows.to = microtile->to;
     }
-    rows.rows = 1;
-    for (int64_t p = 0; p < count; p++) {
-        rows.sums = tconv_cpu_real_at(plan->real_size, microtile->dst, microtile->to[p]);
-        kernels->real[plan->real].post_rows(&rows);
-    }
+    kernels->real[plan->real].post_rows(&rows);
 }
 
 /* Returns how rows of sums that go through so many channels become outputs: sums that went through the post-ops before
