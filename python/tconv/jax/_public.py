@@ -119,7 +119,7 @@ _patch = _Patch()
 @contextlib.contextmanager
 def patched() -> Iterator[None]:
     """Has jax.lax.conv_transpose be tconv.jax.conv_transpose, for models whose layers call it, such as those of flax
-    (linen and nnx) and haiku. Functions that JAX traces meanwhile, in any thread, get tconv's layers, and keep them
+    (linen and nnx). Functions that JAX traces meanwhile, in any thread, get tconv's layers, and keep them
     when they are called later. Functions that JAX has compiled before keep lax's.
 
     Returns:
