@@ -3,7 +3,7 @@
 
 SOURCES=(include src cli tests examples python/native adapters)
 PYTHON_SOURCES=(python adapters scripts/tidy.py bench/kernelbench bench/end_to_end.py bench/networks.py bench/eager_timing.py
-    bench/call_overhead.py bench/compare_builds.py bench/compare_onnxruntime.py bench/cpu_runs.py bench/first_calls.py bench/fit_activations.py bench/fit_cost_model.py bench/freeze_gain.py bench/headline.py
+    bench/call_overhead.py bench/compare_builds.py bench/compare_onnxruntime.py bench/cpu_runs.py bench/first_calls.py bench/fit_activations.py bench/fit_cost_model.py bench/freeze_gain.py bench/headline.py bench/jax_layers.py
     bench/loop_bounds.py bench/loop_code.py bench/loop_mca.py bench/network_layers.py bench/operations.py bench/processor.py bench/run_files.py bench/side_by_side.py
     bench/speedups.py bench/sweep_tiles.py bench/tests bench/ablation.py bench/weight.py bench/winners.py docs/site)
 
@@ -151,6 +151,7 @@ strictly() {
 }
 
 set_up() {
+    tconv_find_jax
     tconv_setup "${TCONV_BUILD_PACKAGES[@]}" "${TCONV_TEST_PACKAGES[@]}" "${TCONV_LINT_PACKAGES[@]}" \
         "${TCONV_CROSS_PACKAGES[@]}" "${TCONV_FUZZ_PACKAGES[@]}" "${TCONV_COVERAGE_PACKAGES[@]}" \
         "${TCONV_DOCS_PACKAGES[@]}" "${TCONV_DEB_PACKAGES[@]}" "${TCONV_CLEAN_PACKAGES[@]}" "${TCONV_CI_PACKAGES[@]}"
@@ -190,7 +191,7 @@ check_python() {
 clang_build() {
     local directory=$1
     shift
-    cmake --preset dev -B "$directory" -DCMAKE_C_COMPILER=clang -DTCONV_CUDA=OFF "$@" >"$directory.log" || {
+    cmake --preset dev -B "$directory" -DCMAKE_C_COMPILER=clang -DTCONV_CUDA=OFF "${TCONV_JAX_OPTIONS[@]}" "$@" >"$directory.log" || {
         cat "$directory.log"
         return 1
     }

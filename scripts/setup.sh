@@ -217,6 +217,32 @@ tconv_wheel_env() {
     tconv_venv "${XDG_CACHE_HOME:-$HOME/.cache}/tconv/venv-wheel" scripts/wheel-requirements.txt
 }
 
+# tconv_find_jax sets TCONV_JAX_OPTIONS for CMake: the header that tconv.jax is compiled with, of the oldest jaxlib that it serves,
+# so that it serves all newer ones. The header comes from PyPI, once, out of a wheel of any Python's.
+TCONV_JAXLIB=0.6.1
+TCONV_JAX_OPTIONS=()
+tconv_find_jax() {
+    local directory=${XDG_CACHE_HOME:-$HOME/.cache}/tconv/jaxlib-$TCONV_JAXLIB
+    if ! [ -d "$directory" ]; then
+        tconv_wheel_env
+        echo "== fetching the header of jaxlib $TCONV_JAXLIB into $directory"
+        tconv_fetch_jaxlib "$directory" || echo "== tconv.jax is left out: the header could not be had"
+    fi
+    [ ! -d "$directory" ] || TCONV_JAX_OPTIONS=("-DTCONV_JAXLIB_INCLUDE=$directory/include")
+}
+
+tconv_fetch_jaxlib() {
+    local download status=0
+    download=$(mktemp -d)
+    "$TCONV_PYTHON" -m pip download -q --disable-pip-version-check --no-deps --only-binary :all: --python-version 3.12 \
+        --platform manylinux2014_x86_64 -d "$download" "jaxlib==$TCONV_JAXLIB" &&
+        "$TCONV_PYTHON" -m zipfile -e "$download"/*.whl "$download" &&
+        mkdir -p "$1.$$/include/xla/ffi" && cp -r "$download/jaxlib/include/xla/ffi/api" "$1.$$/include/xla/ffi" &&
+        mv -T "$1.$$" "$1" || status=1
+    rm -r "$download"
+    return $status
+}
+
 # tconv_pytorch_limits prints the setting with which PyTorch survives its own bf16 layers of stride 2: where the processor has AMX,
 # some versions of its oneDNN multiply tiles that they have not configured, which is an illegal instruction.
 tconv_pytorch_limits() {

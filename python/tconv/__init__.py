@@ -2,8 +2,8 @@
 
 conv_transpose2d, conv_transpose1d and Plan take NumPy arrays and everything that speaks DLPack, and so do the
 gradients, on the host. tconv.post has what outputs may go through before they are stored. tconv.torch, which needs
-PyTorch and has to be imported by name, has the drop-ins for torch.nn.ConvTranspose2d and ConvTranspose1d. What the
-library refuses is a TconvError.
+PyTorch and has to be imported by name, has the drop-ins for torch.nn.ConvTranspose2d and ConvTranspose1d, tconv.jax,
+likewise, the one for jax.lax.conv_transpose. What the library refuses is a TconvError.
 
 Examples::
 
@@ -68,7 +68,7 @@ __all__ = [
 
 def __dir__() -> list[str]:
     """What is public."""
-    return sorted([*__all__, "torch"] if "torch" in globals() else __all__)
+    return sorted([*__all__, *(name for name in ("jax", "torch") if name in globals())])
 
 
 def info() -> dict[str, Any]:

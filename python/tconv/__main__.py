@@ -20,15 +20,26 @@ def main(arguments: list[str] | None = None) -> int:
         "verify",
         help="compare small random layers, forward and gradients, with NumPy; exit status 1 where one is wrong",
     )
-    verify.add_argument("--layers", type=int, default=60, help="how many of each operation (default 60)")
+    verify.add_argument("--jax", action="store_true", help="compare tconv.jax with lax instead")
+    verify.add_argument("--layers", type=int, help="how many of each operation (default 60, with --jax 12)")
     verify.add_argument("--seed", type=int, default=0, help="of the random numbers (default 0)")
     options = parser.parse_args(arguments)
     if options.command == "verify":
-        if options.layers < 1:
-            parser.error(f"--layers {options.layers}: must be at least 1")
-        return _verify.verify(options.layers, options.seed)
+        layers = options.layers if options.layers is not None else 12 if options.jax else 60
+        if layers < 1:
+            parser.error(f"--layers {layers}: must be at least 1")
+        return _verify_jax(layers, options.seed) if options.jax else _verify.verify(layers, options.seed)
     print_info()
     return 0
+
+
+def _verify_jax(layers: int, seed: int) -> int:
+    try:
+        from .jax import _verify
+    except ImportError as error:
+        print(f"not tried: {error}")
+        return 1
+    return _verify.verify(layers, seed)
 
 
 def print_info() -> None:

@@ -21,6 +21,12 @@ try:
     MODULES = [tconv, tconv.post, tconv.torch]
 except ImportError:
     torch, MODULES = None, [tconv, tconv.post]
+try:
+    import tconv.jax
+
+    MODULES.append(tconv.jax)
+except ImportError:
+    pass
 
 PUBLIC = [(module, name) for module in MODULES for name in module.__all__]
 FUNCTIONS = [(m, n) for m, n in PUBLIC if inspect.isfunction(getattr(m, n))]
@@ -71,7 +77,7 @@ def test_examples_of_docstrings_run(module):
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
 def test_dir_shows_what_is_public_alone(module):
-    assert set(dir(module)) - {"torch"} == set(module.__all__)
+    assert set(dir(module)) - {"jax", "torch"} == set(module.__all__)
 
 
 TYPED = """

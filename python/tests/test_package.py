@@ -1,6 +1,7 @@
 """What pip makes and installs: the source distribution, the wheel made from it, and the editable install."""
 
 import email
+import importlib.util
 import os
 import pathlib
 import re
@@ -18,8 +19,8 @@ pytest.importorskip("scikit_build_core")
 
 ROOT = pathlib.Path(__file__).parents[2]
 LIMIT_SECONDS = 900
-LIBRARIES = {"tconv/libtconv.so"} | (
-    {"tconv/libtconv_torch.so"} if (ROOT / "python" / "native" / "torch_shim.c").exists() else set()
+LIBRARIES = {"tconv/libtconv.so", "tconv/libtconv_torch.so"} | (
+    {"tconv/libtconv_jax.so"} if importlib.util.find_spec("jaxlib") else set()  # whose header it is compiled with
 )
 
 PROGRAM = """

@@ -1,0 +1,163 @@
+/*
+ * The plans of the layers that a process has seen, by their words. Nothing falls out but by tconv_jax_forget: XLA keeps a
+ * compiled program for each such layer, which is larger by far.
+ */
+#include "jax_shim.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUCKETS = 256 };
+
+tconv_jax_library tconv_jax;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static planned *buckets[BUCKETS];
+
+/* FNV-1a over the words. */
+static planned **bucket_of(const int64_t layer[LAYER_WORDS])
+{
+    uint64_t hash = 14695981039346656037u;
+    for (int i = 0; i < LAYER_WORDS; i++)
+        hash = (hash ^ (uint64_t)layer[i]) * 1099511628211u;
+    return &buckets[(hash >> 32) % BUCKETS];
+}
+
+/* The plan of a layer with one more user, or NULL. The caller holds the mutex. */
+static planned *find(const int64_t layer[LAYER_WORDS])
+{
+    for (planned *entry = *bucket_of(layer); entry != NULL; entry = entry->next)
+        if (memcmp(entry->layer, layer, sizeof entry->layer) == 0) {
+            entry->users++;
+            return entry;
+        }
+    return NULL;
+}
+
+static void fill_desc(const int64_t layer[LAYER_WORDS], tconv_desc *desc)
+{
+    desc->op = (tconv_op)layer[WORD_OP];
+    desc->dtype = (tconv_dtype)layer[WORD_DTYPE];
+    desc->layout = (tconv_layout)layer[WORD_LAYOUT];
+    desc->weight_layout = (tconv_weight_layout)layer[WORD_WEIGHT_LAYOUT];
+    desc->batch = layer[WORD_BATCH];
+    desc->in_channels = layer[WORD_IN_CHANNELS];
+    desc->in_h = layer[WORD_IN_H];
+    desc->in_w = layer[WORD_IN_W];
+    desc->out_channels = layer[WORD_OUT_CHANNELS];
+    desc->kernel_h = layer[WORD_KERNEL_H];
+    desc->kernel_w = layer[WORD_KERNEL_W];
+    desc->stride_h = layer[WORD_STRIDE_H];
+    desc->stride_w = layer[WORD_STRIDE_W];
+    desc->pad_top = layer[WORD_PAD_TOP];
+    desc->pad_left = layer[WORD_PAD_LEFT];
+    desc->pad_bottom = layer[WORD_PAD_BOTTOM];
+    desc->pad_right = layer[WORD_PAD_RIGHT];
+    desc->output_padding_h = layer[WORD_OUTPUT_PADDING_H];
+    desc->output_padding_w = layer[WORD_OUTPUT_PADDING_W];
+    desc->dilation_h = layer[WORD_DILATION_H];
+    desc->dilation_w = layer[WORD_DILATION_W];
+    desc->groups = layer[WORD_GROUPS];
+}
+
+/* Plans a layer, for one user. */
+static tconv_status make(const int64_t layer[LAYER_WORDS], planned **made, tconv_issue *issue)
+{
+    planned *entry = calloc(1, sizeof *entry);
+    if (entry == NULL) {
+        *issue = (tconv_issue){TCONV_ERROR_OUT_OF_MEMORY, "", "no memory for a plan"};
+        return TCONV_ERROR_OUT_OF_MEMORY;
+    }
+    tconv_desc desc;
+    tconv_options options;
+    tconv_jax.desc_init_sized(&desc, sizeof desc);
+    tconv_jax.options_init_sized(&options, sizeof options);
+    fill_desc(layer, &desc);
+    options.backend = TCONV_BACKEND_CPU;
+    options.parallel.parallel_for = run_on_pool;
+    tconv_status status = tconv_jax.plan_create(&desc, &options, &entry->plan, issue);
+    if (status != TCONV_SUCCESS) {
+        free(entry);
+        return status;
+    }
+    int64_t dst[4];
+    tconv_jax.output_shape(&desc, dst, NULL);
+    tconv_jax.plan_workspace_size(entry->plan, &entry->workspace);
+    entry->elements[0] = desc.batch * desc.in_channels * desc.in_h * desc.in_w;
+    entry->elements[1] = desc.in_channels * (desc.out_channels / desc.groups) * desc.kernel_h * desc.kernel_w;
+    entry->elements[2] = dst[0] * dst[1] * dst[2] * dst[3];
+    memcpy(entry->layer, layer, sizeof entry->layer);
+    entry->users = 1;
+    *made = entry;
+    return TCONV_SUCCESS;
+}
+
+/* Takes one user away; whoever takes the last destroys. The caller holds the mutex. */
+static void leave(planned *entry)
+{
+    if (--entry->users > 0)
+        return;
+    tconv_jax.plan_destroy(entry->plan);
+    free(entry);
+}
+
+/* Of two threads that have planned the same layer at once the first one's plan is used. */
+tconv_status acquire_plan(const int64_t layer[LAYER_WORDS], planned **found, tconv_issue *issue)
+{
+    pthread_mutex_lock(&mutex);
+    *found = find(layer);
+    pthread_mutex_unlock(&mutex);
+    if (*found != NULL)
+        return TCONV_SUCCESS;
+    planned *made = NULL;
+    tconv_status status = make(layer, &made, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    pthread_mutex_lock(&mutex);
+    *found = find(layer);
+    if (*found == NULL) {
+        planned **bucket = bucket_of(layer);
+        made->next = *bucket;
+        made->users++; /* the table, beside the caller */
+        *bucket = *found = made;
+    } else {
+        leave(made);
+    }
+    pthread_mutex_unlock(&mutex);
+    return TCONV_SUCCESS;
+}
+
+void release_plan(planned *found)
+{
+    pthread_mutex_lock(&mutex);
+    leave(found);
+    pthread_mutex_unlock(&mutex);
+}
+
+void tconv_jax_bind(const tconv_jax_library *functions)
+{
+    tconv_jax = *functions;
+}
+
+tconv_status tconv_jax_workspace(const int64_t layer[LAYER_WORDS], size_t *size, tconv_issue *issue)
+{
+    planned *found = NULL;
+    tconv_status status = acquire_plan(layer, &found, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    *size = found->workspace;
+    release_plan(found);
+    return TCONV_SUCCESS;
+}
+
+void tconv_jax_forget(void)
+{
+    pthread_mutex_lock(&mutex);
+    for (int i = 0; i < BUCKETS; i++)
+        while (buckets[i] != NULL) {
+            planned *entry = buckets[i];
+            buckets[i] = entry->next;
+            leave(entry);
+        }
+    pthread_mutex_unlock(&mutex);
+}

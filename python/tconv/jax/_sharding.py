@@ -1,0 +1,74 @@
+"""The call, and how it is split over devices: by images, in equal parts. An operand that is split along channels, rows
+or columns is gathered first. The gradient of the weights is the sum of the gradients of the parts."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+from jax.experimental.custom_partitioning import custom_partitioning
+from jax.sharding import NamedSharding, PartitionSpec
+
+from .. import _library as lib
+from ._layer import Layer
+from ._shim import TARGETS, workspace_size
+
+# Shardy's rules, a letter for each axis of the operands and the result: n stands for images.
+_RULES = {
+    (lib.OP_FORWARD, 2): "n a b c, d e f g -> n h i j",
+    (lib.OP_FORWARD, 3): "n a b c, d e f g, h -> n i j k",
+    (lib.OP_BACKWARD_DATA, 2): "n a b c, d e f g -> n h i j",
+    (lib.OP_BACKWARD_WEIGHTS, 2): "n a b c, n d e f -> g h i j",
+}
+
+
+def call(op: int, layer: Layer, *operands: jax.Array) -> jax.Array:
+    """tconv's, on one device. The workspace is a result that nobody reads, so that XLA provides it."""
+    src, weights, result = layer.shapes(op, operands[0].shape, operands[1].shape)
+    dtype = operands[0].dtype
+    words = layer.words(op, dtype, src, weights)
+    results = jax.ShapeDtypeStruct(result, dtype), jax.ShapeDtypeStruct((workspace_size(words),), np.uint8)
+    return jax.ffi.ffi_call(TARGETS[op], results)(*operands, layer=np.array(words, np.int64))[0]
+
+
+@functools.cache
+def partitioned(op: int, layer: Layer, count: int) -> Callable[..., jax.Array]:
+    """The call of an operation with so many operands, which JAX's partitioners may split."""
+    rule = _RULES[op, count]
+    operands, result = (text.strip() for text in rule.split("->"))
+    has_images = [text.strip().startswith("n") for text in operands.split(",")]
+
+    def shardings(mesh: Any, shapes: Sequence[Any]) -> tuple[Any, list[NamedSharding], NamedSharding]:
+        """The mesh's axes along which images are split, and the shardings of operands and result that follow."""
+        specs = [shape.sharding.spec for shape, has in zip(shapes, has_images, strict=True) if has and shape.sharding]
+        images = next((spec[0] for spec in specs if spec and spec[0] is not None), None)
+
+        def split(rank: int, by_images: bool) -> NamedSharding:
+            return NamedSharding(mesh, PartitionSpec(*[images][:by_images], *[None] * (rank - by_images)))
+
+        ranks = [len(text.split()) for text in operands.split(",")]
+        return images, [split(*of) for of in zip(ranks, has_images, strict=True)], split(4, result.startswith("n"))
+
+    def infer(mesh: Any, shapes: Sequence[Any], of_result: Any) -> NamedSharding:
+        return shardings(mesh, shapes)[2]
+
+    def partition(mesh: Any, shapes: Sequence[Any], of_result: Any) -> tuple[Any, Any, Any, Any]:
+        images, of_operands, of_result = shardings(mesh, shapes)
+
+        def part(*arrays: jax.Array) -> jax.Array:
+            answer = call(op, layer, *arrays)
+            return lax.psum(answer, images) if op == lib.OP_BACKWARD_WEIGHTS and images else answer
+
+        return mesh, part, of_result, tuple(of_operands)
+
+    function = custom_partitioning(functools.partial(call, op, layer))
+    more: dict[str, Any] = {}
+    if "need_replication_factors" in inspect.signature(function.def_partition).parameters:
+        more["need_replication_factors"] = tuple(sorted(set(rule) & set("abcdefghijk")))
+    function.def_partition(partition=partition, infer_sharding_from_operands=infer, sharding_rule=rule, **more)
+    return function

@@ -1,0 +1,59 @@
+"""The self-check: random small layers and their gradients, against lax."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from . import _shim
+from ._public import conv_transpose
+
+_INTEGERS = 1  # of small size: all sums are integers that every dtype has, and the answer is exact
+_DTYPES = (np.float32, np.float16, jnp.bfloat16)
+
+
+def verify(layers: int, seed: int) -> int:
+    """Prints a line for each operation; the exit status, 1 where one is wrong."""
+    rng = np.random.default_rng(seed)
+    wrong: dict[str, str] = {}
+    print(f"jax {jax.__version__}, {_shim.description()}")
+    for _ in range(layers):
+        text, ours, theirs = _random_case(rng)
+        for name, a, b in zip(_shim.TARGETS.values(), ours, theirs, strict=True):
+            if a.shape != b.shape or not np.array_equal(np.asarray(a, float), np.asarray(b, float)):
+                wrong.setdefault(name, text)
+    width = max(map(len, _shim.TARGETS.values()))
+    for name in _shim.TARGETS.values():
+        print(f"{name:<{width}} " + (f"WRONG on {wrong[name]}" if name in wrong else f"right: {layers} layers"))
+    print("wrong" if wrong else "right")
+    return int(bool(wrong))
+
+
+def _random_case(rng: np.random.Generator) -> tuple[str, Any, Any]:
+    """What the layer is, and its result and gradients by tconv and by lax."""
+
+    def some(low: int, high: int) -> int:
+        return int(rng.integers(low, high + 1))
+
+    dtype = _DTYPES[some(0, len(_DTYPES) - 1)]
+    kernel, strides, dilation = ((some(1, most), some(1, most)) for most in (4, 3, 2))
+    padding = ("SAME", "VALID")[some(0, 1)]
+    x_shape = some(1, 2), some(2, 6), some(2, 6), some(1, 8)
+    w_shape = *kernel, x_shape[3], some(1, 8)
+    x, w = (jnp.asarray(rng.integers(-_INTEGERS, _INTEGERS + 1, shape), dtype) for shape in (x_shape, w_shape))
+
+    def run(function: Any) -> Any:
+        @jax.jit
+        def step(x: jax.Array, w: jax.Array) -> Any:
+            y, pull = jax.vjp(lambda x, w: function(x, w, strides, padding, dilation), x, w)
+            of_y = (jnp.arange(y.size, dtype=jnp.int32) % 3 - 1).reshape(y.shape).astype(dtype)
+            return y, *pull(of_y)
+
+        return step(x, w)
+
+    text = f"x {x_shape}, kernel {w_shape}, strides {strides}, {padding}, dilation {dilation}, {np.dtype(dtype).name}"
+    return text, run(conv_transpose), run(lax.conv_transpose)
