@@ -191,10 +191,11 @@ static void sum_halo(tconv_cpu_task *task, int64_t group, tconv_cpu_block block,
             int64_t parts = tconv_ceil_div(task->vector_count, most); /* calls as even as can be */
             int64_t segments = tconv_ceil_div(microtile->terms, microtile->segment);
             const void *strip = microtile->strip;
-            tconv_cpu_prefetch weights, *const prefetch = plan->weights_ahead ? &weights : &task->prefetch;
+            tconv_cpu_prefetch *prefetch = &task->prefetch;
             if (plan->weights_ahead) { /* those of the next pass, or of the next block's first pass */
                 const int64_t bytes = microtile->terms * block.count * passes[p].phases * plan->real_size;
-                tconv_cpu_prefetch_run(&weights, (const char *)microtile->weights + bytes, bytes, parts * segments);
+                prefetch = &task->weights_prefetch;
+                tconv_cpu_prefetch_run(prefetch, (const char *)microtile->weights + bytes, bytes, parts * segments);
             }
             microtile->strip = tconv_cpu_real_at(plan->real_size, strip, row * plan->row_pitch);
             for (int64_t part = 0, v = 0, vectors; part < parts; part++, v += vectors) {

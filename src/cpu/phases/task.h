@@ -41,7 +41,7 @@ typedef struct tconv_cpu_task {
     tconv_cpu_pass_call *calls; /* halo: too large for the stack of a thread */
     int32_t *vectors;           /* halo: where each vector of positions begins in the strip */
     int64_t vector_count, vector_images, vector_rows, vector_columns; /* their number, and the extents listed */
-    tconv_cpu_prefetch prefetch;
+    tconv_cpu_prefetch prefetch, weights_prefetch;                    /* the latter for plans with weights_ahead */
 } tconv_cpu_task;
 
 #endif
