@@ -57,6 +57,7 @@ TCONV_LINT_PACKAGES=(
     "clang-format|command -v clang-format"
     "clang-tidy|command -v clang-tidy"
     "cppcheck|command -v cppcheck"
+    "bindgen|command -v bindgen"
 )
 
 # libFuzzer comes with clang, in the package of its run-time libraries.
