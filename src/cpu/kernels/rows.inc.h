@@ -349,15 +349,17 @@ ALWAYS_INLINE void NAME(stencil_row)(const tconv_cpu_stencil *stencil, const int
         stream_bytes(stencil->dst, stencil->stage, (size_t)stencil->count * sizeof(ELEMENT), LINE);
 }
 
-static void NAME(stencil)(const tconv_cpu_stencil *stencil)
+/* The rows with and without a list have functions of their own, because their frames would add up in one. */
+static NOT_INLINED void NAME(stencil_with_posts)(const tconv_cpu_stencil *stencil)
 {
-    if (stencil->posts != NULL) {
-        if (stencil->residues == 2)
-            NAME(stencil_row)(stencil, 2, true);
-        else
-            NAME(stencil_row)(stencil, (int)stencil->residues, true);
-        return;
-    }
+    if (stencil->residues == 2)
+        NAME(stencil_row)(stencil, 2, true);
+    else
+        NAME(stencil_row)(stencil, (int)stencil->residues, true);
+}
+
+static NOT_INLINED void NAME(stencil_without_posts)(const tconv_cpu_stencil *stencil)
+{
     switch (stencil->residues) {
     case 1: NAME(stencil_row)(stencil, 1, false); break;
     case 2: NAME(stencil_row)(stencil, 2, false); break;
@@ -366,4 +368,12 @@ static void NAME(stencil)(const tconv_cpu_stencil *stencil)
     case 8: NAME(stencil_row)(stencil, 8, false); break;
     default: NAME(stencil_row)(stencil, (int)stencil->residues, false);
     }
+}
+
+static void NAME(stencil)(const tconv_cpu_stencil *stencil)
+{
+    if (stencil->posts != NULL)
+        NAME(stencil_with_posts)(stencil);
+    else
+        NAME(stencil_without_posts)(stencil);
 }
