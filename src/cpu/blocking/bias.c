@@ -138,14 +138,14 @@ static void make_run(const tconv_cpu_bias_only *region, char *dst, const char *b
 }
 
 /* Copies the first output of each channel to the others of a run: they are all made of the same bias. */
-static void repeat_first(const tconv_cpu_bias_only *region, char *dst, int64_t count)
+static void repeat_first(const tconv_cpu_bias_only *region, char *first, int64_t count)
 {
     const tconv_problem *problem = &region->layer->problem;
-    char *second = dst + problem->dst.w * (int64_t)problem->element_size;
+    char *others = first + problem->dst.w * (int64_t)problem->element_size;
     if (count > 1 && problem->layout == TCONV_NCHW)
-        fill_planes(region, second, dst, problem->dst.c, count - 1);
+        fill_planes(region, others, first, problem->dst.c, count - 1);
     else if (count > 1)
-        fill_pixels(region, second, dst, count - 1);
+        fill_pixels(region, others, first, count - 1);
 }
 
 static void fill_run(const tconv_cpu_bias_only *region, const struct run *run)

@@ -339,10 +339,11 @@ ALWAYS_INLINE void NAME(stencil_row)(const tconv_cpu_stencil *stencil, const int
             NAME(store_row)(to, (const REAL *)outputs, rest);
             return;
         }
-        for (int i = 0; i < made; i += vectors, to += vectors * LANES)
+        for (int i = 0; i < made; i += vectors, to += vectors * LANES) {
             UNROLL_IF_CONSTANT
-        for (int v = 0; v < vectors; v++)
-            CONVERT_OUT(to + v * LANES, (const REAL *)&outputs[i + v]);
+            for (int v = 0; v < vectors; v++)
+                CONVERT_OUT(to + v * LANES, (const REAL *)&outputs[i + v]);
+        }
         rest -= made * LANES;
     }
     if (stencil->stage != NULL)
