@@ -49,28 +49,23 @@ static void add_step(affine_round *round, const post_step *step)
         round->parts &= ~ROUND_BOUNDS_ABOVE;
 }
 
-static affine_posts rounds_of(const post_steps *steps)
+affine_posts tconv_cuda_affine_posts(const tconv_problem *problem, const void *const operands[TCONV_MAX_POST_OPS])
 {
+    const post_steps steps = tconv_cuda_post_steps(problem, operands);
     affine_posts posts;
     memset(&posts, 0, sizeof posts);
-    for (int i = 0; i < steps->count; i++) {
-        const int parts = parts_of(&steps->of[i]);
+    for (int i = 0; i < steps.count; i++) {
+        const int parts = parts_of(&steps.of[i]);
         /* Parts are in the order of their bits: a step begins a round where the last one has such a part, or a later. */
         if (i == 0 || posts.rounds[posts.count - 1].parts >= (parts & -parts))
             posts.rounds[posts.count++] = begin_round();
-        add_step(&posts.rounds[posts.count - 1], &steps->of[i]);
+        add_step(&posts.rounds[posts.count - 1], &steps.of[i]);
     }
     return posts;
 }
 
-affine_posts tconv_cuda_affine_posts(const tconv_problem *problem, const void *const operands[TCONV_MAX_POST_OPS])
-{
-    const post_steps steps = tconv_cuda_post_steps(problem, operands);
-    return rounds_of(&steps);
-}
-
 bool tconv_cuda_posts_are_a_round(const tconv_problem *problem)
 {
-    const post_steps steps = tconv_cuda_planned_steps(problem);
-    return tconv_cuda_posts_are_affine(problem) && rounds_of(&steps).count == 1;
+    static const void *const none[TCONV_MAX_POST_OPS] = {NULL};
+    return tconv_cuda_posts_are_affine(problem) && tconv_cuda_affine_posts(problem, none).count == 1;
 }

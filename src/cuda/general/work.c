@@ -74,7 +74,8 @@ tconv_cuda_work tconv_general_work(const tconv_layer *layer, const planned_layer
     work.issue_cycles = ISSUE_CYCLES;
     work.slow_issues = plan->is_gemm ? 1 : 0;
     work.slow_issue_cycles = GEMM_CYCLES;
-    work.tile_cycles = TILE_CYCLES + tconv_cuda_post_cycles(problem, outputs);
+    work.tile_cycles =
+        TILE_CYCLES + (tconv_cuda_count_steps(problem) > 0 ? tconv_cuda_post_cycles(problem, outputs) : 0);
     work.stores = outputs / WARP;
     work.store_warps = shape->threads / (double)WARP;
     work.sectors = outputs * (double)problem->element_size / SECTOR_BYTES * sector_parts(layer);

@@ -22,7 +22,6 @@
 #include "../../core/post.h"
 #include "../../core/status.h"
 #include "../cuda_target.h"
-#include "../epilogue/layer_posts.h"
 #include "../implementations.h"
 #include "../maps/hopper.h"
 #include "../model/planned.h"
@@ -307,10 +306,9 @@ static tconv_status execute(const tconv_layer *layer, const void *memory, const 
         params.channel_alignment =
             (int)tconv_gcd(params.channel_alignment, (int64_t)((uintptr_t)arguments->src % BOX_ALIGNMENT));
     decide_stores(plan, problem->element_size, arguments->dst, &params);
-    if (tconv_has_posts(problem)) {
-        const layer_posts posts = tconv_cuda_layer_posts(problem, arguments);
-        params.posts = tconv_cuda_share_posts(&posts.steps, posts.addend);
-    }
+    const int addend = tconv_post_addend(&problem->desc);
+    const post_steps steps = tconv_cuda_post_steps(problem, arguments->post);
+    params.posts = tconv_cuda_share_posts(&steps, addend >= 0 ? arguments->post[addend] : NULL);
     /* The warps that store both row phases have no text of post-ops. */
     params.row_phases_together = params.row_phases_together && params.posts.of_staged.count == 0;
     void *kernel_arguments[] = {&params, &map};
