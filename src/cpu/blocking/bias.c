@@ -160,7 +160,7 @@ static void fill_run(const tconv_cpu_bias_only *region, const struct run *run)
     if (run->count <= 0)
         return;
     if (tconv_has_posts(problem)) {
-        const bool alike = !problem->desc.accumulate && tconv_post_addend(&problem->desc) < 0;
+        const bool alike = tconv_cpu_posts_follow_channels(problem);
         make_run(region, dst, bias, alike ? 1 : run->count);
         if (alike)
             repeat_first(region, dst, run->count);

@@ -60,13 +60,18 @@ typedef struct tconv_cpu_sum_rows {
 
 typedef void tconv_cpu_sum_rows_function(const tconv_cpu_sum_rows *rows);
 
-/* Whether sums can go through the layer's post-ops where they lie, so that outputs are these sums, rounded: no list adds a
- * tensor, whose elements are found by where an output lies, and nothing comes between the bias and the list. Not so
- * where a row of outputs has the bias alone between sums (bias_only: residues without a tap). */
+/* Whether what the list makes of an output follows from its sum and its channel: no list adds a tensor, whose elements are
+ * found by where an output lies, and nothing comes between the bias and the list. */
+static inline bool tconv_cpu_posts_follow_channels(const tconv_problem *problem)
+{
+    return tconv_has_posts(problem) && !problem->desc.accumulate && tconv_post_addend(&problem->desc) < 0;
+}
+
+/* Whether sums can go through the layer's post-ops where they lie, so that outputs are these sums, rounded. Not so where a row
+ * of outputs has the bias alone between sums (bias_only: residues without a tap). */
 static inline bool tconv_cpu_posts_fit_sums(const tconv_problem *problem, int64_t bias_only)
 {
-    return tconv_has_posts(problem) && !problem->desc.accumulate && tconv_post_addend(&problem->desc) < 0 &&
-           bias_only == 0;
+    return tconv_cpu_posts_follow_channels(problem) && bias_only == 0;
 }
 
 /* Whether an output of the layer is its sum with the bias, rounded, and nothing else. */

@@ -82,7 +82,7 @@ ALWAYS_INLINE NAME(vector) NAME(post_by_lane)(const tconv_post_op *post, NAME(ve
 }
 #endif
 
-/* Makes each of some vectors what an expression says of it, which may be called y, and its index in its row i. */
+/* Replaces each vector by an expression, in which y is the vector and i the vector's index in its row. */
 #define EACH_VECTOR(value)                                                                                             \
     do {                                                                                                               \
         for (int64_t r = 0; r < of->rows; r++) {                                                                       \

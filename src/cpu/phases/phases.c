@@ -191,11 +191,10 @@ static void sum_halo(tconv_cpu_task *task, int64_t group, tconv_cpu_block block,
             int64_t parts = tconv_ceil_div(task->vector_count, most); /* calls as even as can be */
             int64_t segments = tconv_ceil_div(microtile->terms, microtile->segment);
             const void *strip = microtile->strip;
-            tconv_cpu_prefetch *prefetch = &task->prefetch;
             if (plan->weights_ahead) { /* those of the next pass, or of the next block's first pass */
                 const int64_t bytes = microtile->terms * block.count * passes[p].phases * plan->real_size;
-                prefetch = &task->weights_prefetch;
-                tconv_cpu_prefetch_run(prefetch, (const char *)microtile->weights + bytes, bytes, parts * segments);
+                tconv_cpu_prefetch_run(&task->prefetch, (const char *)microtile->weights + bytes, bytes,
+                                       parts * segments);
             }
             microtile->strip = tconv_cpu_real_at(plan->real_size, strip, row * plan->row_pitch);
             for (int64_t part = 0, v = 0, vectors; part < parts; part++, v += vectors) {
@@ -203,7 +202,7 @@ static void sum_halo(tconv_cpu_task *task, int64_t group, tconv_cpu_block block,
                 microtile->vectors = task->vectors + v;
                 microtile->sums =
                     tconv_cpu_real_at(plan->real_size, task->sums, held * plan->sums_pitch + v * plan->lanes);
-                tconv_cpu_attach_prefetch(prefetch, segments, microtile);
+                tconv_cpu_attach_prefetch(&task->prefetch, segments, microtile);
                 calls[p].microkernels[vectors](microtile);
             }
             microtile->strip = strip;
@@ -217,7 +216,8 @@ static void run_halo(tconv_cpu_task *task, const tconv_cpu_task *next)
     const tconv_cpu_plan *plan = task->job->plan;
     const tconv_layer *layer = task->job->layer;
     tconv_cpu_load_halo(task);
-    tconv_cpu_begin_prefetch(task, next);
+    if (!plan->weights_ahead)
+        tconv_cpu_begin_prefetch(task, next);
     for (int64_t group = task->group; group < task->group + task->groups; group++) {
         for (int64_t b = task->block; b < task->block + task->blocks; b++) {
             tconv_cpu_block block = tconv_cpu_block_of(plan, layer->problem.group_out, b);

@@ -267,6 +267,13 @@ static double count_segments(const tconv_cpu_task *task)
     return (double)(segments * task->groups * task->blocks);
 }
 
+/* Has the pieces go evenly over so many segments: a miss occupies a buffer that the microkernel's own loads need. */
+static void spread(tconv_cpu_prefetch *prefetch, double segments)
+{
+    prefetch->rate = segments > 0 ? (double)(prefetch->outer * prefetch->inner_count) / segments : 0;
+    prefetch->due = 0;
+}
+
 void tconv_cpu_begin_prefetch(tconv_cpu_task *task, const tconv_cpu_task *next)
 {
     tconv_cpu_prefetch *prefetch = &task->prefetch;
@@ -275,10 +282,7 @@ void tconv_cpu_begin_prefetch(tconv_cpu_task *task, const tconv_cpu_task *next)
                          next->group == task->group)) /* it has the same strip, for other channels */
         return;
     list_pieces(next, prefetch);
-    /* Prefetches go evenly over the task: a miss occupies a buffer that the microkernel's own loads need. */
-    double segments = count_segments(task);
-    prefetch->rate = segments > 0 ? (double)(prefetch->outer * prefetch->inner_count) / segments : 0;
-    prefetch->due = 0;
+    spread(prefetch, count_segments(task));
 }
 
 void tconv_cpu_prefetch_run(tconv_cpu_prefetch *prefetch, const void *first, int64_t bytes, int64_t segments)
@@ -287,8 +291,7 @@ void tconv_cpu_prefetch_run(tconv_cpu_prefetch *prefetch, const void *first, int
     prefetch->outer = 1;
     prefetch->piece = first;
     cut_pieces(prefetch, bytes, 1, 0, TCONV_CPU_SEGMENT / TCONV_CPU_UNROLL);
-    prefetch->rate = (double)prefetch->inner_count / (double)tconv_max(1, segments);
-    prefetch->due = 0;
+    spread(prefetch, (double)segments);
 }
 
 /* Returns the next piece. */

@@ -21,8 +21,8 @@ typedef struct tconv_cpu_job {
 /* The most pieces that one microkernel call prefetches. It is chosen, not measured. */
 enum { TCONV_CPU_MAX_PIECES = 16 };
 
-/* The prefetch of the strip of the thread's next task while this one computes, in pieces of cache lines at the same
- * offsets. */
+/* The prefetch of the strip of the thread's next task while this one computes, or of weights (weights_ahead), in pieces of
+ * cache lines at the same offsets. */
 typedef struct tconv_cpu_prefetch {
     const char *piece;                       /* the next piece */
     int64_t inner, inner_count, inner_step;  /* pieces done, all pieces, and the bytes from one to the next */
@@ -41,7 +41,7 @@ typedef struct tconv_cpu_task {
     tconv_cpu_pass_call *calls; /* halo: too large for the stack of a thread */
     int32_t *vectors;           /* halo: where each vector of positions begins in the strip */
     int64_t vector_count, vector_images, vector_rows, vector_columns; /* their number, and the extents listed */
-    tconv_cpu_prefetch prefetch, weights_prefetch;                    /* the latter for plans with weights_ahead */
+    tconv_cpu_prefetch prefetch;
 } tconv_cpu_task;
 
 #endif
