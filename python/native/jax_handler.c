@@ -13,7 +13,7 @@ static const char LAYER_ATTRIBUTE[] = "layer";
 
 static atomic_llong computed;
 
-/* Of each operation, which buffers of the call src, weights and dst are: operands counted from 0, or the result. */
+/* src, weights and dst are these buffers of a call, by operation: operands are counted from 0, or RESULT. */
 enum { RESULT = -1, ROLES = 3 };
 static const int places[3][ROLES] = {
     [TCONV_FORWARD] = {0, 1, RESULT},
@@ -21,11 +21,11 @@ static const int places[3][ROLES] = {
     [TCONV_BACKWARD_WEIGHTS] = {1, RESULT, 0},
 };
 
-/* By tconv_dtype. */
+/* The index is a tconv_dtype. */
 static const XLA_FFI_DataType dtypes[] = {XLA_FFI_DataType_F32, XLA_FFI_DataType_F64, XLA_FFI_DataType_F16,
                                           XLA_FFI_DataType_BF16};
 
-/* By tconv_status. */
+/* The index is a tconv_status. */
 static const XLA_FFI_Error_Code codes[] = {XLA_FFI_Error_Code_OK,
                                            XLA_FFI_Error_Code_INVALID_ARGUMENT,
                                            XLA_FFI_Error_Code_INVALID_ARGUMENT,

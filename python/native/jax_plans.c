@@ -101,7 +101,7 @@ static void leave(planned *entry)
     free(entry);
 }
 
-/* Of two threads that have planned the same layer at once the first one's plan is used. */
+/* Where two threads have planned the same layer at once, both use the first thread's plan. */
 tconv_status acquire_plan(const int64_t layer[LAYER_WORDS], planned **found, tconv_issue *issue)
 {
     pthread_mutex_lock(&mutex);

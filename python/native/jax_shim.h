@@ -1,5 +1,5 @@
 /*
- * What the files of libtconv_jax.so share: the functions that tconv/jax/_shim.py calls, and the pieces of a call.
+ * This header has what the files of libtconv_jax.so share: the functions that tconv/jax/_shim.py calls, and the pieces of a call.
  *
  * XLA calls a handler (jax_handler.c) with a frame of buffers and one attribute, the layer in words. The plan of those
  * words comes from a table (jax_plans.c) and runs on XLA's own threads (jax_pool.c).

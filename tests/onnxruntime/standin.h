@@ -57,7 +57,7 @@ struct OrtSessionOptions {
     const char *threads;
 };
 
-/* What the stand-in does and has seen. */
+/* The stand-in keeps here how it is to answer and what it has seen. */
 struct standin {
     int version;        /* of the interface; GetApi answers NULL for later ones */
     const char *broken; /* the name of a function that answers something else than it should; NULL: none */
@@ -73,7 +73,7 @@ struct standin {
 
 extern struct standin standin;
 
-/* What is handed to CreateEpFactories. */
+/* CreateEpFactories is handed this base. */
 const OrtApiBase *standin_base(void);
 
 /* Hardware of a kind, 0 for a CPU. */

@@ -18,7 +18,7 @@ from .._version import VERSION
 
 _NAME = "libtconv_jax.so"
 _package = __name__.partition(".")[0]
-# By operation; XLA's programs and profiles name a call so.
+# XLA's programs and profiles name a call by the target of its operation.
 TARGETS = {
     lib.OP_FORWARD: "tconv_forward",
     lib.OP_BACKWARD_DATA: "tconv_backward_data",
