@@ -11,6 +11,7 @@ enum {
     MOST_PARTS = 1024,                 /* of a channel */
     MOST_SUMS = 1 << 18,               /* partial sums of all channels, where a channel has more than LEAST_PARTS */
     LEAST_PARTS = 64,                  /* parts of a channel that are always allowed */
+    MOST_WARP_PARTS = 128,             /* parts that a warp adds: one round of its loads */
     THREAD_VECTORS = 2 * BIAS_LOADS,   /* vectors that a thread sums, at least */
     MOST_BLOCK_VECTORS = BIAS_THREADS, /* vectors, or single channels, of a block */
     BLOCK_WARPS = BIAS_THREADS / WARP
@@ -22,8 +23,7 @@ static bias_parameters plan_parts(const tconv_layer *layer)
     const tconv_problem *problem = &layer->problem;
     const bool channels_last = problem->layout == TCONV_NHWC;
     const int64_t vector = VECTOR_BYTES / (int64_t)problem->element_size;
-    bias_parameters params = {
-        .strides = problem->dst, .channels = problem->out_channels, .accumulates = problem->desc.accumulate != 0};
+    bias_parameters params = {.strides = problem->dst, .channels = problem->out_channels};
     const bool channel_vectors = channels_last && params.channels % vector == 0 && params.strides.w % vector == 0;
     params.block_channels =
         channels_last ? tconv_min(params.channels, MOST_BLOCK_VECTORS * (channel_vectors ? vector : 1)) : 1;
@@ -64,30 +64,52 @@ size_t tconv_wgrad_bias_parts_bytes(const tconv_layer *layer, int64_t parts)
     return (size_t)(parts * layer->problem.out_channels) * BIAS_PART_BYTES;
 }
 
+wgrad_bias_parts tconv_wgrad_bias_parts_of(const tconv_layer *layer, const void *parts, int64_t count, void *bias)
+{
+    const int64_t channels = layer->problem.out_channels;
+    const bool by_blocks = count > MOST_WARP_PARTS;
+    return (wgrad_bias_parts){.parts = parts,
+                              .bias = bias,
+                              .channels = channels,
+                              .count = count,
+                              .blocks = by_blocks ? channels : tconv_ceil_div(channels, BLOCK_WARPS),
+                              .by_blocks = by_blocks,
+                              .accumulates = layer->problem.desc.accumulate != 0};
+}
+
 tconv_status tconv_wgrad_add_bias_parts(const tconv_layer *layer, const void *parts, int64_t count, void *bias,
                                         void *stream, tconv_issue *issue)
 {
-    bias_parameters params = {
-        .channels = layer->problem.out_channels, .parts = count, .accumulates = layer->problem.desc.accumulate != 0};
-    void *arguments[] = {&params, &parts, &bias};
-    return tconv_launch_blocks(tconv_wgrad_add_bias_kernel(layer->problem.dtype),
-                               tconv_ceil_div(params.channels, BLOCK_WARPS), BIAS_THREADS, arguments, stream, issue,
-                               count > 0 && tconv_wgrad_may_overlap(layer));
+    wgrad_bias_parts of = tconv_wgrad_bias_parts_of(layer, parts, count, bias);
+    void *arguments[] = {&of};
+    return tconv_launch_blocks(tconv_wgrad_add_bias_kernel(layer->problem.dtype), of.blocks, BIAS_THREADS, arguments,
+                               stream, issue, count > 0 && tconv_wgrad_may_overlap(layer));
+}
+
+int64_t tconv_wgrad_count_bias_parts(const tconv_layer *layer)
+{
+    return plan_parts(layer).parts;
+}
+
+tconv_status tconv_wgrad_sum_bias_parts(const tconv_layer *layer, const void *diff_dst, void *parts, bool overlaps,
+                                        void *stream, tconv_issue *issue)
+{
+    const tconv_problem *problem = &layer->problem;
+    bias_parameters params = plan_parts(layer);
+    params.aligned = is_aligned(problem, diff_dst);
+    void *arguments[] = {&params, &diff_dst, &parts};
+    if (params.parts == 0)
+        return TCONV_SUCCESS;
+    return tconv_launch_blocks(tconv_wgrad_bias_kernel(problem->dtype, problem->layout, params.vectors),
+                               params.channel_blocks * params.parts, BIAS_THREADS, arguments, stream, issue,
+                               overlaps && tconv_wgrad_may_overlap(layer));
 }
 
 tconv_status tconv_wgrad_sum_bias(const tconv_layer *layer, const void *diff_dst, void *scratch, void *bias,
                                   bool overlaps, void *stream, tconv_issue *issue)
 {
-    const tconv_problem *problem = &layer->problem;
-    bias_parameters params = plan_parts(layer);
-    params.aligned = is_aligned(problem, diff_dst);
-    void *arguments[] = {&params, &diff_dst, &scratch};
-    tconv_status status = TCONV_SUCCESS;
-    if (params.parts > 0)
-        status = tconv_launch_blocks(tconv_wgrad_bias_kernel(problem->dtype, problem->layout, params.vectors),
-                                     params.channel_blocks * params.parts, BIAS_THREADS, arguments, stream, issue,
-                                     overlaps && tconv_wgrad_may_overlap(layer));
+    const tconv_status status = tconv_wgrad_sum_bias_parts(layer, diff_dst, scratch, overlaps, stream, issue);
     if (status != TCONV_SUCCESS)
         return status;
-    return tconv_wgrad_add_bias_parts(layer, scratch, params.parts, bias, stream, issue);
+    return tconv_wgrad_add_bias_parts(layer, scratch, tconv_wgrad_count_bias_parts(layer), bias, stream, issue);
 }

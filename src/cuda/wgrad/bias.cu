@@ -10,11 +10,9 @@
  */
 #include "bias.h"
 
-#include "../epilogue/finish.cuh"
-#include "../hardware.h"
-#include "../numeric/compensated.cuh"
 #include "../numeric/divisor.cuh"
 #include "../ptx/dependent_launch.cuh"
+#include "bias_parts.cuh"
 
 namespace tconv::wgrad
 {
@@ -25,9 +23,6 @@ namespace
 constexpr int THREADS = BIAS_THREADS, AT_ONCE = BIAS_LOADS, RESIDENT = BIAS_RESIDENT_BLOCKS;
 
 template <class Element> constexpr int VECTOR = 16 / (int)sizeof(Element);
-
-using lossless = lossless_sum<double>;
-static_assert(sizeof(lossless) == BIAS_PART_BYTES, "the host's size");
 
 /* A sum in double, of which rounding loses too little to keep where terms are shorter. */
 struct plain {
@@ -130,14 +125,6 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
     }
 }
 
-/* Adds what the lanes of a warp have, for the first one. */
-__device__ __forceinline__ void add_lanes(lossless &sum)
-{
-#pragma unroll
-    for (int lanes = WARP / 2; lanes > 0; lanes /= 2)
-        sum.add({__shfl_down_sync(~0u, sum.sum, lanes), __shfl_down_sync(~0u, sum.lost, lanes)});
-}
-
 template <class Element, int V>
 __global__ void __launch_bounds__(THREADS, RESIDENT)
     sum_planes_kernel(const __grid_constant__ bias_parameters p, const Element *from, lossless *parts)
@@ -171,30 +158,11 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
 }
 
 template <class Element>
-__global__ void __launch_bounds__(THREADS)
-    add_parts_kernel(const __grid_constant__ bias_parameters p, const lossless *parts, Element *bias)
+__global__ void __launch_bounds__(THREADS) add_parts_kernel(const __grid_constant__ wgrad_bias_parts of)
 {
-    const int lane = (int)threadIdx.x % WARP;
     wait_for_kernel_ahead();
-    for (int64_t channel = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / WARP; channel < p.channels;
-         channel += (int64_t)gridDim.x * (THREADS / WARP)) {
-        lossless sum = {0, 0};
-        for (int64_t part = lane; part < p.parts; part += AT_ONCE * WARP) {
-            lossless loaded[AT_ONCE];
-#pragma unroll
-            for (int i = 0; i < AT_ONCE; i++)
-                loaded[i] = part + i * WARP < p.parts ? parts[(part + i * WARP) * p.channels + channel] : lossless{};
-#pragma unroll
-            for (int i = 0; i < AT_ONCE; i++)
-                sum.add(loaded[i]);
-        }
-        add_lanes(sum);
-        if (lane == 0) {
-            if (p.accumulates)
-                sum.add(static_cast<double>(bias[channel]));
-            bias[channel] = finish_total<Element>(sum.whole());
-        }
-    }
+    for (int64_t block = blockIdx.x; block < of.blocks; block += gridDim.x)
+        add_bias_parts<Element>(of, block);
 }
 
 } // namespace

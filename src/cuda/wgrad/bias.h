@@ -24,14 +24,13 @@ typedef struct bias_parameters {
     int64_t pieces, parts, part_pieces;               /* of all images */
     bool vectors;                                     /* vectors of pixels or channels are neighbours in memory */
     bool aligned;                                     /* and their addresses are aligned */
-    bool accumulates;                                 /* to what the gradient holds */
 } bias_parameters;
 
 /* Returns the kernel that writes partial sums, of tensors in NCHW or NHWC, whose loads are vectors or single
  * elements. */
 const void *tconv_wgrad_bias_kernel(tconv_dtype dtype, tconv_layout layout, bool vectors);
 
-/* Returns the kernel that adds partial sums. */
+/* Returns the kernel that adds partial sums (wgrad_bias_parts). */
 const void *tconv_wgrad_add_bias_kernel(tconv_dtype dtype);
 
 TCONV_ROOM_END

@@ -87,7 +87,8 @@ __device__ __forceinline__ void produce_boxes(const parameters &p, const tensor_
             tma_load(stage.buffer() + box.to, map, box.x, box.y + walk.column * columns, box.z + walk.row * rows,
                      walk.image, stage.full());
     }
-    launch_dependents(); /* what adds slices: not before, or it would crowd where no block is */
+    if (!p.late_dependents)
+        launch_dependents(); /* what adds slices: not before, or it would crowd where no block is */
 }
 
 /* Sums the gradient of the bias from the boxes, in the producer warps that do not issue boxes. */
@@ -237,6 +238,7 @@ __global__ void TCONV_HOPPER_BOUNDS(BOX_BLOCK_THREADS)
         float *slice = p.slices + (split * p.tiles.count + number) * p.tiles.block_m * p.tiles.block_n;
         consume_boxes<MODE, M, N>(p, block, tables, ring, count, slice, reinterpret_cast<float *>(shared), warp,
                                   (int)threadIdx.x % WARP);
+        launch_dependents();
     } else {
         setmaxnreg_decrease<BOX_PRODUCER_REGISTERS>();
         if constexpr (LOAD == ELEMENTS)

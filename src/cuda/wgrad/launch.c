@@ -36,7 +36,9 @@ static int64_t launches_of(const planned_layer *plan)
 
 int64_t tconv_wgrad_scratch(const tconv_layer *layer, const planned_layer *plan)
 {
-    return (int64_t)(bias_offset(plan) + tconv_wgrad_bias_parts_bytes(layer, plan->bias_parts * launches_of(plan)));
+    const int64_t parts =
+        plan->bias_beside ? tconv_wgrad_count_bias_parts(layer) : plan->bias_parts * launches_of(plan);
+    return (int64_t)(bias_offset(plan) + tconv_wgrad_bias_parts_bytes(layer, parts));
 }
 
 static void *bias_parts_in(const planned_layer *plan, const tconv_arguments *arguments)
@@ -156,6 +158,7 @@ tconv_status tconv_wgrad_launch(const tconv_layer *layer, const planned_layer *p
     params.src = arguments->src;
     params.diff_dst = arguments->dst;
     params.slices = arguments->scratch;
+    params.late_dependents = arguments->bias != NULL && plan->bias_beside;
     if (plan->writes_weights)
         params.weights.at = arguments->weights;
     slices->bias = bias_parts;
@@ -175,7 +178,18 @@ tconv_status tconv_wgrad_launch(const tconv_layer *layer, const planned_layer *p
     slices->bias_waits = params.k_tiles > 0 && plan->writes_weights;
     if (slices->bias_waits)
         return status;
-    const wgrad_slices sums = {.tiles = params.tiles, .count = params.k_tiles > 0 ? params.splits : 0};
+    wgrad_slices sums = {.tiles = params.tiles, .count = params.k_tiles > 0 ? params.splits : 0};
+    int64_t parts = slices->bias_parts;
+    if (arguments->bias != NULL && plan->bias_beside) {
+        parts = tconv_wgrad_count_bias_parts(layer);
+        status = tconv_wgrad_sum_bias_parts(layer, arguments->dst, bias_parts, sums.count > 0, stream, issue);
+    }
+    if (status != TCONV_SUCCESS)
+        return status;
+    if (parts > 0) {
+        sums.with = tconv_wgrad_bias_parts_of(layer, bias_parts, parts, arguments->bias);
+        slices->bias_is_added = true;
+    }
     return tconv_wgrad_add_slices(layer, &sums, arguments->scratch, arguments->weights, stream, issue);
 }
 

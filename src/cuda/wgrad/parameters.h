@@ -98,8 +98,9 @@ typedef struct parameters {
     weight_store weights;
     int table_bytes; /* bytes of a block's tables in shared memory, before the stages (wgmma: behind them) */
     int stage_bytes, stages;
-    bool adds;       /* blocks add to what the slices hold */
-    int flush_tiles; /* K-tiles after which a block adds its accumulators to the slice */
+    bool late_dependents; /* BOXES: the next kernel begins when blocks end, as it would crowd where no block is */
+    bool adds;            /* blocks add to what the slices hold */
+    int flush_tiles;      /* K-tiles after which a block adds its accumulators to the slice */
 } parameters;
 
 /* How a kernel loads src and the gradient of dst from memory. */

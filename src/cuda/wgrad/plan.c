@@ -35,6 +35,9 @@ static const int64_t chunks[] = {64, 128, 256};
 #define COPY_BYTES   9.0    /* of src and of the gradient of dst, in a cycle of every multiprocessor */
 #define CHUNK_CYCLES 9000.0 /* of a chunk that is copied, beside that: two launches */
 
+/* A gradient of dst of at most so many bytes is summed in less time than slices are added. */
+#define BESIDE_BYTES 8e6
+
 /* Returns the neighbouring pixels of a row of `extent` pixels that one load can read, from multiples of `begins` on: a
  * power of two of at most a vector. */
 static int unit_of(const tconv_problem *problem, const tconv_strides *strides, int64_t extent, int64_t begins)
@@ -315,5 +318,9 @@ bool tconv_wgrad_choose(const tconv_layer *layer, planned_layer *best)
         offer_copies(&search);
     }
     best->bias_parts = tconv_wgrad_bias_parts(layer, best);
+    best->bias_beside = best->bias_parts == 0 && !best->writes_weights &&
+                        (double)(problem->batch * problem->out_channels) * (double)(problem->h.out * problem->w.out) *
+                                (double)problem->element_size <=
+                            BESIDE_BYTES;
     return search.best.found;
 }

@@ -3,12 +3,14 @@
 #define TCONV_CUDA_WGRAD_ROW_SUMS_H
 
 #include "../numeric/divisor.h"
+#include "bias.h"
+#include "sums.h"
 #include "tiles.h"
 
 TCONV_ROOM_BEGIN(tconv::wgrad)
 
 enum {
-    ROW_SUMS_THREADS = 256,
+    ROW_SUMS_THREADS = BIAS_THREADS,
     ROW_SUMS_COLUMNS = 2048, /* GEMM columns of all rows of a run, in all parts, at most */
     ROW_SUMS_TAPS = 256      /* taps of a tile, at most */
 };
@@ -20,8 +22,9 @@ typedef struct row_sums_parameters {
     int rows;                         /* rows of a run, which are all of one tile */
     int parts, part_slices;           /* the last part may have fewer slices */
     fast_divisor by_sums, by_pairs, by_chunk, by_taps;
-    bool outputs_inner; /* output channels are neighbours among the weights, not taps */
-    bool accumulates;   /* to what the gradient holds */
+    bool outputs_inner;    /* output channels are neighbours among the weights, not taps */
+    bool accumulates;      /* to what the gradient holds */
+    wgrad_bias_parts bias; /* which blocks behind those of runs add */
 } row_sums_parameters;
 
 /* Returns the kernel for weights of dtype and sums of double or float. */

@@ -32,7 +32,7 @@ static tconv_status launch_gradients(const tconv_layer *layer, const void *plan,
         status = sum_weights(layer, plan, arguments, &slices, issue);
     if (has_weights && status == TCONV_SUCCESS && !slices.are_added)
         status = tconv_wgrad_add_slices(layer, &slices, arguments->scratch, arguments->weights, stream, issue);
-    if (status != TCONV_SUCCESS || arguments->bias == NULL)
+    if (status != TCONV_SUCCESS || arguments->bias == NULL || slices.bias_is_added)
         return status;
     if (slices.bias_parts > 0)
         return tconv_wgrad_add_bias_parts(layer, slices.bias, slices.bias_parts, arguments->bias, stream, issue);

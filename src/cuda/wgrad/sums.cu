@@ -5,6 +5,7 @@
 #include "../numeric/divisor.cuh"
 #include "../ptx/dependent_launch.cuh"
 #include "../runtime/launch.h"
+#include "bias_parts.cuh"
 #include "sums.h"
 
 namespace tconv::wgrad
@@ -13,7 +14,7 @@ namespace tconv::wgrad
 namespace
 {
 
-constexpr int THREADS = 256;
+constexpr int THREADS = BIAS_THREADS;
 constexpr int64_t NARROW = (int64_t)1 << 30; /* indices below this are 32-bit ones */
 
 /* Division of numbers that fit in 32 bits, or of any. */
@@ -63,7 +64,9 @@ template <class Index> struct parameters {
     tconv_weight_strides strides;
     int64_t slices, slice_sums, weights;
     int parts;
-    bool accumulates; /* to what the gradient holds */
+    bool accumulates;      /* to what the gradient holds */
+    int64_t runs;          /* of as many weights as a block adds at a time */
+    wgrad_bias_parts bias; /* which blocks behind those of runs add */
 };
 
 template <class Index> order<Index> order_for(const wgrad_tap_order &taps, int64_t group, int64_t tap)
@@ -105,6 +108,8 @@ template <class Index> parameters<Index> parameters_for(const tconv_layer *layer
     p.weights = extents[0] * extents[1] * extents[2];
     p.parts = tconv_wgrad_parts_of_slices(p.slices);
     p.accumulates = problem->desc.accumulate != 0;
+    p.runs = tconv_ceil_div(p.weights, THREADS / p.parts);
+    p.bias = slices->with;
     return p;
 }
 
@@ -126,8 +131,9 @@ __global__ void __launch_bounds__(THREADS)
     const int64_t begin = p.slices * part / p.parts, end = p.slices * (part + 1) / p.parts;
     launch_dependents();
     wait_for_kernel_ahead();
-    for (int64_t first = (int64_t)blockIdx.x * width; first < p.weights; first += (int64_t)gridDim.x * width) {
-        const int64_t number = first + lane;
+    int64_t run = blockIdx.x;
+    for (; run < p.runs; run += gridDim.x) {
+        const int64_t number = run * width + lane;
         double sum = 0;
         Index weight = 0;
         if (number < p.weights) {
@@ -159,6 +165,9 @@ __global__ void __launch_bounds__(THREADS)
             weights[weight] = finish_total<Element>(sum);
         }
     }
+#pragma unroll 1
+    for (int64_t block = run - p.runs; block < p.bias.blocks; block += gridDim.x)
+        add_bias_parts<Element>(p.bias, block);
 }
 
 template <class Index>
@@ -172,7 +181,7 @@ tconv_status launch(const tconv_layer *layer, const wgrad_slices *slices, const 
                                   : (const void *)add_slices_kernel<Element, float, Index>;
     });
     void *arguments[] = {&p, &memory, &weights};
-    return tconv_launch_blocks(kernel, tconv_ceil_div(p.weights, THREADS / p.parts), THREADS, arguments, stream, issue,
+    return tconv_launch_blocks(kernel, p.runs + p.bias.blocks, THREADS, arguments, stream, issue,
                                slices->count > 0 && tconv_wgrad_may_overlap(layer));
 }
 

@@ -12,15 +12,29 @@
 
 TCONV_ROOM_BEGIN(tconv::wgrad)
 
+/* The partial sums of the gradient of the bias that the kernel which adds slices adds as well, in the order in which bias.cu
+ * has its own. */
+typedef struct wgrad_bias_parts {
+    const void *parts;
+    void *bias; /* the gradient */
+    int64_t channels;
+    int64_t count;    /* of a channel */
+    int64_t blocks;   /* that add them, of BIAS_THREADS each; 0: there are none */
+    bool by_blocks;   /* there are many: a block adds those of a channel, not a warp */
+    bool accumulates; /* to what the gradient holds */
+} wgrad_bias_parts;
+
 /* The split-K slices that a kernel has written to the workspace, and what else it has computed of the gradients. */
 typedef struct wgrad_slices {
     sum_tiles tiles;
-    int64_t count;      /* slices; 0: all sums are 0 */
-    bool are_double;    /* the sums of the slices are double, else float */
-    bool are_added;     /* the gradient of the weights holds the sums already */
-    bool bias_waits;    /* the bias's pass must not begin before the kernel that was launched last has ended */
-    int64_t bias_parts; /* partial sums of the gradient of the bias that the kernel has written, of each channel */
-    const void *bias;   /* these partial sums, in the order in which bias.cu has its own */
+    int64_t count;         /* slices; 0: all sums are 0 */
+    bool are_double;       /* the sums of the slices are double, else float */
+    bool are_added;        /* the gradient of the weights holds the sums already, */
+    bool bias_is_added;    /* and that of the bias */
+    bool bias_waits;       /* the bias's pass must not begin before the kernel that was launched last has ended */
+    int64_t bias_parts;    /* partial sums of the gradient of the bias that the kernel has written, of each channel */
+    const void *bias;      /* these partial sums, in the order in which bias.cu has its own */
+    wgrad_bias_parts with; /* that are added beside the slices */
 } wgrad_slices;
 
 /* Launches the kernels that compute the gradient of the weights as far as slices, and describes these in *slices, which
@@ -74,6 +88,13 @@ size_t tconv_wgrad_bias_scratch(const tconv_layer *layer);
  * in an order that the layer fixes. overlaps: they may begin while the kernel of this call before them still runs. */
 tconv_status tconv_wgrad_sum_bias(const tconv_layer *layer, const void *diff_dst, void *scratch, void *bias,
                                   bool overlaps, void *stream, tconv_issue *issue);
+
+/* The two steps of that: the partial sums, of which there are so many of each channel, and their description for a kernel that
+ * adds them. */
+int64_t tconv_wgrad_count_bias_parts(const tconv_layer *layer);
+tconv_status tconv_wgrad_sum_bias_parts(const tconv_layer *layer, const void *diff_dst, void *parts, bool overlaps,
+                                        void *stream, tconv_issue *issue);
+wgrad_bias_parts tconv_wgrad_bias_parts_of(const tconv_layer *layer, const void *parts, int64_t count, void *bias);
 
 /* Launches the kernel that adds `count` partial sums of each channel, in order, to the gradient of the bias. The second
  * function returns the bytes of so many partial sums of all channels. */

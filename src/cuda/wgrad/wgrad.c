@@ -81,6 +81,7 @@ static bool choose(const tconv_layer *layer, wgrad_plan *plan)
         plan->layers[i].depth = layers[i];
         planned = planned && tconv_wgrad_choose(&sub, &plan->layers[i].plan);
         plan->layers[i].plan.bias_parts = 0; /* the bias has the channels of the layer */
+        plan->layers[i].plan.bias_beside = false;
     }
     return count > 0 && planned ? true : choose_whole(layer, plan);
 }
