@@ -282,7 +282,7 @@ static void offer_copies(tile_search *search)
         problem->in_channels * problem->group_out * problem->h.kernel * problem->w.kernel * (int64_t)sizeof(float);
     const copy_cut cut = tconv_wgrad_cut_copies(problem, weights <= COPIED_SLICES_BYTES ? COPIES_BYTES : weights);
     const bool half = problem->element_size == 2;
-    if (cut.images == 0 || (!half && chunks_of(&cut) > 1)) /* kernels by boxes alone add to slices */
+    if (cut.images == 0)
         return;
     tconv_layer chunk = *layer;
     chunk.problem = tconv_wgrad_problem_of_chunk(problem, &cut);
@@ -292,7 +292,10 @@ static void offer_copies(tile_search *search)
     copies.trial.copies = cut;
     copies.trial.params.src_strides = chunk.problem.src;
     copies.trial.params.dst_strides = chunk.problem.dst;
-    offer_kernels(&copies, half ? BY_BOXES : BY_WGMMA, false);
+    if (half)
+        offer_kernels(&copies, BY_BOXES, false);
+    if (copied.blocks == 0 && chunks_of(&cut) <= 1) /* kernels by boxes alone add to slices */
+        offer_kernels(&copies, BY_WGMMA, false);
     const double bytes = (double)problem->batch * (double)problem->element_size *
                          ((double)(problem->in_channels * problem->h.in * problem->w.in) +
                           (double)(problem->out_channels * problem->h.out * problem->w.out));

@@ -17,6 +17,7 @@ enum {
 #define BEGIN_CYCLES 5000.0 /* of a block, until its first product */
 #define STORE_BYTES  32.0   /* of a block's sums, in a cycle */
 #define ADD_BYTES    8.0    /* of all slices, in a cycle of every multiprocessor */
+#define SECTOR_TIMES 0.5 /* of a byte of a slice, that a byte takes by which a sector of weights is more than the run */
 
 /* Returns whether blocks that have all terms of their sums can write the weights: the sums and the tables of a block
  * fit in the memory of its stages. */
@@ -77,6 +78,9 @@ void tconv_wgrad_choose_splits(const tconv_layer *layer, planned_layer *plan, do
     const int64_t places = (int64_t)tconv_cuda_target_of(&layer->target).multiprocessors * plan->resident;
     const double tile_bytes = (double)tiles->block_m * (double)tiles->block_n * 4;
     const double slice_bytes = tile_bytes * (double)tiles->count;
+    const int element_size = (int)layer->problem.element_size;
+    const double weight_bytes = slice_bytes / sizeof(float) * element_size;
+    const double written = (written_part(plan, element_size) - 1) * weight_bytes * SECTOR_TIMES;
     const int64_t most = tconv_min(tconv_max(1, params->k_tiles), tconv_ceil_div(4 * places, tiles->count));
     const double most_bytes = plan->copies.images > 0 ? (double)COPIED_SLICES_BYTES : (double)SLICES_BYTES;
     for (int64_t splits = 1; splits <= most; splits++) {
@@ -85,9 +89,8 @@ void tconv_wgrad_choose_splits(const tconv_layer *layer, planned_layer *plan, do
         const double rounds = (double)tconv_ceil_div(splits * tiles->count, places);
         const double block = BEGIN_CYCLES + (double)tconv_ceil_div(params->k_tiles, splits) * cycles +
                              plan->resident * tile_bytes / STORE_BYTES;
-        const double lines = written_part(plan, (int)layer->problem.element_size) - 1;
-        const bool writes = splits == 1 && lines < 1 && can_write_weights(plan);
-        const double added = (writes ? lines : (double)splits) * slice_bytes /
+        const bool writes = splits == 1 && written < slice_bytes && can_write_weights(plan);
+        const double added = (writes ? written : (double)splits * slice_bytes) /
                              (ADD_BYTES * tconv_cuda_target_of(&layer->target).multiprocessors);
         const double all = rounds * block + added;
         if (splits == 1 || all < plan->cycles) {
