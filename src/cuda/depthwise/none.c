@@ -31,8 +31,8 @@ const void *tconv_depthwise_weights_kernel(tconv_dtype dtype, bool by_lanes)
     return NULL;
 }
 
-const void *tconv_depthwise_weight_spans_kernel(tconv_dtype dtype, int stride, int taps, bool vectors)
+const void *tconv_depthwise_weight_spans_kernel(tconv_dtype dtype, int threads, int stride, int taps)
 {
-    (void)dtype, (void)stride, (void)taps, (void)vectors;
+    (void)dtype, (void)threads, (void)stride, (void)taps;
     return NULL;
 }

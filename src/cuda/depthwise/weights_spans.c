@@ -67,13 +67,17 @@ static bool takes(const tconv_problem *problem)
            (problem->w.dilation == 1 || problem->w.kernel == 1) && fits(problem);
 }
 
-/* Returns whether rows of both tensors are vectors. */
-static bool are_vectors(const tconv_problem *problem)
+/* Returns what the threads of a warp have: vectors where rows of both tensors are made of them. */
+static int lanes_of(const tconv_problem *problem)
 {
+    if (problem->layout == TCONV_NHWC && problem->groups >= LEAST_CHANNELS)
+        return LANE_CHANNELS;
     return problem->layout == TCONV_NCHW && problem->src.w == 1 && problem->dst.w == 1 &&
-           problem->w.in % SPAN_VECTOR == 0 && problem->w.out % SPAN_VECTOR == 0 &&
-           tconv_rows_begin_at_multiples(&problem->src, SPAN_VECTOR) &&
-           tconv_rows_begin_at_multiples(&problem->dst, SPAN_VECTOR);
+                   problem->w.in % SPAN_VECTOR == 0 && problem->w.out % SPAN_VECTOR == 0 &&
+                   tconv_rows_begin_at_multiples(&problem->src, SPAN_VECTOR) &&
+                   tconv_rows_begin_at_multiples(&problem->dst, SPAN_VECTOR)
+               ? VECTOR_TASKS
+               : ELEMENT_TASKS;
 }
 
 /* Cuts the taps into groups. */
@@ -89,7 +93,8 @@ static void plan_groups(const tconv_problem *problem, span_plan *plan)
     params->kernel_step = (int)(problem->h.stride / common);
     params->chunk = (int)(chunks > 1 ? tconv_round_up(each, SPAN_VECTOR) : each);
     params->chunks = (int)tconv_ceil_div(kernel_columns, params->chunk);
-    params->before = plan->vectors ? (int)((SPAN_VECTOR - problem->w.pad % SPAN_VECTOR) % SPAN_VECTOR) : 0;
+    params->before =
+        plan->lanes == VECTOR_TASKS ? (int)((SPAN_VECTOR - problem->w.pad % SPAN_VECTOR) % SPAN_VECTOR) : 0;
     plan->taps = kernel_taps(params->before + params->chunk);
     params->classes = (int)tconv_min(params->kernel_step, kernel_rows);
     const int64_t class_rows = tconv_ceil_div(kernel_rows, params->kernel_step);
@@ -127,10 +132,9 @@ static void plan_parts(const tconv_layer *layer, int waves, int64_t slices_bytes
     const int64_t channels_groups = (int64_t)params->channel_blocks * params->group_blocks;
     const int64_t slice = params->channels * layer->problem.group_out * layer->problem.h.kernel *
                           layer->problem.w.kernel * (int64_t)sizeof(double);
-    const int64_t step = params->sets * (params->by_lanes ? 1 : WARP);
-    const int64_t most = tconv_min(tconv_ceil_div(params->tasks, step), slices_bytes / slice);
+    const int64_t most = tconv_min(tconv_ceil_div(params->tasks, params->task_step), slices_bytes / slice);
     const int64_t parts = tconv_max(1, tconv_min(most, waves * places / channels_groups));
-    params->part_tasks = (int)tconv_round_up(tconv_ceil_div(params->tasks, parts), step);
+    params->part_tasks = (int)tconv_round_up(tconv_ceil_div(params->tasks, parts), params->task_step);
     plan->parts = params->tasks > 0 ? (int)tconv_ceil_div(params->tasks, params->part_tasks) : 0;
     plan->blocks = plan->parts * channels_groups;
 }
@@ -140,8 +144,9 @@ static void plan_parts(const tconv_layer *layer, int waves, int64_t slices_bytes
 static double loads_of(const span_plan *plan, int count, double apart, double size)
 {
     const double lines = fmin(WARP, fmax(1, apart * size * WARP / LOAD_LINE)) - 1;
-    return plan->vectors ? (double)tconv_ceil_div(count, SPAN_VECTOR) * (VECTOR_LOADS + LINE_LOADS * lines)
-                         : count * (1 + LINE_LOADS * lines);
+    return plan->lanes == VECTOR_TASKS
+               ? (double)tconv_ceil_div(count, SPAN_VECTOR) * (VECTOR_LOADS + LINE_LOADS * lines)
+               : count * (1 + LINE_LOADS * lines);
 }
 
 /* A K-block is a step of each thread. */
@@ -150,15 +155,15 @@ tconv_cuda_work tconv_depthwise_spans_work(const tconv_layer *layer, const span_
     const span_parameters *params = &plan->params;
     const double size = (double)layer->problem.element_size, warps = (double)plan->threads / WARP;
     const int inputs = span_inputs(plan->stride), window = plan->stride * (inputs - 1) + plan->taps;
-    const double channels = params->by_lanes ? WARP : 1;
-    const double src_apart = params->by_lanes ? 1 : (double)(inputs * layer->problem.src.w);
-    const double dst_apart = params->by_lanes ? 1 : (double)(inputs * plan->stride * layer->problem.dst.w);
+    const bool by_lanes = plan->lanes == LANE_CHANNELS;
+    const double channels = by_lanes ? WARP : 1;
+    const double src_apart = by_lanes ? 1 : (double)(inputs * layer->problem.src.w);
+    const double dst_apart = by_lanes ? 1 : (double)(inputs * plan->stride * layer->problem.dst.w);
     const double blocks = (double)plan->blocks / tconv_cuda_target_of(&layer->target).multiprocessors;
     const double resident = fmin(RESIDENT_THREADS / plan->threads, fmax(blocks, 1));
     const double sums = (double)(params->block_groups * params->group_rows * params->chunk) * channels;
     tconv_cuda_work work = tconv_cuda_begin_work(layer);
-    work.k_blocks =
-        fmax(1, (double)params->part_tasks / params->sets / (params->by_lanes ? 1 : WARP) * params->run_steps);
+    work.k_blocks = fmax(1, (double)params->part_tasks / params->task_step * params->run_steps);
     work.ffma = (double)plan->threads * params->group_rows * params->chunk * (inputs + 1) * FURTHER_INSTRUCTIONS;
     work.loads = warps * (loads_of(plan, inputs, src_apart, size) + loads_of(plan, window, dst_apart, size));
     work.issues = 1;
@@ -182,7 +187,7 @@ bool tconv_depthwise_plan_spans(const tconv_layer *layer, int64_t slices_bytes, 
         return false;
     span_parameters *params = &plan->params;
     plan->stride = (int)problem->w.stride;
-    plan->vectors = are_vectors(problem);
+    plan->lanes = lanes_of(problem);
     plan_groups(problem, plan);
     const int64_t tasks = plan_tasks(problem, plan);
     if (tasks >= MOST_TASKS)
@@ -199,13 +204,14 @@ bool tconv_depthwise_plan_spans(const tconv_layer *layer, int64_t slices_bytes, 
     params->tasks = (int)tasks;
     params->group_out = (int)problem->group_out;
     params->channels = (int)problem->groups;
-    params->by_lanes = problem->layout == TCONV_NHWC && problem->groups >= LEAST_CHANNELS;
-    params->channel_blocks = (int)tconv_ceil_div(problem->groups, params->by_lanes ? WARP : 1);
-    const int64_t warps = (params->by_lanes ? CHANNEL_THREADS : MAX_SPAN_THREADS) / WARP;
-    const int64_t task_warps = params->by_lanes ? tasks : tconv_ceil_div(tasks, WARP);
+    const bool by_lanes = plan->lanes == LANE_CHANNELS;
+    params->channel_blocks = (int)tconv_ceil_div(problem->groups, by_lanes ? WARP : 1);
+    const int64_t warps = (by_lanes ? CHANNEL_THREADS : MAX_SPAN_THREADS) / WARP;
+    const int64_t task_warps = by_lanes ? tasks : tconv_ceil_div(tasks, WARP);
     params->group_blocks = (int)tconv_ceil_div(params->groups, warps);
     params->block_groups = (int)tconv_ceil_div(params->groups, params->group_blocks);
     params->sets = (int)tconv_max(1, tconv_min(warps / params->block_groups, task_warps));
+    params->task_step = params->sets * (by_lanes ? 1 : WARP);
     plan->threads = params->sets * params->block_groups * WARP;
     const tconv_cuda_machine machine = tconv_cuda_machine_of(layer);
     span_plan best = {.seconds = INFINITY};
@@ -224,14 +230,16 @@ tconv_status tconv_depthwise_launch_spans(const tconv_layer *layer, const span_p
                                           const tconv_arguments *arguments, tconv_issue *issue)
 {
     const uintptr_t vector = SPAN_VECTOR * layer->problem.element_size;
-    const bool vectors = plan->vectors && ((uintptr_t)arguments->src | (uintptr_t)arguments->dst) % vector == 0;
+    const bool aligned = ((uintptr_t)arguments->src | (uintptr_t)arguments->dst) % vector == 0;
     span_parameters params = plan->params;
     params.src = arguments->src;
     params.diff_dst = arguments->dst;
     params.slices = arguments->scratch;
-    const int pitch = params.by_lanes ? CHANNEL_PITCH : 1;
+    const int pitch = (plan->lanes == LANE_CHANNELS) ? CHANNEL_PITCH : 1;
     const launch_grid grid = {
-        .kernel = tconv_depthwise_weight_spans_kernel(layer->problem.dtype, plan->stride, plan->taps, vectors),
+        .kernel = tconv_depthwise_weight_spans_kernel(
+            layer->problem.dtype, plan->lanes == VECTOR_TASKS && !aligned ? ELEMENT_TASKS : plan->lanes, plan->stride,
+            plan->taps),
         .blocks = plan->blocks,
         .threads = plan->threads,
         .shared_bytes = (int64_t)sizeof(double) * pitch * most_rows(plan->taps) * plan->taps * (plan->threads / WARP)};
@@ -244,6 +252,7 @@ void tconv_depthwise_describe_spans(const tconv_layer *layer, const span_plan *p
     const span_parameters *params = &plan->params;
     snprintf(text, capacity, "inputs=%d rows=%d taps=%d vector=%d groups=%d sets=%d parts=%d blocks=%lld",
              span_inputs(plan->stride), params->group_rows, params->chunk,
-             plan->vectors ? SPAN_VECTOR * (int)layer->problem.element_size : (int)layer->problem.element_size,
+             plan->lanes == VECTOR_TASKS ? SPAN_VECTOR * (int)layer->problem.element_size
+                                         : (int)layer->problem.element_size,
              params->groups, params->sets, plan->parts, (long long)plan->blocks);
 }

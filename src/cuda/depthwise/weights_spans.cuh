@@ -216,66 +216,58 @@ __device__ __forceinline__ double sum_lanes(const double (&values)[count], int l
     return kept[0];
 }
 
-/* Sums of taps in double, of a warp: [kernel row][tap], of WARP channels each where lanes have channels. */
-template <int most, int taps> struct warp_totals {
-    double *at;
-    int pitch;
-
-    __device__ __forceinline__ warp_totals(double *all, bool by_lanes, int warp)
-        : at(all + (by_lanes ? CHANNEL_PITCH : 1) * warp * most * taps), pitch(by_lanes ? CHANNEL_PITCH : 1)
-    {
-    }
-    __device__ __forceinline__ double &of(int row, int tap, int channel) const
-    {
-        return at[(row * taps + tap) * pitch + channel];
-    }
-};
+/* Where a warp has its sums of taps in double: [kernel row][tap], of WARP channels each where lanes have channels. */
+template <bool by_lanes, int most, int taps>
+__device__ __forceinline__ int find_total(int warp, int row, int tap, int channel)
+{
+    return ((warp * most + row) * taps + tap) * (by_lanes ? CHANNEL_PITCH : 1) + channel;
+}
 
 /* What a block has: groups of taps from one on, channels from one on, and a part of the tasks. */
 struct block_share {
     int group, channel, part;
 };
 
-__device__ __forceinline__ block_share find_share(const span_parameters &p)
+template <bool by_lanes> __device__ __forceinline__ block_share find_share(const span_parameters &p)
 {
     int block = (int)blockIdx.x;
     asm volatile("" : "+r"(block)); /* or what follows from it is kept in registers from its first use to its last */
     const int rest = block / p.group_blocks;
-    return {block % p.group_blocks * p.block_groups, rest % p.channel_blocks * (p.by_lanes ? WARP : 1),
+    return {block % p.group_blocks * p.block_groups, rest % p.channel_blocks * (by_lanes ? WARP : 1),
             rest / p.channel_blocks};
 }
 
 /* Adds a thread's sums of a round to the totals of its warp: of a channel each, or over the warp's threads. */
-template <int most, int taps>
-__device__ __forceinline__ void add_round(const span_parameters &p, const float (&sums)[most][taps], int rows, int lane,
-                                          const warp_totals<most, taps> &totals)
+template <bool by_lanes, int most, int taps>
+__device__ __forceinline__ void add_round(const float (&sums)[most][taps], int rows, int warp, int lane, double *totals)
 {
 #pragma unroll
     for (int row = 0; row < most; row++) {
         if (row >= rows)
             break;
-        if (p.by_lanes) {
-#pragma unroll
-            for (int t = 0; t < taps; t++)
-                totals.of(row, t, lane) += (double)sums[row][t];
-            continue;
-        }
         double wide[taps];
 #pragma unroll
         for (int t = 0; t < taps; t++)
             wide[t] = (double)sums[row][t];
-        int tap = 0;
-        const double sum = sum_lanes(wide, lane, 0, taps, tap);
-        if (tap >= 0)
-            totals.of(row, tap, 0) += sum;
+        if constexpr (by_lanes) {
+#pragma unroll
+            for (int t = 0; t < taps; t++)
+                totals[find_total<by_lanes, most, taps>(warp, row, t, lane)] += wide[t];
+        } else {
+            int tap = 0;
+            const double sum = sum_lanes(wide, lane, 0, taps, tap);
+            if (tap >= 0)
+                totals[find_total<by_lanes, most, taps>(warp, row, tap, 0)] += sum;
+        }
     }
 }
 
 /* Adds up the totals of the sets of warps, in order, as sums of a slice. */
-template <int most, int taps> __device__ __forceinline__ void store_slice(const span_parameters &p, double *all_totals)
+template <bool by_lanes, int most, int taps>
+__device__ __forceinline__ void store_slice(const span_parameters &p, const double *totals)
 {
-    const block_share share = find_share(p);
-    const int width = p.by_lanes ? WARP : 1, pairs = p.rows.kernel * p.columns.kernel * p.group_out;
+    const block_share share = find_share<by_lanes>(p);
+    const int width = by_lanes ? WARP : 1, pairs = p.rows.kernel * p.columns.kernel * p.group_out;
 #pragma unroll 1
     for (int i = (int)threadIdx.x; i < p.block_groups * width * most * taps; i += (int)blockDim.x) {
         const int tap = i % taps, row = i / taps % most, lane = i / taps / most % width;
@@ -285,86 +277,87 @@ template <int most, int taps> __device__ __forceinline__ void store_slice(const 
             continue;
         double sum = 0;
         for (int set = 0; set < p.sets; set++)
-            sum += warp_totals<most, taps>(all_totals, p.by_lanes, set * p.block_groups + number).of(row, tap, lane);
+            sum += totals[find_total<by_lanes, most, taps>(set * p.block_groups + number, row, tap, lane)];
         const int at = (group.row + row * p.kernel_step) * p.columns.kernel + group.column + tap;
         p.slices[((int64_t)share.part * p.channels + channel) * pairs + at * p.group_out + group.out] = sum;
     }
 }
 
-template <class Element, int stride, int taps, bool vectors>
+template <class Element, int threads, int stride, int taps>
 __global__ void __launch_bounds__(MAX_SPAN_THREADS, RESIDENT_THREADS / MAX_SPAN_THREADS)
     sum_spans(const __grid_constant__ span_parameters p)
 {
     constexpr int inputs = span_inputs_of<stride>, most = most_rows_of<taps>;
-    extern __shared__ double all_totals[];
+    extern __shared__ double totals[];
+    constexpr bool by_lanes = threads == LANE_CHANNELS;
     const int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP, set = warp / p.block_groups;
-    const int own = p.by_lanes ? set : set * WARP + lane, step = p.sets * (p.by_lanes ? 1 : WARP);
-    const block_share share = find_share(p);
+    const block_share share = find_share<by_lanes>(p);
     const tap_group group = find_group(p, share.group + warp % p.block_groups);
-    const int channel = share.channel + (p.by_lanes ? lane : 0);
-    const int end = min((share.part + 1) * p.part_tasks, p.tasks);
-    const warp_totals<most, taps> totals(all_totals, p.by_lanes, warp);
+    const int channel = share.channel + (by_lanes ? lane : 0), own = by_lanes ? set : set * WARP + lane;
+    const int end = min((share.part + 1) * p.part_tasks, p.tasks), round = p.round_tasks * p.task_step;
+    const auto find = [&](int number) { return find_task<Element, inputs>(p, group, channel, number); };
     launch_dependents(); /* what adds slices */
-    for (int i = p.by_lanes ? 0 : lane; i < most * taps; i += p.by_lanes ? 1 : WARP)
-        totals.of(0, i, p.by_lanes ? lane : 0) = 0;
+    for (int i = by_lanes ? 0 : lane; i < most * taps; i += by_lanes ? 1 : WARP)
+        totals[find_total<by_lanes, most, taps>(warp, 0, i, by_lanes ? lane : 0)] = 0;
     __syncwarp();
 #pragma unroll 1
-    for (int first = share.part * p.part_tasks; first < end && group.rows > 0; first += p.round_tasks * step) {
-        const int round_end = channel < p.channels ? min(end, first + p.round_tasks * step) : 0;
-        const auto find = [&](int number) { return find_task<Element, inputs>(p, group, channel, number); };
+    for (int first = share.part * p.part_tasks; first < end && group.rows > 0; first += round) {
+        const int round_end = channel < p.channels ? min(end, first + round) : 0;
         float sums[most][taps] = {};
 #pragma unroll 1
-        for (int number = first + own; number < round_end; number += step)
-            add_task<vectors, stride, Element, inputs>(p, group, find(number), sums);
+        for (int number = first + own; number < round_end; number += p.task_step)
+            add_task<threads == VECTOR_TASKS, stride, Element, inputs>(p, group, find(number), sums);
         bool are_numbers = true;
 #pragma unroll
         for (int i = 0; i < most * taps; i++)
             are_numbers = are_numbers && sums[i / taps][i % taps] == sums[i / taps][i % taps];
-        if (p.by_lanes ? are_numbers : (bool)__all_sync(0xffffffff, are_numbers)) {
-            add_round(p, sums, group.rows, lane, totals);
+        if (by_lanes ? are_numbers : __all_sync(0xffffffff, are_numbers) != 0) {
+            add_round<by_lanes>(sums, group.rows, warp, lane, totals);
         } else {
 #pragma unroll 1
             for (int i = group.first; i < group.rows * taps; i++) {
                 float sum = 0;
 #pragma unroll 1
-                for (int number = first + own; number < round_end && i % taps < group.last; number += step)
+                for (int number = first + own; number < round_end && i % taps < group.last; number += p.task_step)
                     sum = sum_existing<stride, Element, inputs>(p, find(number), i / taps, i % taps, sum);
                 double whole = (double)sum;
-                for (int lanes = WARP / 2; lanes > 0 && !p.by_lanes; lanes /= 2)
+                for (int lanes = WARP / 2; lanes > 0 && !by_lanes; lanes /= 2)
                     whole += __shfl_xor_sync(0xffffffff, whole, lanes);
-                if (p.by_lanes || lane == 0)
-                    totals.of(i / taps, i % taps, p.by_lanes ? lane : 0) += whole;
+                if (by_lanes || lane == 0)
+                    totals[find_total<by_lanes, most, taps>(warp, 0, i, by_lanes ? lane : 0)] += whole;
             }
         }
         __syncwarp();
     }
     __syncthreads();
-    store_slice<most, taps>(p, all_totals);
+    store_slice<by_lanes, most, taps>(p, totals);
 }
 
-template <class Element, bool vectors, int stride> const void *find_kernel(int taps)
+template <class Element, int threads, int stride> const void *find_kernel(int taps)
 {
-    return taps <= 4    ? (const void *)sum_spans<Element, stride, 4, vectors>
-           : taps <= 8  ? (const void *)sum_spans<Element, stride, 8, vectors>
-           : taps <= 12 ? (const void *)sum_spans<Element, stride, 12, vectors>
-                        : (const void *)sum_spans<Element, stride, 20, vectors>;
+    return taps <= 4    ? (const void *)sum_spans<Element, threads, stride, 4>
+           : taps <= 8  ? (const void *)sum_spans<Element, threads, stride, 8>
+           : taps <= 12 ? (const void *)sum_spans<Element, threads, stride, 12>
+                        : (const void *)sum_spans<Element, threads, stride, 20>;
 }
 
-template <class Element, bool vectors> const void *find_kernel(int stride, int taps)
+template <class Element, int threads> const void *find_kernel(int stride, int taps)
 {
-    return stride == 1   ? find_kernel<Element, vectors, 1>(taps)
-           : stride == 2 ? find_kernel<Element, vectors, 2>(taps)
-                         : find_kernel<Element, vectors, 4>(taps);
+    return stride == 1   ? find_kernel<Element, threads, 1>(taps)
+           : stride == 2 ? find_kernel<Element, threads, 2>(taps)
+                         : find_kernel<Element, threads, 4>(taps);
 }
 
-template <class Element> const void *find_kernel(int stride, int taps, bool vectors)
+template <class Element> const void *find_kernel(int threads, int stride, int taps)
 {
-    return vectors ? find_kernel<Element, true>(stride, taps) : find_kernel<Element, false>(stride, taps);
+    return threads == VECTOR_TASKS    ? find_kernel<Element, VECTOR_TASKS>(stride, taps)
+           : threads == ELEMENT_TASKS ? find_kernel<Element, ELEMENT_TASKS>(stride, taps)
+                                      : find_kernel<Element, LANE_CHANNELS>(stride, taps);
 }
 
-/* Those of 16 bits are compiled in a file of their own (weights_spans_half.cu). */
-extern template const void *find_kernel<__half>(int stride, int taps, bool vectors);
-extern template const void *find_kernel<__nv_bfloat16>(int stride, int taps, bool vectors);
+/* Those of 16 bits are compiled in files of their own. */
+extern template const void *find_kernel<__half>(int threads, int stride, int taps);
+extern template const void *find_kernel<__nv_bfloat16>(int threads, int stride, int taps);
 
 } // namespace tconv::depthwise::weight_spans
 

@@ -10,8 +10,8 @@ TCONV_ROOM_BEGIN(tconv::depthwise::weight_spans)
 
 typedef struct span_plan {
     span_parameters params; /* without addresses */
+    int lanes;              /* what the threads of a warp have */
     int stride, taps;       /* of the kernel */
-    bool vectors;           /* rows begin and end at multiples of vectors */
     int parts, threads;
     int64_t blocks;
     double seconds; /* predicted */

@@ -4,11 +4,11 @@
 namespace tconv::depthwise
 {
 
-extern "C" const void *tconv_depthwise_weight_spans_kernel(tconv_dtype dtype, int stride, int taps, bool vectors)
+extern "C" const void *tconv_depthwise_weight_spans_kernel(tconv_dtype dtype, int threads, int stride, int taps)
 {
-    return dtype == TCONV_F32   ? weight_spans::find_kernel<float>(stride, taps, vectors)
-           : dtype == TCONV_F16 ? weight_spans::find_kernel<__half>(stride, taps, vectors)
-                                : weight_spans::find_kernel<__nv_bfloat16>(stride, taps, vectors);
+    return dtype == TCONV_F32   ? weight_spans::find_kernel<float>(threads, stride, taps)
+           : dtype == TCONV_F16 ? weight_spans::find_kernel<__half>(threads, stride, taps)
+                                : weight_spans::find_kernel<__nv_bfloat16>(threads, stride, taps);
 }
 
 } // namespace tconv::depthwise

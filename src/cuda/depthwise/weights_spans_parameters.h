@@ -18,6 +18,13 @@ enum {
                                 channel's sums read different banks */
 };
 
+/* What the threads of a warp have. */
+enum {
+    VECTOR_TASKS,  /* tasks, whose lines are loaded by vectors */
+    ELEMENT_TASKS, /* tasks, whose lines are loaded element by element */
+    LANE_CHANNELS  /* a channel each, of the same tasks */
+};
+
 /* Returns the inputs of a span: neighbours in a row of src, whose windows of dst overlap. */
 TCONV_ROOM_CONSTANT int span_inputs(int stride)
 {
@@ -58,6 +65,7 @@ typedef struct span_parameters {
     int run_steps;          /* rows of dst of a run */
     int tasks, part_tasks;  /* a task is a span of columns in a run of rows; of a channel, of a part */
     int round_tasks;        /* that a thread sums in f32 */
+    int task_step;          /* tasks that the threads of a block have at a time */
     int group_rows;         /* kernel rows of a group of taps, which is what a warp has */
     int chunk, chunks;      /* taps of a kernel row of a group, and groups side by side */
     int before;             /* taps before the first of a chunk, so that windows begin at multiples of vectors */
@@ -65,7 +73,6 @@ typedef struct span_parameters {
     int block_groups, sets; /* groups of taps of a block, whose warps have the same tasks; sets of such warps */
     int group_blocks;       /* blocks that share all groups of taps */
     int channels, channel_blocks;
-    bool by_lanes; /* a warp's threads have a channel each, else a task each */
 } span_parameters;
 
 TCONV_ROOM_END
