@@ -21,7 +21,7 @@
 enum {
     LEAST_CHANNELS = 8,   /* of a layer in NHWC, for a channel to each thread of a warp */
     MOST_RUN_STEPS = 8,   /* rows of dst of a run */
-    MOST_WAVES = 4,       /* of blocks */
+    MOST_WAVES = 6,       /* of blocks */
     CHANNEL_THREADS = 128 /* of a block whose threads have channels: their sums fit in 48 KB of shared memory */
 };
 
@@ -160,7 +160,6 @@ tconv_cuda_work tconv_depthwise_spans_work(const tconv_layer *layer, const span_
     const double src_apart = by_lanes ? 1 : (double)(inputs * layer->problem.src.w);
     const double dst_apart = by_lanes ? 1 : (double)(inputs * plan->stride * layer->problem.dst.w);
     const double blocks = (double)plan->blocks / tconv_cuda_target_of(&layer->target).multiprocessors;
-    const double resident = fmin(RESIDENT_THREADS / plan->threads, fmax(blocks, 1));
     const double sums = (double)(params->block_groups * params->group_rows * params->chunk) * channels;
     tconv_cuda_work work = tconv_cuda_begin_work(layer);
     work.k_blocks = fmax(1, (double)params->part_tasks / params->task_step * params->run_steps);
@@ -173,7 +172,7 @@ tconv_cuda_work tconv_depthwise_spans_work(const tconv_layer *layer, const span_
     work.store_warps = warps;
     work.sectors = sums * (double)sizeof(double) / SECTOR_BYTES;
     work.rounds = tconv_cuda_rounds(blocks, RESIDENT_THREADS / plan->threads);
-    work.resident = resident;
+    work.resident = fmin(RESIDENT_THREADS / plan->threads, fmax(ceil(blocks), 1)); /* of the fullest multiprocessor */
     work.passes = 1;
     work.pass_bytes = (double)plan->parts * params->channels * (double)layer->problem.group_out *
                       (double)(layer->problem.h.kernel * layer->problem.w.kernel) * (double)sizeof(double);
