@@ -60,9 +60,15 @@ static bool fits(const tconv_problem *problem)
            (double)problem->out_channels < MOST_OFFSET;
 }
 
+/* Returns the stride of columns; any will do for one column. */
+static int64_t stride_of(const tconv_problem *problem)
+{
+    return problem->w.in == 1 ? 1 : problem->w.stride;
+}
+
 static bool takes(const tconv_problem *problem)
 {
-    const int64_t stride = problem->w.stride;
+    const int64_t stride = stride_of(problem);
     return problem->dtype != TCONV_F64 && (stride == 1 || stride == 2 || stride == 4) &&
            (problem->w.dilation == 1 || problem->w.kernel == 1) && fits(problem);
 }
@@ -185,7 +191,7 @@ bool tconv_depthwise_plan_spans(const tconv_layer *layer, int64_t slices_bytes, 
     if (!takes(problem))
         return false;
     span_parameters *params = &plan->params;
-    plan->stride = (int)problem->w.stride;
+    plan->stride = (int)stride_of(problem);
     plan->lanes = lanes_of(problem);
     plan_groups(problem, plan);
     const int64_t tasks = plan_tasks(problem, plan);
