@@ -15,7 +15,7 @@
 
 /* In f32 on an H200: rows of vectors, with 0 to 3 taps before the first; odd rows; a kernel row longer than a thread's taps;
  * kernel rows with a dilation, so that walks skip rows; images narrower than a span, of one row, of one pixel; more kernel rows
- * than a block's warps; a channel multiplier; more rounds than one. */
+ * than a block's warps; a channel multiplier; so few pixels that they are summed pixel by pixel in NHWC; more rounds than one. */
 static const struct {
     const char *problem, *nchw, *nhwc; /* what is planned, by layout */
 } layers[] = {
@@ -23,14 +23,15 @@ static const struct {
      "inputs=8 rows=3 taps=7 vector=4"},
     {"n=3 ci=40 h=21 w=36 co=40 k=4 s=2 p=1 g=40", "inputs=8 rows=2 taps=4 vector=16",
      "inputs=8 rows=2 taps=4 vector=4"},
-    {"n=2 ci=9 h=13 w=20 co=9 k=5x4 s=2x1 d=3x1 p=4x2x4x1 g=9", "rows=3 taps=4 vector=16", "rows=3 taps=4 vector=4"},
+    {"n=20 ci=9 h=13 w=20 co=9 k=5x4 s=2x1 d=3x1 p=4x2x4x1 g=9", "rows=3 taps=4 vector=16", "rows=3 taps=4 vector=4"},
     {"n=3 ci=7 h=11 w=37 co=14 k=8x9 s=4 p=2x3 g=7", "inputs=4 rows=2 taps=9 vector=4",
      "inputs=4 rows=2 taps=9 vector=4"},
     {"n=2 ci=5 h=9 w=36 co=5 k=3x37 p=1x18 g=5", "rows=2 taps=16 vector=16", "taps=16 vector=4"},
     {"n=3 ci=70 h=1 w=300 co=70 k=1x12 s=1x2 g=70", "rows=1 taps=12 vector=4", "rows=1 taps=12 vector=4"},
-    {"n=2 ci=9 h=6 w=3 co=9 k=5 s=2 p=2 op=1 g=9", "rows=3 taps=5 vector=4", "rows=3 taps=5 vector=4"},
-    {"n=3 ci=33 h=1 w=1 co=33 k=3 s=4 p=1 g=33", "rows=1 taps=3", "rows=1 taps=3"},
+    {"n=70 ci=9 h=6 w=3 co=9 k=5 s=2 p=2 op=1 g=9", "rows=3 taps=5 vector=4", "rows=3 taps=5 vector=4"},
+    {"n=24 ci=33 h=1 w=1 co=33 k=3 s=4 p=1 g=33", "rows=1 taps=3", "rows=1 taps=3"},
     {"n=2 ci=10 h=24 w=16 co=30 k=21x5 p=10x2 g=10", "rows=4 taps=5 vector=16", "rows=4 taps=5 vector=4"},
+    {"n=2 ci=70 h=4 w=4 co=70 k=4 s=2 p=1 g=70", "rows=2 taps=4 vector=16", "pairs=16"},
     {"n=9 ci=1 h=250 w=64 co=1 k=3 p=1 g=1", "rows=3 taps=3 vector=16", "rows=3 taps=3 vector=4"},
 };
 

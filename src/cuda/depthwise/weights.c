@@ -2,13 +2,17 @@
  * cuda_depthwise, backward_weights: the gradients of weights and bias of layers with one input channel a group and few
  * output channels, every dtype and either layout, straight from global memory.
  *
+ * Most layers are summed by spans of neighbouring inputs, whose outputs lie in registers (weights_spans.c). The rest of this
+ * file is about the kernel for all others, which goes pixel by pixel (weights_kernel.cu): f64, other column strides than 1, 2
+ * and 4, dilated columns, and NHWC layers of few pixels.
+ *
  * A block has a channel (NCHW, or very few channels), or 32 whose neighbours are in neighbouring threads (NHWC), a few of its
  * pairs of a tap and an output channel, and a part of the pixels. A thread loads an input once for all of its pairs, whose
  * sums are in registers; what pairs share comes from the first-level cache. Outputs that are not there are skipped. The sums
- * of a part are a slice (wgrad/tiles.h).
+ * of a part are a slice (wgrad/tiles.h), as those of spans are.
  *
- * Numeric order, by layer and number of multiprocessors alone: segments of SEGMENT pixels of a thread from zero; segments,
- * threads of a block and slices in double, in f64 with what rounding loses; one rounding.
+ * Numeric order of this kernel, by layer and number of multiprocessors alone: segments of SEGMENT pixels of a thread from
+ * zero; segments, threads of a block and slices in double, in f64 with what rounding loses; one rounding.
  */
 #include "../../core/checked.h"
 #include "../../core/status.h"

@@ -7,7 +7,11 @@
  * and walks down input rows that are d / g apart, so that it loads each window once for all of its kernel rows as well.
  *
  * The warps of a block have different taps of the same spans, which come from the first-level cache. In NCHW, or with very few
- * channels, the threads of a warp have neighbouring spans; in NHWC neighbouring channels, of the same spans.
+ * channels, the threads of a warp have neighbouring spans; in NHWC neighbouring channels, of the same spans. NHWC layers whose
+ * spans are fewer than the multiprocessors are left to the kernel that goes pixel by pixel.
+ *
+ * Numeric order, by layer and number of multiprocessors alone: the products of a span in f32, from zero; up to MAX_JOINS spans
+ * of a thread in f32; these, threads of a warp, warps and slices in double; one rounding.
  */
 #include "weights_spans.h"
 #include "../../core/checked.h"
@@ -28,14 +32,15 @@ enum {
 static const double MOST_OFFSET = 1 << 30; /* elements of an image of a channel, with what lies before and after it */
 static const int64_t MOST_TASKS = 1 << 29;
 
-/* The corrections. */
-static const double STEP_CYCLES = 400; /* of a step: its addresses, and loads that nothing hides */
-static const double TASK_CYCLES =
-    600; /* of a task, for each of its steps: its coordinates, and inputs before its run */
-static const double BLOCK_CYCLES = 4000; /* of a block: sums over threads, and the first loads */
-static const double VECTOR_LOADS = 2.5;  /* a load of vectors takes so many times as long as one of single elements */
-static const double LINE_LOADS = 0.1;    /* and so many for each further 128 bytes from which a warp loads */
-static const double FURTHER_INSTRUCTIONS = 1.2; /* issued for a multiply-add: those beside it */
+/* The corrections, fitted to 48 times on an H200 (docs/log/2026-11-29-spans-of-weights.md), from which predictions are 16 %
+ * off. */
+static const double STEP_CYCLES = 1650;     /* of a step: its addresses, and loads that nothing hides */
+static const double BLOCK_CYCLES = 1000;    /* of a block: the sums of its threads, */
+static const double CHANNELS_CYCLES = 4000; /* which are WARP times as many where threads have channels */
+static const double ELEMENT_LOADS =
+    2.8; /* a load of an element, with its tests, takes so many times as long as one of a vector */
+static const double LINE_LOADS = 0.05; /* and a load so many more for each further 128 bytes from which a warp loads */
+static const double FURTHER_INSTRUCTIONS = 1.85; /* issued for a multiply-add: those beside it */
 
 enum { LOAD_LINE = 4 * SECTOR_BYTES }; /* bytes that a warp of f32 loads at once where threads read neighbours */
 
@@ -145,14 +150,13 @@ static void plan_parts(const tconv_layer *layer, int waves, int64_t slices_bytes
     plan->blocks = plan->parts * channels_groups;
 }
 
-/* Returns the loads of a warp, of `count` elements that are neighbours or in vectors, by threads that read them so many
- * elements apart; in units of a load of single elements that are neighbours. */
+/* Returns the loads of a warp, of `count` elements by vectors or one by one, by threads that read them so many elements apart;
+ * in units of a load of a vector by threads that read neighbours. */
 static double loads_of(const span_plan *plan, int count, double apart, double size)
 {
-    const double lines = fmin(WARP, fmax(1, apart * size * WARP / LOAD_LINE)) - 1;
-    return plan->lanes == VECTOR_TASKS
-               ? (double)tconv_ceil_div(count, SPAN_VECTOR) * (VECTOR_LOADS + LINE_LOADS * lines)
-               : count * (1 + LINE_LOADS * lines);
+    const double lines = LINE_LOADS * (fmin(WARP, fmax(1, apart * size * WARP / LOAD_LINE)) - 1);
+    return plan->lanes == VECTOR_TASKS ? (double)tconv_ceil_div(count, SPAN_VECTOR) * (1 + lines)
+                                       : count * (ELEMENT_LOADS + lines);
 }
 
 /* A K-block is a step of each thread. */
@@ -172,8 +176,8 @@ tconv_cuda_work tconv_depthwise_spans_work(const tconv_layer *layer, const span_
     work.ffma = (double)plan->threads * params->group_rows * params->chunk * (inputs + 1) * FURTHER_INSTRUCTIONS;
     work.loads = warps * (loads_of(plan, inputs, src_apart, size) + loads_of(plan, window, dst_apart, size));
     work.issues = 1;
-    work.issue_cycles = STEP_CYCLES + TASK_CYCLES / params->run_steps;
-    work.tile_cycles = BLOCK_CYCLES;
+    work.issue_cycles = STEP_CYCLES;
+    work.tile_cycles = by_lanes ? CHANNELS_CYCLES : BLOCK_CYCLES;
     work.stores = sums / WARP;
     work.store_warps = warps;
     work.sectors = sums * (double)sizeof(double) / SECTOR_BYTES;
@@ -218,6 +222,9 @@ bool tconv_depthwise_plan_spans(const tconv_layer *layer, int64_t slices_bytes, 
     params->sets = (int)tconv_max(1, tconv_min(warps / params->block_groups, task_warps));
     params->task_step = params->sets * (by_lanes ? 1 : WARP);
     plan->threads = params->sets * params->block_groups * WARP;
+    if (by_lanes &&
+        task_warps * params->channel_blocks * params->groups < tconv_cuda_target_of(&layer->target).multiprocessors)
+        return false; /* a warp walks alone; weights_kernel.cu gives more threads to so few pixels */
     const tconv_cuda_machine machine = tconv_cuda_machine_of(layer);
     span_plan best = {.seconds = INFINITY};
     for (int waves = 1; waves <= MOST_WAVES; waves++) {
