@@ -170,6 +170,7 @@ tconv_cuda_work tconv_depthwise_spans_work(const tconv_layer *layer, const span_
     const double src_apart = by_lanes ? 1 : (double)(inputs * layer->problem.src.w);
     const double dst_apart = by_lanes ? 1 : (double)(inputs * plan->stride * layer->problem.dst.w);
     const double blocks = (double)plan->blocks / tconv_cuda_target_of(&layer->target).multiprocessors;
+    const int places = RESIDENT_THREADS / plan->threads;
     const double sums = (double)(params->block_groups * params->group_rows * params->chunk) * channels;
     tconv_cuda_work work = tconv_cuda_begin_work(layer);
     work.k_blocks = fmax(1, (double)params->part_tasks / params->task_step * params->run_steps);
@@ -181,8 +182,8 @@ tconv_cuda_work tconv_depthwise_spans_work(const tconv_layer *layer, const span_
     work.stores = sums / WARP;
     work.store_warps = warps;
     work.sectors = sums * (double)sizeof(double) / SECTOR_BYTES;
-    work.rounds = tconv_cuda_rounds(blocks, RESIDENT_THREADS / plan->threads);
-    work.resident = fmin(RESIDENT_THREADS / plan->threads, fmax(ceil(blocks), 1)); /* of the fullest multiprocessor */
+    work.rounds = tconv_cuda_rounds(blocks, places);
+    work.resident = fmin(places, fmax(ceil(blocks), 1)); /* of the fullest multiprocessor */
     work.passes = 1;
     work.pass_bytes = (double)plan->parts * params->channels * (double)layer->problem.group_out *
                       (double)(layer->problem.h.kernel * layer->problem.w.kernel) * (double)sizeof(double);
