@@ -74,12 +74,27 @@ __device__ __forceinline__ task<Element> find_task(const span_parameters &p, con
     return made;
 }
 
+/* Loads elements that are so many bytes apart, from the one of column x on; zeros where they are not in the line if the line
+ * may end among them. */
+template <bool inside, class Element, int count>
+__device__ __forceinline__ void load_elements(const char *from, int x, int columns, int64_t apart,
+                                              Element (&read)[count])
+{
+#pragma unroll
+    for (int i = 0; i < count; i++) {
+        read[i] = inside || (unsigned)(x + i) < (unsigned)columns ? __ldg((const Element *)from) : Element(0.0f);
+        from += apart;
+        asm volatile("" : "+l"(from)); /* or each address is computed from the first, in more instructions */
+    }
+}
+
 /* Loads values from column x of a line on: zeros where they are not in it. By vectors x and the line's length are multiples
- * of vectors, and the line begins at one; else neighbours are `stride` elements apart. */
-template <bool vectors, class Element, int count>
+ * of vectors, and the line begins at one; else neighbours are `stride` elements apart. Threads that have channels have the
+ * same x. */
+template <int threads, class Element, int count>
 __device__ __forceinline__ void load_line(const Element *line, int x, int columns, int stride, float (&values)[count])
 {
-    if constexpr (vectors) {
+    if constexpr (threads == VECTOR_TASKS) {
         using vector = element_vector<Element, SPAN_VECTOR>;
         constexpr int VECTORS = (count + SPAN_VECTOR - 1) / SPAN_VECTOR;
         vector read[VECTORS];
@@ -95,13 +110,12 @@ __device__ __forceinline__ void load_line(const Element *line, int x, int column
             values[i] = to_compute(read[i / SPAN_VECTOR].at[i % SPAN_VECTOR]);
     } else {
         Element read[count];
-        int at = x * stride;
-#pragma unroll
-        for (int i = 0; i < count; i++) {
-            read[i] = (unsigned)(x + i) < (unsigned)columns ? line[at] : Element(0.0f);
-            at += stride;
-            asm volatile("" : "+r"(at)); /* or all multiples of the stride are kept in registers */
-        }
+        const int64_t apart = stride * (int64_t)sizeof(Element);
+        const char *from = reinterpret_cast<const char *>(line) + x * apart;
+        if (threads == LANE_CHANNELS && x >= 0 && x + count <= columns)
+            load_elements<true>(from, x, columns, apart, read);
+        else
+            load_elements<false>(from, x, columns, apart, read);
 #pragma unroll
         for (int i = 0; i < count; i++)
             values[i] = to_compute(read[i]);
@@ -131,13 +145,13 @@ __device__ __forceinline__ void add_products(const float (&span)[most][inputs], 
 }
 
 /* Adds the products of a task to a thread's sums. */
-template <bool vectors, int stride, class Element, int inputs, int most, int taps>
+template <int threads, int stride, class Element, int inputs, int most, int taps>
 __device__ __forceinline__ void add_task(const span_parameters &p, const tap_group &group, const task<Element> &of,
                                          float (&sums)[most][taps])
 {
     constexpr int COUNT = stride * (inputs - 1) + taps;
     const auto load_inputs = [&](int step, float(&row)[inputs]) {
-        load_line<vectors>(of.src + step * p.src_step, of.column, (unsigned)step < (unsigned)of.rows ? p.columns.in : 0,
+        load_line<threads>(of.src + step * p.src_step, of.column, (unsigned)step < (unsigned)of.rows ? p.columns.in : 0,
                            p.src_column, row);
     };
     float span[most][inputs] = {};
@@ -157,7 +171,7 @@ __device__ __forceinline__ void add_task(const span_parameters &p, const tap_gro
         if ((unsigned)y >= (unsigned)p.rows.out)
             continue;
         float window[COUNT];
-        load_line<vectors>(of.dst + y * p.dst_row, of.x, p.columns.out, p.dst_column, window);
+        load_line<threads>(of.dst + y * p.dst_row, of.x, p.columns.out, p.dst_column, window);
         if (group.rows == 1)
             add_products<stride, 1>(span, window, group.first, group.last, sums);
         else if (group.rows == 2)
@@ -306,7 +320,7 @@ __global__ void __launch_bounds__(MAX_SPAN_THREADS, RESIDENT_THREADS / MAX_SPAN_
         float sums[most][taps] = {};
 #pragma unroll 1
         for (int number = first + own; number < round_end; number += p.task_step)
-            add_task<threads == VECTOR_TASKS, stride, Element, inputs>(p, group, find(number), sums);
+            add_task<threads, stride, Element, inputs>(p, group, find(number), sums);
         bool are_numbers = true;
 #pragma unroll
         for (int i = 0; i < most * taps; i++)
