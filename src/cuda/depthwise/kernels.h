@@ -27,6 +27,10 @@ const void *tconv_depthwise_spans_kernel(tconv_dtype dtype, int stride, int befo
 /* The gradient of the weights (weights_kernel.cu). by_lanes: a warp's threads have a channel each. */
 const void *tconv_depthwise_weights_kernel(tconv_dtype dtype, bool by_lanes);
 
+/* The gradient of the weights by spans (weights_spans.cuh) in f32, f16 and bf16, for column strides 1, 2 and 4. threads: what
+ * the threads of a warp have (weights_spans_parameters.h). taps: of a kernel row, as kernel_taps of that header returns. */
+const void *tconv_depthwise_weight_spans_kernel(tconv_dtype dtype, int threads, int stride, int taps);
+
 TCONV_ROOM_END
 
 #endif

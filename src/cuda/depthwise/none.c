@@ -30,3 +30,9 @@ const void *tconv_depthwise_weights_kernel(tconv_dtype dtype, bool by_lanes)
     (void)dtype, (void)by_lanes;
     return NULL;
 }
+
+const void *tconv_depthwise_weight_spans_kernel(tconv_dtype dtype, int threads, int stride, int taps)
+{
+    (void)dtype, (void)threads, (void)stride, (void)taps;
+    return NULL;
+}

@@ -2,13 +2,17 @@
  * cuda_depthwise, backward_weights: the gradients of weights and bias of layers with one input channel a group and few
  * output channels, every dtype and either layout, straight from global memory.
  *
+ * Most layers are summed by spans of neighbouring inputs, whose outputs lie in registers (weights_spans.c). The rest of this
+ * file is about the kernel for all others, which goes pixel by pixel (weights_kernel.cu): f64, other column strides than 1, 2
+ * and 4, dilated columns, and NHWC layers of few pixels.
+ *
  * A block has a channel (NCHW, or very few channels), or 32 whose neighbours are in neighbouring threads (NHWC), a few of its
  * pairs of a tap and an output channel, and a part of the pixels. A thread loads an input once for all of its pairs, whose
  * sums are in registers; what pairs share comes from the first-level cache. Outputs that are not there are skipped. The sums
- * of a part are a slice (wgrad/tiles.h).
+ * of a part are a slice (wgrad/tiles.h), as those of spans are.
  *
- * Numeric order, by layer and number of multiprocessors alone: segments of SEGMENT pixels of a thread from zero; segments,
- * threads of a block and slices in double, in f64 with what rounding loses; one rounding.
+ * Numeric order of this kernel, by layer and number of multiprocessors alone: segments of SEGMENT pixels of a thread from
+ * zero; segments, threads of a block and slices in double, in f64 with what rounding loses; one rounding.
  */
 #include "../../core/checked.h"
 #include "../../core/status.h"
@@ -19,6 +23,7 @@
 #include "../wgrad/sums.h"
 #include "kernels.h"
 #include "weights_parameters.h"
+#include "weights_spans.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -35,9 +40,11 @@ enum {
 };
 
 typedef struct planned_layer {
-    parameters params; /* without addresses */
     sum_tiles tiles;
-    bool by_lanes; /* a warp's threads have a channel each */
+    bool by_spans; /* then nothing below is planned */
+    span_plan spans;
+    parameters params; /* without addresses */
+    bool by_lanes;     /* a warp's threads have a channel each */
     int64_t blocks;
 } planned_layer;
 
@@ -127,6 +134,15 @@ static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_pla
         return tconv_decline(issue, "needs one input channel a group and at most %d output channels", (int)MOST_OUT);
     if (!is_small(&problem->h) || !is_small(&problem->w) || problem->h.in * problem->w.in >= 2 * (int64_t)MAX_EXTENT)
         return tconv_decline(issue, "needs extents below 2^28");
+    plan->tiles = tconv_wgrad_tiles_of_all_pairs(problem, 1);
+    const int64_t bytes = problem->groups * plan->tiles.block_n * SUM_BYTES;
+    plan->by_spans = tconv_depthwise_plan_spans(layer, MOST_SLICES_BYTES, &plan->spans);
+    if (plan->by_spans) {
+        const tconv_cuda_work work = tconv_depthwise_spans_work(layer, &plan->spans);
+        planned->sizes.scratch = (size_t)tconv_max(plan->spans.parts * bytes, (int64_t)tconv_wgrad_bias_scratch(layer));
+        tconv_cuda_predict(layer, &work, planned);
+        return TCONV_SUCCESS;
+    }
     params->src_strides = problem->src;
     params->dst_strides = problem->dst;
     params->rows = narrow_axis(&problem->h);
@@ -136,14 +152,12 @@ static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_pla
     params->group_out = problem->group_out;
     params->image_pixels = problem->h.in * problem->w.in;
     params->pixels = problem->batch * params->image_pixels;
-    plan->tiles = tconv_wgrad_tiles_of_all_pairs(problem, 1);
     params->pairs = plan->tiles.block_n;
     params->pair_blocks = tconv_ceil_div(params->pairs, PAIRS);
     plan->by_lanes = problem->layout == TCONV_NHWC && problem->groups >= LEAST_CHANNELS;
     const int64_t channels = plan->by_lanes ? LANES : 1;
     params->channel_blocks = tconv_ceil_div(params->groups, channels);
     const int64_t blocks = BLOCKS * (int64_t)tconv_cuda_target_of(&layer->target).multiprocessors;
-    const int64_t bytes = params->groups * params->pairs * SUM_BYTES;
     const int64_t parts =
         tconv_min(tconv_ceil_div(blocks, params->channel_blocks * params->pair_blocks), MOST_SLICES_BYTES / bytes);
     params->part_pixels =
@@ -161,15 +175,17 @@ static tconv_status sum_weights(const tconv_layer *layer, const void *memory, co
                                 wgrad_slices *slices, tconv_issue *issue)
 {
     const planned_layer *plan = memory;
+    slices->tiles = plan->tiles;
+    slices->count = plan->by_spans ? plan->spans.parts : plan->params.parts;
+    slices->are_double = true;
+    if (slices->count == 0)
+        return TCONV_SUCCESS;
+    if (plan->by_spans)
+        return tconv_depthwise_launch_spans(layer, &plan->spans, arguments, issue);
     parameters params = plan->params;
     params.src = arguments->src;
     params.diff_dst = arguments->dst;
     params.slices = arguments->scratch;
-    slices->tiles = plan->tiles;
-    slices->count = params.parts;
-    slices->are_double = true;
-    if (plan->blocks == 0)
-        return TCONV_SUCCESS;
     void *kernel_arguments[] = {&params};
     return tconv_launch_blocks(tconv_depthwise_weights_kernel(layer->problem.dtype, plan->by_lanes), plan->blocks,
                                THREADS, kernel_arguments, arguments->stream, issue, false);
@@ -184,7 +200,10 @@ static tconv_status execute(const tconv_layer *layer, const void *memory, const 
 static void describe(const tconv_layer *layer, const void *memory, char *text, size_t capacity)
 {
     const planned_layer *plan = memory;
-    (void)layer;
+    if (plan->by_spans) {
+        tconv_depthwise_describe_spans(layer, &plan->spans, text, capacity);
+        return;
+    }
     snprintf(text, capacity, "pairs=%d parts=%lld blocks=%lld", PAIRS, (long long)plan->params.parts,
              (long long)plan->blocks);
 }
