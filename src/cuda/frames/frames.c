@@ -5,8 +5,8 @@
  * images, on tensor cores, and sums outputs from its own products; there is no workspace.
  *
  * f32 (strict by 3xTF32, or TF32), f16 and bf16; any kernel, stride, dilation and padding, any layout and strides of src and
- * dst; groups of at least 8 input channels; images of at most 64 pixels; weights whose output channels and taps follow one
- * another in each input channel (IOHW). Of more than 64 pixels images are shared out to thread blocks.
+ * dst; groups of at least 8 input channels; images of at most 64 pixels, or of one row; weights whose output channels and taps follow one
+ * another in each input channel (IOHW). Of more than 64 pixels in all, images, and strips of columns, are shared out to thread blocks.
  *
  * Post-ops of any kind, and what dst holds, are applied where outputs are summed, on values in f32.
  *
@@ -41,11 +41,16 @@ static bool rows_follow(const tconv_problem *problem)
            (problem->group_out == 1 || weight->out == row_taps * column_taps);
 }
 
+/* Returns the columns of src before the one where an output begins that it reaches back over. */
+static int64_t columns_back(const tconv_axis *axis)
+{
+    return (axis->kernel - 1) * axis->dilation / axis->stride;
+}
+
 static bool axis_fits(const tconv_axis *axis)
 {
-    return axis->in <= MAX_COLUMNS && axis->out < MAX_EXTENT && axis->kernel < MAX_EXTENT &&
-           axis->stride < MAX_EXTENT && axis->dilation < MAX_EXTENT && axis->pad < MAX_EXTENT &&
-           (axis->kernel - 1) * axis->dilation < MAX_EXTENT;
+    return axis->in < MAX_EXTENT && axis->out < MAX_EXTENT && axis->kernel < MAX_EXTENT && axis->stride < MAX_EXTENT &&
+           axis->dilation < MAX_EXTENT && axis->pad < MAX_EXTENT && (axis->kernel - 1) * axis->dilation < MAX_EXTENT;
 }
 
 /* Returns the steps of a slice of the input channels. */
@@ -66,8 +71,11 @@ static const char *refusal(const tconv_layer *layer)
         return "fewer than 8 input channels per group";
     if (!rows_follow(problem))
         return "weights of an input channel that do not follow one another";
-    if (!axis_fits(&problem->h) || !axis_fits(&problem->w) || problem->h.in * problem->w.in > MAX_COLUMNS)
-        return "more than 64 pixels, or an axis too large for 32-bit numbers";
+    if (!axis_fits(&problem->h) || !axis_fits(&problem->w))
+        return "an axis too large for 32-bit numbers";
+    if (problem->h.in * problem->w.in > MAX_COLUMNS &&
+        (problem->h.in > 1 || columns_back(&problem->w) > MAX_COLUMNS / 2))
+        return "more than 64 pixels in more than one row, or whose outputs reach back too far";
     if (problem->in_channels >= MAX_EXTENT || problem->out_channels >= MAX_EXTENT || problem->batch >= MAX_EXTENT ||
         problem->weight.in >= INT32_MAX - MAX_EXTENT)
         return "too many channels or images for 32-bit numbers";
@@ -80,18 +88,36 @@ static frames_axis make_axis(const tconv_axis *axis)
 {
     return (frames_axis){
         .in = (int)axis->in,
+        .out = (int)axis->out,
         .pad = (int)axis->pad,
         .span = (int)((axis->kernel - 1) * axis->dilation),
         .stride = divisor_of((int)axis->stride),
         .dilation = divisor_of((int)axis->dilation),
-        .out = divisor_of((int)axis->out),
     };
+}
+
+/* Cuts images of one row and many columns into strips, as even as may be. Returns the pixels of an image in a block. */
+static int64_t cut_strips(const tconv_problem *problem, parameters *params)
+{
+    const tconv_axis *w = &problem->w;
+    const int64_t back = columns_back(w), all = problem->h.in * w->in;
+    const int64_t strips = all > MAX_COLUMNS ? tconv_ceil_div(w->in, MAX_COLUMNS - back) : 1;
+    const int64_t step = tconv_ceil_div(w->in, strips), columns = strips > 1 ? step + back : w->in;
+    const int64_t last = w->out - ((strips - 1) * step * w->stride - w->pad);
+    params->strips = divisor_of((int)strips);
+    params->strip_step = (int)step;
+    params->strip_back = strips > 1 ? (int)back : 0;
+    params->strip_outs = divisor_of((int)(strips > 1 ? tconv_max(step * w->stride, last) : w->out));
+    params->row_outs = divisor_of((int)problem->h.out);
+    params->image_columns = divisor_of((int)columns);
+    params->image_pixels = divisor_of((int)(problem->h.in * columns));
+    return problem->h.in * columns;
 }
 
 /* Shares the images out to blocks, as evenly as may be. */
 static void cut_images(const tconv_problem *problem, frames_plan *plan)
 {
-    const int64_t pixels = problem->h.in * problem->w.in, batch = tconv_max(problem->batch, 1);
+    const int64_t pixels = cut_strips(problem, &plan->params), batch = tconv_max(problem->batch, 1);
     const int64_t tiles = tconv_ceil_div(batch, MAX_COLUMNS / pixels), images = tconv_ceil_div(batch, tiles);
     plan->params.images = (int)problem->batch;
     plan->params.tile_images = (int)images;
@@ -115,19 +141,20 @@ static void cut_channels(const tconv_layer *layer, frames_plan *plan)
 {
     const tconv_problem *problem = &layer->problem;
     const int64_t taps = problem->h.kernel * problem->w.kernel, size = (int64_t)problem->element_size;
-    const int64_t room = tile_rows((int)size), images = plan->params.image_tiles.divisor;
+    const int64_t room = tile_rows((int)size);
+    const int64_t others = (int64_t)plan->params.image_tiles.divisor * plan->params.strips.divisor * problem->groups;
     const int64_t multiprocessors = tconv_cuda_target_of(&layer->target).multiprocessors;
     int64_t channels = tconv_max(1, tconv_min(room / taps, problem->group_out));
     while (channels > 1 && rows_of(problem, channels) > room)
         channels--;
     while (channels > 1 && channels / 2 * taps * size >= MIN_WEIGHT_BYTES &&
-           tconv_ceil_div(problem->group_out, channels) * problem->groups * images < multiprocessors)
+           tconv_ceil_div(problem->group_out, channels) * others < multiprocessors)
         channels /= 2;
     plan->params.block_out = (int)channels;
     plan->params.block_channels = divisor_of((int)channels);
     plan->params.row_tiles = (int)tconv_ceil_div(rows_of(problem, channels), room);
     plan->params.out_tiles = divisor_of((int)tconv_ceil_div(problem->group_out, channels));
-    plan->blocks = (int64_t)plan->params.out_tiles.divisor * problem->groups * images;
+    plan->blocks = plan->params.out_tiles.divisor * others;
 }
 
 /* Lays out shared memory: a stage of src for each warp, then the products of each slice. */
@@ -141,7 +168,7 @@ static void lay_out_shared(const tconv_problem *problem, frames_plan *plan)
     params->stage_pitch = (int)((steps + 1) * STEP_WORDS);
     params->stage_words = (int)tconv_round_up(columns * params->stage_pitch, LANE_BYTES / 4);
     params->stage_lanes_log2 = log2_at_least(columns);
-    params->product_pitch = params->row_tiles * tile_rows((int)problem->element_size) + 1;
+    params->product_pitch = (int)rows_of(problem, params->block_out) | 1; /* outputs' rows meet in no bank */
     plan->shared_bytes = (int64_t)plan->threads / WARP * params->stage_words * 4 +
                          (int64_t)SLICES * plan->columns * params->product_pitch * 4;
 }
@@ -161,12 +188,17 @@ static void make_plan(const tconv_layer *layer, frames_plan *plan)
     params->group_in = (int)problem->group_in;
     params->group_out = (int)problem->group_out;
     params->slice_steps = (int)slice_steps(problem);
-    params->image_pixels = divisor_of((int)(problem->h.in * problem->w.in));
-    params->image_columns = divisor_of((int)problem->w.in);
     cut_images(problem, plan);
     cut_channels(layer, plan);
     lay_out_shared(problem, plan);
     plan->by_vectors = problem->weight.in * (int64_t)problem->element_size % LANE_BYTES == 0;
+}
+
+/* Returns the outputs of a block. */
+static double block_outputs(const frames_plan *plan)
+{
+    return (double)plan->params.tile_images * plan->params.block_out * plan->params.row_outs.divisor *
+           plan->params.strip_outs.divisor;
 }
 
 static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_planned *planned, tconv_issue *issue)
@@ -182,9 +214,7 @@ static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_pla
     make_plan(layer, plan);
     if (plan->shared_bytes > tconv_cuda_target_of(&layer->target).shared_bytes)
         return tconv_decline(issue, "products too many for shared memory");
-    if (plan->blocks > INT32_MAX ||
-        (double)plan->params.tile_images * plan->params.block_out * (double)(problem->h.out * problem->w.out) >
-            MAX_OUTPUTS)
+    if (plan->blocks > INT32_MAX || block_outputs(plan) > MAX_OUTPUTS)
         return tconv_decline(issue, "too many outputs for 32-bit numbers");
     planned->sizes.packed = (size_t)(problem->weight_extent * (int64_t)problem->element_size);
     planned->sizes.execute_packs = planned->sizes.reads_unpacked = true;

@@ -48,23 +48,25 @@ struct strict : tf32 {
 template <class Half> struct half_mode : mode_of<Half> {
 };
 
-/* Steps whose weights are under way: as many as registers allow; the steps of a stage are a multiple of it. */
+/* Steps whose weights are under way: 128 bytes of a lane where registers allow it, else 64. The steps of a stage are a
+ * multiple of it. */
 template <class Mode, int TILES, bool VECTORS>
-constexpr int depth_of = TILES > 1                     ? 4 / Mode::LANE_CHANNELS
-                         : Mode::SIZE == 2 && !VECTORS ? 2
-                                                       : STAGE_STEPS;
+constexpr int depth_of = (TILES == 1 && VECTORS ? 8 : 4) / Mode::LANE_CHANNELS;
 
 /* What a block computes: output channels of a group, and images. */
 struct block_tile {
     int group, first_out, outs, first_image, images, columns;
-    int first_row; /* of the group's products, at a multiple of a lane's rows */
-    int row_shift; /* from there to the first row of the first output channel */
-    int rows;      /* from there to the last row of the last output channel */
+    int first_x;           /* column of src */
+    int first_column, end; /* columns of outputs */
+    int first_row;         /* of the group's products, at a multiple of a lane's rows */
+    int row_shift;         /* from there to the first row of the first output channel */
+    int rows;              /* from there to the last row of the last output channel */
 };
 
 template <class Mode> __device__ __forceinline__ block_tile find_tile(const parameters &of, int number)
 {
-    const quotient images = divide(number, of.image_tiles), outs = divide(images.whole, of.out_tiles);
+    const quotient strips = divide(number, of.strips), images = divide(strips.whole, of.image_tiles),
+                   outs = divide(images.whole, of.out_tiles);
     block_tile tile;
     tile.group = outs.whole;
     tile.first_out = outs.rest * of.block_out;
@@ -72,18 +74,23 @@ template <class Mode> __device__ __forceinline__ block_tile find_tile(const para
     tile.first_image = images.rest * of.tile_images;
     tile.images = min(of.tile_images, of.images - tile.first_image);
     tile.columns = tile.images * of.image_pixels.divisor;
+    tile.first_x = max(strips.rest * of.strip_step - of.strip_back, 0);
+    const int step = of.strip_step * of.columns.stride.divisor, begin = strips.rest * step - of.columns.pad;
+    tile.first_column = strips.rest == 0 ? 0 : max(begin, 0);
+    tile.end = strips.rest == of.strips.divisor - 1 ? of.columns.out : min(begin + step, of.columns.out);
     tile.row_shift = tile.first_out * of.taps % Mode::LANE_ROWS;
     tile.first_row = tile.first_out * of.taps - tile.row_shift;
     tile.rows = tile.row_shift + tile.outs * of.taps;
     return tile;
 }
 
-/* Elements from src to the pixel of a block's column, input channel 0 of the layer. */
+/* Elements from src to the pixel of a block's column, input channel 0 of the layer. The last strip may be wider than what is
+ * left of src: its last pixel is repeated. */
 __device__ __forceinline__ int64_t find_pixel(const parameters &of, const block_tile &tile, int column)
 {
     const quotient image = divide(column, of.image_pixels), row = divide(image.rest, of.image_columns);
     return (tile.first_image + image.whole) * of.src_strides.n + row.whole * of.src_strides.h +
-           row.rest * of.src_strides.w;
+           min(tile.first_x + row.rest, of.columns.in - 1) * of.src_strides.w;
 }
 
 /* ------------------------------------------------------------------------------------------------------- weights */
@@ -281,11 +288,11 @@ __device__ __forceinline__ void sum_slice(const parameters &of, const block_tile
 
 /* Puts sums of a row tile to shared memory. products: of the warp's slice. */
 template <class Mode, int TILES>
-__device__ __forceinline__ void put_products(const parameters &of, const warp_place &warp, int row_tile,
-                                             const float (&sums)[TILES][Mode::MMAS][4], float *products)
+__device__ __forceinline__ void put_products(const parameters &of, const block_tile &tile, const warp_place &warp,
+                                             int row_tile, const float (&sums)[TILES][Mode::MMAS][4], float *products)
 {
     const int lane = (int)threadIdx.x % WARP;
-    float *to = products + row_tile * Mode::TILE_ROWS + lane / 4 * Mode::LANE_ROWS;
+    const int row = row_tile * Mode::TILE_ROWS + lane / 4 * Mode::LANE_ROWS;
 #pragma unroll
     for (int n = 0; n < TILES; n++)
 #pragma unroll
@@ -293,19 +300,19 @@ __device__ __forceinline__ void put_products(const parameters &of, const warp_pl
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const int column = n * TILE_N + lane % 4 * 2 + i % 2;
-                if (column < warp.columns)
-                    to[(warp.first_column + column) * of.product_pitch + 2 * m + i / 2] = sums[n][m][i];
+                const int of_lane = 2 * m + i / 2;
+                if (column < warp.columns && row + of_lane < tile.rows)
+                    products[(warp.first_column + column) * of.product_pitch + row + of_lane] = sums[n][m][i];
             }
 }
 
 /* ------------------------------------------------------------------------------------------------------- outputs */
 
 /* A product of f32 by multiply-adds. */
-__device__ __noinline__ float sum_plainly(const parameters &of, const block_tile &tile, int row, int column)
+__device__ __noinline__ float sum_plainly(const parameters &of, int64_t weight, int64_t pixel)
 {
-    const int64_t first = (int64_t)tile.group * of.group_in;
-    const float *weights = static_cast<const float *>(of.weights) + first * of.weight_pitch + tile.first_row + row;
-    const float *src = static_cast<const float *>(of.src) + first * of.src_strides.c + find_pixel(of, tile, column);
+    const float *weights = static_cast<const float *>(of.weights) + weight;
+    const float *src = static_cast<const float *>(of.src) + pixel;
     float sum = 0;
     for (int i = 0; i < of.group_in; i++, weights += of.weight_pitch, src += of.src_strides.c)
         sum = fmaf(*weights, *src, sum);
@@ -328,7 +335,11 @@ __device__ __forceinline__ float product_of(const parameters &of, const block_ti
 #pragma unroll
         for (int i = 0; i < SLICES; i += 2 * apart)
             sums[i] += sums[i + apart];
-    return Mode::STRICT && !isfinite(sums[0]) ? sum_plainly(of, tile, row, column) : sums[0];
+    if (!Mode::STRICT || isfinite(sums[0]))
+        return sums[0];
+    const int64_t in_channel = (int64_t)tile.group * of.group_in;
+    return sum_plainly(of, in_channel * of.weight_pitch + tile.first_row + row,
+                       find_pixel(of, tile, column) + in_channel * of.src_strides.c);
 }
 
 /* The inputs that may have a tap of an output. */
@@ -361,10 +372,10 @@ __device__ __forceinline__ float fold_taps(const parameters &of, const block_til
         for (int x = columns.first; x <= columns.last; x++) {
             const quotient column_tap = find_tap(of.columns, column, x);
             if (row_tap.rest == 0 && column_tap.rest == 0)
-                sum += product_of<Mode>(of, tile, products,
-                                        tile.row_shift + out * of.taps + row_tap.whole * of.kernel_columns +
-                                            column_tap.whole,
-                                        image * of.image_pixels.divisor + y * of.image_columns.divisor + x);
+                sum += product_of<Mode>(
+                    of, tile, products,
+                    tile.row_shift + out * of.taps + row_tap.whole * of.kernel_columns + column_tap.whole,
+                    image * of.image_pixels.divisor + y * of.image_columns.divisor + x - tile.first_x);
         }
     }
     return sum;
@@ -375,23 +386,24 @@ template <class Mode>
 __device__ __forceinline__ void store_outputs(const parameters &of, const block_tile &tile, const float *products)
 {
     using Element = typename Mode::Element;
-    const int outputs = tile.images * of.block_out * of.rows.out.divisor * of.columns.out.divisor;
+    const int outputs = tile.images * of.block_out * of.row_outs.divisor * of.strip_outs.divisor;
     for (int i = (int)threadIdx.x; i < outputs; i += (int)blockDim.x) {
-        const quotient column = divide(i, of.columns.out), row = divide(column.whole, of.rows.out),
+        const quotient place = divide(i, of.strip_outs), row = divide(place.whole, of.row_outs),
                        image = divide(row.whole, of.block_channels);
         const int out = image.rest, channel = tile.group * of.group_out + tile.first_out + out;
-        if (out >= tile.outs)
+        const int column = tile.first_column + place.rest;
+        if (out >= tile.outs || column >= tile.end)
             continue;
-        const float sum = fold_taps<Mode>(of, tile, products, image.whole, out, row.rest, column.rest);
-        const auto place = [&](const tconv_strides &strides) {
+        const float sum = fold_taps<Mode>(of, tile, products, image.whole, out, row.rest, column);
+        const auto offset = [&](const tconv_strides &strides) {
             return (tile.first_image + image.whole) * strides.n + channel * strides.c + row.rest * strides.h +
-                   column.rest * strides.w;
+                   column * strides.w;
         };
         float value[] = {finish_sum(sum, channel_bias<Element>(of.bias, channel))};
         if (of.posts.steps.count > 0)
             run_layer_posts<Element>(
-                of.posts, value, [&](int) { return channel; }, [&](int) { return place(of.posts.addend_strides); });
-        static_cast<Element *>(of.dst)[place(of.dst_strides)] = to_output<Element>(value[0]);
+                of.posts, value, [&](int) { return channel; }, [&](int) { return offset(of.posts.addend_strides); });
+        static_cast<Element *>(of.dst)[offset(of.dst_strides)] = to_output<Element>(value[0]);
     }
 }
 
@@ -412,7 +424,7 @@ __global__ void __launch_bounds__(max_threads<TILES>, TILES == 1 ? 2 : 1)
         for (int row_tile = 0; row_tile < of.row_tiles; row_tile++) {
             float sums[TILES][Mode::MMAS][4] = {};
             sum_slice<Mode, TILES, VECTORS>(of, tile, warp, row_tile, stage, sums);
-            put_products<Mode, TILES>(of, warp, row_tile, sums,
+            put_products<Mode, TILES>(of, tile, warp, row_tile, sums,
                                       products + warp.slice * tile.columns * of.product_pitch);
         }
     }

@@ -2,8 +2,8 @@
  * What the kernels of cuda_frames are told. A product has a row for each output channel and tap of a group, as the weights
  * of an input channel lie, and a column for each pixel of src.
  *
- * A thread block has whole output channels with all their taps, and whole images, so that outputs are summed from its own
- * products alone. Its warps are SLICES, which share the input channels, and one or two parts of its columns.
+ * A thread block has whole output channels with all their taps, and whole images, or a strip of columns of images of one row
+ * with the columns before that its outputs reach back over, so that outputs are summed from its own products alone. Its warps are SLICES, which share the input channels, and one or two parts of its columns.
  */
 #ifndef TCONV_CUDA_FRAMES_PARAMETERS_H
 #define TCONV_CUDA_FRAMES_PARAMETERS_H
@@ -33,9 +33,9 @@ enum {
 /* An axis. Output o sums, of each input i from the first on, the product of tap (o + pad - stride * i) / dilation, where
  * the division is exact and the kernel has that tap. */
 typedef struct frames_axis {
-    int in, pad;
+    int in, out, pad;
     int span; /* from the first tap to the last: dilation * (kernel - 1) */
-    fast_divisor stride, dilation, out;
+    fast_divisor stride, dilation;
 } frames_axis;
 
 typedef struct parameters {
@@ -60,7 +60,11 @@ typedef struct parameters {
     int stage_lanes_log2;                     /* lanes that load neighbouring pixels; the others load other channels */
     int product_pitch;                        /* products from a column to the next in shared memory */
     fast_divisor out_tiles, image_tiles;      /* of a group; of all images */
-    fast_divisor image_pixels, image_columns; /* pixels of an image of src, and of its rows */
+    fast_divisor strips;                      /* of an image; with more than one: */
+    int strip_step;                           /* columns of src from a strip to the next */
+    int strip_back;                           /* columns of src that outputs reach back over */
+    fast_divisor row_outs, strip_outs;        /* rows of outputs; columns of outputs of a strip, at most */
+    fast_divisor image_pixels, image_columns; /* of an image, or strip, of a block, and of its rows */
     fast_divisor block_channels;              /* block_out */
 } parameters;
 

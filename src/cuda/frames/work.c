@@ -20,7 +20,8 @@ tconv_cuda_work tconv_frames_work_of(const tconv_layer *layer, const frames_plan
     const double times = tconv_cuda_is_strict(layer) ? 3 : 1;
     const double step_bytes = STEP_WORDS * 4;
     const double resident = plan->many_columns ? 1 : RESIDENT_FEW;
-    const double outputs = (double)params->tile_images * params->block_out * (double)(problem->h.out * problem->w.out);
+    const double outputs =
+        (double)params->tile_images * params->block_out * params->row_outs.divisor * params->strip_outs.divisor;
     tconv_cuda_work work = tconv_cuda_begin_work(layer);
     work.rounds = tconv_cuda_rounds((double)plan->blocks, multiprocessors * resident);
     work.resident = fmin(resident, fmax(1, (double)plan->blocks / multiprocessors));
