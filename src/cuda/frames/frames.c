@@ -161,7 +161,8 @@ static void cut_channels(const tconv_layer *layer, frames_plan *plan)
 static void lay_out_shared(const tconv_problem *problem, frames_plan *plan)
 {
     parameters *params = &plan->params;
-    const int64_t columns = tconv_min(plan->columns, PART_COLUMNS), least = STAGE_STEPS;
+    const int64_t existing = tconv_min(plan->columns, PART_COLUMNS), least = STAGE_STEPS;
+    const int64_t columns = plan->many_columns ? tconv_round_up(existing, TILE_N) : existing;
     const int64_t room = STAGE_WORDS / columns / STEP_WORDS - 1; /* steps that one more still fits beside */
     const int64_t steps = tconv_min(room / least * least, tconv_round_up(tconv_max(params->slice_steps, 1), least));
     params->stage_steps = (int)steps;

@@ -154,13 +154,13 @@ __device__ __forceinline__ void make_fragments(const lane_weights<Mode> &weights
 
 /* Brings channels of a lane's pixel to shared memory, the first of `channels` being the warp's; zeros for those from `count`
  * on. from, to: of the first channel. */
-template <class Mode>
+template <class Mode, int AT_ONCE>
 __device__ __forceinline__ void stage_pixels(const parameters &of, const typename Mode::Element *from, char *to,
                                              int lane, int channels, int count)
 {
     const int step = WARP >> of.stage_lanes_log2;
     const int64_t pitch = of.src_strides.c;
-#pragma unroll 8
+#pragma unroll(AT_ONCE)
     for (int c = lane >> of.stage_lanes_log2; c < channels; c += step) {
         if constexpr (Mode::SIZE == 4) {
             const bool exists = c < count;
@@ -247,16 +247,14 @@ __device__ __forceinline__ void sum_slice(const parameters &of, const block_tile
     for (int i = 0; i < DEPTH; i++)
         load_next(loaded[i]);
 
-    /* The pixel that the lane brings, and those that it multiplies: columns that there are not have those of the last. */
+    /* The pixel that the lane brings, and the first that it multiplies. Columns that do not exist are multiplied with what
+     * lies there; in the first tile with the last column. */
     const int brought = lane & ((1 << of.stage_lanes_log2) - 1);
     const Element *src = static_cast<const Element *>(of.src) +
                          find_pixel(of, tile, warp.first_column + min(brought, warp.columns - 1)) +
                          in_channel * of.src_strides.c;
-    uint32_t pixels[TILES];
-#pragma unroll
-    for (int n = 0; n < TILES; n++)
-        pixels[n] = shared_address(stage) + min(n * TILE_N + lane / 4, warp.columns - 1) * of.stage_pitch * 4 +
-                    lane % 4 * (STEP_WORDS / 4) * 4;
+    const uint32_t pixels =
+        shared_address(stage) + min(lane / 4, warp.columns - 1) * of.stage_pitch * 4 + lane % 4 * (STEP_WORDS / 4) * 4;
 
     const int stage_channels = of.stage_steps * Mode::STEP_CHANNELS;
 #pragma unroll 1
@@ -264,8 +262,9 @@ __device__ __forceinline__ void sum_slice(const parameters &of, const block_tile
         __syncwarp(); /* the stage before has been read */
         const int left = channels - begin, steps = (min(left, stage_channels) - 1) / Mode::STEP_CHANNELS + 1;
         if (brought < warp.columns)
-            stage_pixels<Mode>(of, src + begin * of.src_strides.c, stage + brought * of.stage_pitch * 4, lane,
-                               steps * Mode::STEP_CHANNELS, left);
+            stage_pixels<Mode, TILES == 1 ? 8 : 4>(of, src + begin * of.src_strides.c,
+                                                   stage + brought * of.stage_pitch * 4, lane,
+                                                   steps * Mode::STEP_CHANNELS, left);
         cp_async_wait_all();
         __syncwarp();
 #pragma unroll 1
@@ -280,8 +279,11 @@ __device__ __forceinline__ void sum_slice(const parameters &of, const block_tile
 #pragma unroll
                 for (int n = 0; n < TILES; n++)
                     if (n * TILE_N < warp.columns)
-                        multiply_step<Mode>(a, load_shared<uint2>(pixels[n] + (first_step + i) * STEP_WORDS * 4),
-                                            sums[n]);
+                        multiply_step<Mode>(
+                            a,
+                            load_shared<uint2>(pixels +
+                                               (n * TILE_N * of.stage_pitch + (first_step + i) * STEP_WORDS) * 4),
+                            sums[n]);
             }
     }
 }
