@@ -77,8 +77,8 @@ static const char *refusal(const tconv_layer *layer)
         (problem->h.in > 1 || columns_back(&problem->w) > MAX_COLUMNS / 2))
         return "more than 64 pixels in more than one row, or whose outputs reach back too far";
     if (problem->in_channels >= MAX_EXTENT || problem->out_channels >= MAX_EXTENT || problem->batch >= MAX_EXTENT ||
-        problem->weight.in >= INT32_MAX - MAX_EXTENT)
-        return "too many channels or images for 32-bit numbers";
+        problem->weight_extent > INT32_MAX)
+        return "too many channels, images or weights for 32-bit numbers";
     if (tconv_cuda_is_strict(layer) && additions > STRICT_ADDITIONS)
         return "sums too long for strict f32";
     return NULL;
