@@ -19,6 +19,11 @@ static double depth_bytes(const frames_plan *plan)
     return plan->many_columns ? 64 : 128;
 }
 
+static double warps_of(const frames_plan *plan)
+{
+    return (double)plan->threads / WARP;
+}
+
 /* Counts how src comes to shared memory, which warps wait for: instructions and the cache lines that they touch in f32, of
  * all warps; loads of one warp in 16 bits. */
 static void count_staging(const tconv_layer *layer, const frames_plan *plan, tconv_cuda_work *work)
@@ -31,7 +36,7 @@ static void count_staging(const tconv_layer *layer, const frames_plan *plan, tco
         work->slow_issues = loads;
         work->slow_issue_cycles = HALF_STAGE_CYCLES;
     } else {
-        work->issues = plan->threads / WARP * loads * (lanes * BANKS_MET + images * LINE_BANKS);
+        work->issues = warps_of(plan) * loads * (lanes * BANKS_MET + images * LINE_BANKS);
         work->issue_cycles = STAGE_CYCLES;
     }
 }
@@ -40,7 +45,7 @@ tconv_cuda_work tconv_frames_work_of(const tconv_layer *layer, const frames_plan
 {
     const tconv_problem *problem = &layer->problem;
     const parameters *params = &plan->params;
-    const double size = (double)problem->element_size, columns = plan->columns, warps = plan->threads / WARP;
+    const double size = (double)problem->element_size, columns = plan->columns, warps = warps_of(plan);
     const double rows = params->row_tiles * tile_rows((int)size);
     const double multiprocessors = tconv_cuda_target_of(&layer->target).multiprocessors;
     const double times = tconv_cuda_is_strict(layer) ? 3 : 1;
