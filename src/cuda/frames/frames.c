@@ -168,7 +168,7 @@ static void lay_out_shared(const tconv_problem *problem, frames_plan *plan)
     params->stage_steps = (int)steps;
     params->stage_pitch = (int)((steps + 1) * STEP_WORDS);
     params->stage_words = (int)tconv_round_up(columns * params->stage_pitch, LANE_BYTES / 4);
-    params->stage_lanes_log2 = log2_at_least(columns);
+    params->stage_lanes_log2 = log2_at_least(tconv_min(existing, TILE_N));
     params->product_pitch = (int)rows_of(problem, params->block_out) | 1; /* outputs' rows meet in no bank */
     plan->shared_bytes = (int64_t)plan->threads / WARP * params->stage_words * 4 +
                          (int64_t)SLICES * plan->columns * params->product_pitch * 4;

@@ -84,6 +84,11 @@ template <class Mode> __device__ __forceinline__ block_tile find_tile(const para
     return tile;
 }
 
+/* Where a warp works: its slice of the input channels, and its columns of the block. */
+struct warp_place {
+    int slice, first_column, columns;
+};
+
 /* Elements from src to the pixel of a block's column, input channel 0 of the layer. The last strip may be wider than what is
  * left of src: its last pixel is repeated. */
 __device__ __forceinline__ int64_t find_pixel(const parameters &of, const block_tile &tile, int column)
@@ -152,23 +157,54 @@ __device__ __forceinline__ void make_fragments(const lane_weights<Mode> &weights
 
 /* ----------------------------------------------------------------------------------------------------------- src */
 
-/* Brings channels of a lane's pixel to shared memory, the first of `channels` being the warp's; zeros for those from `count`
- * on. from, to: of the first channel. */
+/* Brings a word of a pixel, which is a channel or two, to shared memory: several words of a lane, `step` of them apart.
+ * Channels from `channels` on become zeros. Loads of 16 bits are all under way before the first is stored. */
 template <class Mode, int AT_ONCE>
-__device__ __forceinline__ void stage_pixels(const parameters &of, const typename Mode::Element *from, char *to,
-                                             int lane, int channels, int count)
+__device__ __forceinline__ void stage_words(const typename Mode::Element *from, int64_t pitch, int channels,
+                                            uint32_t to, int word, int words, int step)
 {
-    const int step = WARP >> of.stage_lanes_log2;
-    const int64_t pitch = of.src_strides.c;
-#pragma unroll(AT_ONCE)
-    for (int c = lane >> of.stage_lanes_log2; c < channels; c += step) {
-        if constexpr (Mode::SIZE == 4) {
-            const bool exists = c < count;
-            cp_async_padded<4>(shared_address(to + c * 4), from + (exists ? c * pitch : 0), exists ? 4 : 0);
-        } else {
-            reinterpret_cast<uint16_t *>(to)[c] =
-                c < count ? __ldg(reinterpret_cast<const uint16_t *>(from) + c * pitch) : 0;
-        }
+    constexpr int CHANNELS = 4 / Mode::SIZE;
+    const typename Mode::Element *at = from + (int64_t)word * CHANNELS * pitch;
+    const int64_t apart = (int64_t)step * CHANNELS * pitch;
+    const int left = channels - word * CHANNELS, words_left = words - word;
+    to += word * 4;
+    if constexpr (Mode::SIZE == 4) {
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++, at += apart)
+            if (i * step < words_left)
+                cp_async_padded<4>(to + i * step * 4, i * step < left ? at : from, i * step < left ? 4 : 0);
+    } else {
+        const uint16_t *halves = reinterpret_cast<const uint16_t *>(at);
+        uint32_t loaded[AT_ONCE][2] = {};
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++, halves += apart)
+#pragma unroll
+            for (int half = 0; half < 2; half++)
+                if (i * step * 2 + half < left)
+                    loaded[i][half] = __ldg(halves + half * pitch);
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            if (i * step < words_left)
+                store_shared(to + i * step * 4, loaded[i][0] | loaded[i][1] << 16);
+    }
+}
+
+/* Brings words of the pixels of a warp to shared memory. Neighbouring lanes load neighbouring pixels, as many as there are
+ * up to TILE_N, and the others other channels. src: pixel 0 of the first channel. */
+template <class Mode, int TILES>
+__device__ __forceinline__ void stage_pixels(const parameters &of, const block_tile &tile, const warp_place &warp,
+                                             const typename Mode::Element *src, int channels, uint32_t stage, int words)
+{
+    constexpr int AT_ONCE = TILES == 1 ? FEW_AT_ONCE : MANY_AT_ONCE;
+    const int lane = (int)threadIdx.x % WARP, lanes_log2 = TILES == 1 ? of.stage_lanes_log2 : TILE_N_LOG2;
+    const int lanes = 1 << lanes_log2, step = WARP >> lanes_log2;
+#pragma unroll 1
+    for (int column = lane & (lanes - 1); column < warp.columns; column += lanes) {
+        const typename Mode::Element *from = src + find_pixel(of, tile, warp.first_column + column);
+#pragma unroll 1
+        for (int word = lane >> lanes_log2; word < words; word += step * AT_ONCE)
+            stage_words<Mode, AT_ONCE>(from, of.src_strides.c, channels, stage + column * of.stage_pitch * 4, word,
+                                       words, step);
     }
 }
 
@@ -217,15 +253,10 @@ __device__ __forceinline__ void multiply_step(const fragment_a (&a)[Mode::MMAS][
     }
 }
 
-/* Where a warp works: its slice of the input channels, and its columns of the block. */
-struct warp_place {
-    int slice, first_column, columns;
-};
-
 /* Sums the products of a row tile over the slice of a warp. stage: of the warp. */
 template <class Mode, int TILES, bool VECTORS>
 __device__ __forceinline__ void sum_slice(const parameters &of, const block_tile &tile, const warp_place &warp,
-                                          int row_tile, char *stage, float (&sums)[TILES][Mode::MMAS][4])
+                                          int row_tile, uint32_t stage, float (&sums)[TILES][Mode::MMAS][4])
 {
     using Element = typename Mode::Element;
     constexpr int DEPTH = depth_of<Mode, TILES, VECTORS>;
@@ -247,24 +278,18 @@ __device__ __forceinline__ void sum_slice(const parameters &of, const block_tile
     for (int i = 0; i < DEPTH; i++)
         load_next(loaded[i]);
 
-    /* The pixel that the lane brings, and the first that it multiplies. Columns that do not exist are multiplied with what
-     * lies there; in the first tile with the last column. */
-    const int brought = lane & ((1 << of.stage_lanes_log2) - 1);
-    const Element *src = static_cast<const Element *>(of.src) +
-                         find_pixel(of, tile, warp.first_column + min(brought, warp.columns - 1)) +
-                         in_channel * of.src_strides.c;
+    /* The lane's words of a step, of its first column. Columns that do not exist are multiplied with what lies there; in the
+     * first tile with the last column. */
+    const Element *src = static_cast<const Element *>(of.src) + in_channel * of.src_strides.c;
     const uint32_t pixels =
-        shared_address(stage) + min(lane / 4, warp.columns - 1) * of.stage_pitch * 4 + lane % 4 * (STEP_WORDS / 4) * 4;
+        stage + min(lane / 4, warp.columns - 1) * of.stage_pitch * 4 + lane % 4 * (STEP_WORDS / 4) * 4;
 
     const int stage_channels = of.stage_steps * Mode::STEP_CHANNELS;
 #pragma unroll 1
     for (int begin = 0; begin < channels; begin += stage_channels) {
         __syncwarp(); /* the stage before has been read */
         const int left = channels - begin, steps = (min(left, stage_channels) - 1) / Mode::STEP_CHANNELS + 1;
-        if (brought < warp.columns)
-            stage_pixels<Mode, TILES == 1 ? 8 : 4>(of, src + begin * of.src_strides.c,
-                                                   stage + brought * of.stage_pitch * 4, lane,
-                                                   steps * Mode::STEP_CHANNELS, left);
+        stage_pixels<Mode, TILES>(of, tile, warp, src + begin * of.src_strides.c, left, stage, steps * STEP_WORDS);
         cp_async_wait_all();
         __syncwarp();
 #pragma unroll 1
@@ -419,7 +444,7 @@ __global__ void __launch_bounds__(max_threads<TILES>, TILES == 1 ? 2 : 1)
     const block_tile tile = find_tile<Mode>(of, (int)blockIdx.x);
     const int number = (int)threadIdx.x / WARP, first_column = number / SLICES * PART_COLUMNS;
     const warp_place warp = {number % SLICES, first_column, min(tile.columns - first_column, PART_COLUMNS)};
-    char *stage = shared + number * of.stage_words * 4;
+    const uint32_t stage = shared_address(shared + number * of.stage_words * 4);
     float *products = reinterpret_cast<float *>(shared + (int)blockDim.x / WARP * of.stage_words * 4);
     if (warp.columns > 0) { /* the last images may be so few */
 #pragma unroll 1

@@ -17,15 +17,18 @@
 TCONV_ROOM_BEGIN(tconv::frames)
 
 enum {
-    SLICES = 8,        /* of the input channels of a group; a sum's order follows from it */
-    STEP_WORDS = 8,    /* words of 4 bytes of a pixel's channels in a step, which is K of an MMA */
-    LANE_BYTES = 16,   /* of the weights of an input channel that a lane loads in a step: neighbouring rows */
-    TILE_LANES = 8,    /* lanes that load the weights of an input channel in a step */
-    TILE_N = 8,        /* columns of an MMA */
-    FEW_COLUMNS = 8,   /* of a kernel for few columns: one tile */
-    PART_COLUMNS = 32, /* of a kernel for many: four tiles */
-    MAX_PARTS = 2,     /* of the columns of a block */
-    STAGE_STEPS = 4,   /* of a stage of src, or a multiple: with STEP_WORDS more, pixels meet in no bank */
+    SLICES = 8,      /* of the input channels of a group; a sum's order follows from it */
+    STEP_WORDS = 8,  /* words of 4 bytes of a pixel's channels in a step, which is K of an MMA */
+    LANE_BYTES = 16, /* of the weights of an input channel that a lane loads in a step: neighbouring rows */
+    TILE_LANES = 8,  /* lanes that load the weights of an input channel in a step */
+    TILE_N_LOG2 = 3,
+    TILE_N = 1 << TILE_N_LOG2, /* columns of an MMA */
+    FEW_COLUMNS = 8,           /* of a kernel for few columns: one tile */
+    PART_COLUMNS = 32,         /* of a kernel for many: four tiles */
+    MAX_PARTS = 2,             /* of the columns of a block */
+    STAGE_STEPS = 4,           /* of a stage of src, or a multiple: with STEP_WORDS more, pixels meet in no bank */
+    FEW_AT_ONCE = 4,           /* words of src that a lane has under way, of the kernel for few columns */
+    MANY_AT_ONCE = 8,
     STAGE_WORDS = PART_COLUMNS * (STAGE_STEPS + 1) * STEP_WORDS, /* of a warp, at most */
     MAX_COLUMNS = PART_COLUMNS * MAX_PARTS
 };

@@ -9,9 +9,9 @@
 /* Fitted to 63 times on an H200, replayed, of layers of frames, of latent pixels and of images of 4 x 4 and 8 x 8. */
 static const double STAGE_CYCLES = 1.35;     /* of 4 bytes of src of a bank, with what waits for them */
 static const double LINE_BANKS = 0.41;       /* that a cache line of src costs, as many */
-static const double HALF_STAGE_CYCLES = 276; /* of a load of 16 bits, which waits for the one before */
 static const double FOLD_LOADS = 1.16;       /* of a product, beside its slices': addresses, divisions */
 static const double BANKS_MET = 1.0 / 4;     /* lanes of neighbouring pixels that store to the same bank */
+static const double HALF_STAGE_CYCLES = 700; /* estimated: of loads of 16 bits that are under way together */
 
 /* Returns the bytes of weights that a lane has under way: see depth_of in kernel.cuh. */
 static double depth_bytes(const frames_plan *plan)
@@ -24,19 +24,18 @@ static double warps_of(const frames_plan *plan)
     return (double)plan->threads / WARP;
 }
 
-/* Counts how src comes to shared memory, which warps wait for: instructions and the cache lines that they touch in f32, of
- * all warps; loads of one warp in 16 bits. */
+/* Counts how src comes to shared memory, which warps wait for. */
 static void count_staging(const tconv_layer *layer, const frames_plan *plan, tconv_cuda_work *work)
 {
     const parameters *params = &plan->params;
-    const double size = (double)layer->problem.element_size, lanes = 1 << params->stage_lanes_log2;
-    const double loads = STEP_WORDS * 4 / size * lanes / WARP;
-    const double images = fmax(1, fmin(plan->columns, PART_COLUMNS) / (double)params->image_pixels.divisor);
-    if (size < 4) {
-        work->slow_issues = loads;
+    const double pixels = 1 << params->stage_lanes_log2, channels = WARP / pixels; /* of a load of a warp */
+    const double images = fmax(1, pixels / (double)params->image_pixels.divisor);
+    const double words = STEP_WORDS / channels * ceil(fmin(plan->columns, PART_COLUMNS) / pixels); /* of a lane */
+    if (layer->problem.element_size < 4) {
+        work->slow_issues = words / (plan->many_columns ? MANY_AT_ONCE : FEW_AT_ONCE);
         work->slow_issue_cycles = HALF_STAGE_CYCLES;
     } else {
-        work->issues = warps_of(plan) * loads * (lanes * BANKS_MET + images * LINE_BANKS);
+        work->issues = warps_of(plan) * words * (pixels * BANKS_MET + fmax(images, channels) * LINE_BANKS);
         work->issue_cycles = STAGE_CYCLES;
     }
 }
