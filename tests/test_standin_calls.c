@@ -103,7 +103,7 @@ Test(standin, weights_packed_before_may_have_another_implementation)
         tconv_dtype dtype;
     } layers[] = {
         {"n=1 ci=1536 h=1 w=87 co=768 k=1x16 s=1x8 p=0x4 b=1", "cuda_gemm_col2im", "cuda_igemm", TCONV_F32},
-        {"n=16 ci=2048 h=1 w=1 co=512 k=7 b=1", "cuda_gemm_col2im", "cuda_igemm", TCONV_BF16},
+        {"n=64 ci=2048 h=1 w=1 co=512 k=7 b=1", "cuda_gemm_col2im", "cuda_igemm", TCONV_BF16},
     };
     for (size_t i = 0; i < COUNT(layers); i++) {
         harness_layer layer;

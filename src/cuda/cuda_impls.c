@@ -3,6 +3,7 @@
 #include "implementations.h"
 
 const tconv_implementation *const tconv_cuda_implementations[] = {&tconv_cuda_depthwise_forward,
+                                                                  &tconv_cuda_frames,
                                                                   &tconv_cuda_col2im,
                                                                   &tconv_cuda_rows,
                                                                   &tconv_cuda_cells,

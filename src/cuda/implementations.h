@@ -27,6 +27,9 @@ extern const tconv_implementation tconv_cuda_col2im;
 /* "cuda_gemm_col2im": any number of taps and any stride, products and then their sums, on tensor cores. */
 extern const tconv_implementation tconv_cuda_gemm_col2im;
 
+/* "cuda_frames": few columns of many channels, weights read as they lie, on any device with tensor cores. */
+extern const tconv_implementation tconv_cuda_frames;
+
 /* "cuda_rows": strided NCHW layers with few channels per group, whose time is that of writing dst, on tensor cores. */
 extern const tconv_implementation tconv_cuda_rows;
 

@@ -2,6 +2,7 @@
 #ifndef TCONV_CHECK_CUDA_PRODUCTS_H
 #define TCONV_CHECK_CUDA_PRODUCTS_H
 
+#include <algorithm>
 #include <cstdio>
 
 #include "check.h"
@@ -34,6 +35,12 @@ struct factors {
     {
         const size_t size = (size_t)factor_bytes(type);
         memcpy(to, &bytes[((size_t)row * K + k) * size], size);
+    }
+    void copy_row(int from, int to)
+    {
+        const size_t size = (size_t)K * factor_bytes(type);
+        memmove(&bytes[to * size], &bytes[from * size], size);
+        std::copy_n(values.begin() + (size_t)from * K, K, values.begin() + (size_t)to * K);
     }
     uint32_t bits(int row, int k) const
     {

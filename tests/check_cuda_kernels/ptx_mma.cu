@@ -11,6 +11,7 @@ namespace
 
 constexpr int M = 16, N = 8; /* of mma.sync */
 constexpr int ROUNDS = 64;   /* products of a check, each by another warp */
+constexpr int PLACE_ROUNDS = 8;
 
 struct tf32_piece {
     static constexpr factor_type TYPE = FACTOR_TF32;
@@ -97,10 +98,49 @@ template <class Piece> void check_products(factor_kind kind)
     compare_floats(to, wanted, bounds);
 }
 
+/* The same rows of A and B, with the same sum before, at every place of an MMA, each among other rows: the bits of a sum
+ * may not depend on where it is, nor on what is beside it. cuda_frames promises so of an image and its batch. */
+template <class Piece> void check_places()
+{
+    constexpr int PLACES = M * N;
+    factors A = make_factors(PLACES * M, Piece::K, Piece::TYPE, FACTOR_REALS),
+            B = make_factors(PLACES * N, Piece::K, Piece::TYPE, FACTOR_REALS);
+    const float sum = random_real();
+    std::vector<uint32_t> a, b;
+    std::vector<float> before;
+    for (int place = 0; place < PLACES; place++) {
+        const int row = place / N, column = place % N;
+        A.copy_row(0, place * M + row);
+        B.copy_row(0, place * N + column);
+        for (int lane = 0; lane < 32; lane++) {
+            for (int word = 0; word < 4; word++)
+                a.push_back(word_of_a(A, place * M, lane, word));
+            for (int word = 0; word < 2; word++)
+                b.push_back(word_of_b(B, place * N, lane, word));
+            for (int i = 0; i < 4; i++)
+                before.push_back(lane / 4 + i / 2 * 8 == row && lane % 4 * 2 + i % 2 == column ? sum : random_real());
+        }
+    }
+    begin_case("the same sum at every place");
+    const device_buffer from_a = input("a", a), from_b = input("b", b), sums = input("sums", before),
+                        to = output("results", before.size() * sizeof(float));
+    multiply<Piece><<<PLACES, 32>>>(from_a.as<uint4>(), from_b.as<uint2>(), sums.as<float4>(), to.as<float4>());
+    finish_kernels();
+    const std::vector<float> got = contents<float>(to);
+    for (int place = 0; place < PLACES; place++) {
+        const int row = place / N, column = place % N, lane = row % 8 * 4 + column / 2;
+        const float at = got[(size_t)(place * 32 + lane) * 4 + row / 8 * 2 + column % 2];
+        if (bits_of(at) != bits_of(got[0]))
+            fail("row %d, column %d: %.9g, not %.9g", row, column, (double)at, (double)got[0]);
+    }
+}
+
 template <class Piece> void check()
 {
     check_products<Piece>(FACTOR_INTEGERS);
     check_products<Piece>(FACTOR_REALS);
+    for (int round = 0; round < PLACE_ROUNDS; round++)
+        check_places<Piece>();
 }
 
 constexpr int CHAINS = 8, BENCH_PRODUCTS = 2048, BENCH_THREADS = 256;

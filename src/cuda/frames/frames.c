@@ -1,0 +1,295 @@
+/*
+ * Layers of few columns on CUDA, in one launch: a frame or a few of a speech or audio decoder, the first layer of a
+ * generator, a head of a network at batch 1. Their time is that of reading the weights, which are read where they lie, once,
+ * and not packed. Each thread block multiplies the weights of a few output channels, all taps, with the pixels of whole
+ * images, on tensor cores, and sums outputs from its own products; there is no workspace.
+ *
+ * f32 (strict by 3xTF32, or TF32), f16 and bf16; any kernel, stride, dilation and padding, any layout and strides of src and
+ * dst; groups of at least 8 input channels; images of at most 64 pixels, or of one row; weights whose output channels and taps follow one
+ * another in each input channel (IOHW). Of more than 64 pixels in all, images, and strips of columns, are shared out to thread blocks.
+ *
+ * Post-ops of any kind, and what dst holds, are applied where outputs are summed, on values in f32.
+ *
+ * parameters.h says what the words mean, kernel.cuh is the kernel and gives the numeric order, which depends on the layer
+ * alone and not on its batch: each image has the bits that it has alone. work.c counts for the cost model.
+ */
+#include <stdio.h>
+
+#include "../../core/checked.h"
+#include "../cuda_target.h"
+#include "../gemm_col2im/gather.h"
+#include "../implementations.h"
+#include "../model/planned.h"
+#include "../runtime/guard.h"
+#include "../runtime/launch.h"
+#include "plan.h"
+
+enum {
+    MIN_IN = 8,            /* channels of a group: fewer leave an MMA's K empty */
+    MAX_EXTENT = 1 << 24,  /* of an axis and of channels: sums of a few, and products with a pixel's, fit in 32 bits */
+    MAX_OUTPUTS = 1 << 30, /* of a block */
+    TREE_ADDITIONS = 3,    /* of the slices */
+    MIN_WEIGHT_BYTES = 64  /* of an input channel that a block reads: two sectors */
+};
+
+/* Says whether the output channels and taps of a group follow one another in each input channel. */
+static bool rows_follow(const tconv_problem *problem)
+{
+    const tconv_weight_strides *weight = &problem->weight;
+    const int64_t row_taps = problem->h.kernel, column_taps = problem->w.kernel;
+    return (column_taps == 1 || weight->w == 1) && (row_taps == 1 || weight->h == column_taps) &&
+           (problem->group_out == 1 || weight->out == row_taps * column_taps);
+}
+
+/* Returns the columns of src before the one where an output begins that it reaches back over. */
+static int64_t columns_back(const tconv_axis *axis)
+{
+    return (axis->kernel - 1) * axis->dilation / axis->stride;
+}
+
+static bool axis_fits(const tconv_axis *axis)
+{
+    return axis->in < MAX_EXTENT && axis->out < MAX_EXTENT && axis->kernel < MAX_EXTENT && axis->stride < MAX_EXTENT &&
+           axis->dilation < MAX_EXTENT && axis->pad < MAX_EXTENT && (axis->kernel - 1) * axis->dilation < MAX_EXTENT;
+}
+
+/* Returns the steps of a slice of the input channels. */
+static int64_t slice_steps(const tconv_problem *problem)
+{
+    const int64_t step = STEP_WORDS * 4 / (int64_t)problem->element_size;
+    return tconv_ceil_div(tconv_ceil_div(problem->group_in, step), SLICES);
+}
+
+/* Returns why the kernels do not take a layer, NULL where they may. */
+static const char *refusal(const tconv_layer *layer)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t additions = slice_steps(problem) + TREE_ADDITIONS + layer->rows.max_taps * layer->columns.max_taps;
+    if (layer->phases_of_src)
+        return "phases of src";
+    if (problem->group_in < MIN_IN)
+        return "fewer than 8 input channels per group";
+    if (!rows_follow(problem))
+        return "weights of an input channel that do not follow one another";
+    if (!axis_fits(&problem->h) || !axis_fits(&problem->w))
+        return "an axis too large for 32-bit numbers";
+    if (problem->h.in * problem->w.in > MAX_COLUMNS &&
+        (problem->h.in > 1 || columns_back(&problem->w) > MAX_COLUMNS / 2))
+        return "more than 64 pixels in more than one row, or whose outputs reach back too far";
+    if (problem->in_channels >= MAX_EXTENT || problem->out_channels >= MAX_EXTENT || problem->batch >= MAX_EXTENT ||
+        problem->weight_extent > INT32_MAX)
+        return "too many channels, images or weights for 32-bit numbers";
+    if (tconv_cuda_is_strict(layer) && additions > STRICT_ADDITIONS)
+        return "sums too long for strict f32";
+    return NULL;
+}
+
+static frames_axis make_axis(const tconv_axis *axis)
+{
+    return (frames_axis){
+        .in = (int)axis->in,
+        .out = (int)axis->out,
+        .pad = (int)axis->pad,
+        .span = (int)((axis->kernel - 1) * axis->dilation),
+        .stride = divisor_of((int)axis->stride),
+        .dilation = divisor_of((int)axis->dilation),
+    };
+}
+
+/* Cuts images of one row and many columns into strips, as even as may be. Returns the pixels of an image in a block. */
+static int64_t cut_strips(const tconv_problem *problem, parameters *params)
+{
+    const tconv_axis *w = &problem->w;
+    const int64_t back = columns_back(w), all = problem->h.in * w->in;
+    const int64_t strips = all > MAX_COLUMNS ? tconv_ceil_div(w->in, MAX_COLUMNS - back) : 1;
+    const int64_t step = tconv_ceil_div(w->in, strips), columns = strips > 1 ? step + back : w->in;
+    const int64_t last = w->out - ((strips - 1) * step * w->stride - w->pad);
+    params->strips = divisor_of((int)strips);
+    params->strip_step = (int)step;
+    params->strip_back = strips > 1 ? (int)back : 0;
+    params->strip_outs = divisor_of((int)(strips > 1 ? tconv_max(step * w->stride, last) : w->out));
+    params->row_outs = divisor_of((int)problem->h.out);
+    params->image_columns = divisor_of((int)columns);
+    params->image_pixels = divisor_of((int)(problem->h.in * columns));
+    return problem->h.in * columns;
+}
+
+/* Shares the images out to blocks, as evenly as may be. */
+static void cut_images(const tconv_problem *problem, frames_plan *plan)
+{
+    const int64_t pixels = cut_strips(problem, &plan->params), batch = tconv_max(problem->batch, 1);
+    const int64_t tiles = tconv_ceil_div(batch, MAX_COLUMNS / pixels), images = tconv_ceil_div(batch, tiles);
+    plan->params.images = (int)problem->batch;
+    plan->params.tile_images = (int)images;
+    plan->params.image_tiles = divisor_of((int)tconv_ceil_div(batch, images));
+    plan->columns = (int)(images * pixels);
+    plan->many_columns = plan->columns > FEW_COLUMNS;
+    plan->threads = SLICES * WARP * (int)tconv_ceil_div(plan->columns, PART_COLUMNS);
+}
+
+/* Returns the rows that so many output channels take, where the first may begin within a lane's rows. */
+static int64_t rows_of(const tconv_problem *problem, int64_t channels)
+{
+    const int64_t lane_rows = LANE_BYTES / (int64_t)problem->element_size;
+    const int64_t rows = channels * problem->h.kernel * problem->w.kernel;
+    return channels == problem->group_out ? rows : rows + lane_rows - tconv_gcd(lane_rows, rows);
+}
+
+/* Shares the output channels out to blocks: as many as a row tile has room for, at least one; fewer where multiprocessors
+ * would have none. */
+static void cut_channels(const tconv_layer *layer, frames_plan *plan)
+{
+    const tconv_problem *problem = &layer->problem;
+    const int64_t taps = problem->h.kernel * problem->w.kernel, size = (int64_t)problem->element_size;
+    const int64_t room = tile_rows((int)size);
+    const int64_t others = (int64_t)plan->params.image_tiles.divisor * plan->params.strips.divisor * problem->groups;
+    const int64_t multiprocessors = tconv_cuda_target_of(&layer->target).multiprocessors;
+    int64_t channels = tconv_max(1, tconv_min(room / taps, problem->group_out));
+    while (channels > 1 && rows_of(problem, channels) > room)
+        channels--;
+    while (channels > 1 && channels / 2 * taps * size >= MIN_WEIGHT_BYTES &&
+           tconv_ceil_div(problem->group_out, channels) * others < multiprocessors)
+        channels /= 2;
+    plan->params.block_out = (int)channels;
+    plan->params.block_channels = divisor_of((int)channels);
+    plan->params.row_tiles = (int)tconv_ceil_div(rows_of(problem, channels), room);
+    plan->params.out_tiles = divisor_of((int)tconv_ceil_div(problem->group_out, channels));
+    plan->blocks = plan->params.out_tiles.divisor * others;
+}
+
+/* Lays out shared memory: a stage of src for each warp, then the products of each slice. */
+static void lay_out_shared(const tconv_problem *problem, frames_plan *plan)
+{
+    parameters *params = &plan->params;
+    const int64_t existing = tconv_min(plan->columns, PART_COLUMNS), least = STAGE_STEPS;
+    const int64_t columns = plan->many_columns ? tconv_round_up(existing, TILE_N) : existing;
+    const int64_t room = STAGE_WORDS / columns / STEP_WORDS - 1; /* steps that one more still fits beside */
+    const int64_t steps = tconv_min(room / least * least, tconv_round_up(tconv_max(params->slice_steps, 1), least));
+    params->stage_steps = (int)steps;
+    params->stage_pitch = (int)((steps + 1) * STEP_WORDS);
+    params->stage_words = (int)tconv_round_up(columns * params->stage_pitch, LANE_BYTES / 4);
+    params->stage_lanes_log2 = log2_at_least(tconv_min(existing, TILE_N));
+    params->product_pitch = (int)rows_of(problem, params->block_out) | 1; /* outputs' rows meet in no bank */
+    plan->shared_bytes = (int64_t)plan->threads / WARP * params->stage_words * 4 +
+                         (int64_t)SLICES * plan->columns * params->product_pitch * 4;
+}
+
+/* Plans a layer that is not refused. */
+static void make_plan(const tconv_layer *layer, frames_plan *plan)
+{
+    const tconv_problem *problem = &layer->problem;
+    parameters *params = &plan->params;
+    params->src_strides = problem->src;
+    params->dst_strides = problem->dst;
+    params->weight_pitch = problem->weight.in;
+    params->rows = make_axis(&problem->h);
+    params->columns = make_axis(&problem->w);
+    params->kernel_columns = (int)problem->w.kernel;
+    params->taps = (int)(problem->h.kernel * problem->w.kernel);
+    params->group_in = (int)problem->group_in;
+    params->group_out = (int)problem->group_out;
+    params->slice_steps = (int)slice_steps(problem);
+    cut_images(problem, plan);
+    cut_channels(layer, plan);
+    lay_out_shared(problem, plan);
+    plan->by_vectors = problem->weight.in * (int64_t)problem->element_size % LANE_BYTES == 0;
+}
+
+/* Returns the outputs of a block. */
+static double block_outputs(const frames_plan *plan)
+{
+    return (double)plan->params.tile_images * plan->params.block_out * plan->params.row_outs.divisor *
+           plan->params.strip_outs.divisor;
+}
+
+static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_planned *planned, tconv_issue *issue)
+{
+    frames_plan *plan = memory;
+    const tconv_problem *problem = &layer->problem;
+    const tconv_status steps = tconv_cuda_check_steps(problem, issue);
+    if (steps != TCONV_SUCCESS)
+        return steps;
+    const char *why = refusal(layer);
+    if (why != NULL)
+        return tconv_decline(issue, "%s", why);
+    make_plan(layer, plan);
+    if (plan->shared_bytes > tconv_cuda_target_of(&layer->target).shared_bytes)
+        return tconv_decline(issue, "products too many for shared memory");
+    if (plan->blocks > INT32_MAX || block_outputs(plan) > MAX_OUTPUTS)
+        return tconv_decline(issue, "too many outputs for 32-bit numbers");
+    planned->sizes.packed = (size_t)(problem->weight_extent * (int64_t)problem->element_size);
+    planned->sizes.execute_packs = planned->sizes.reads_unpacked = true;
+    const tconv_cuda_work work = tconv_frames_work_of(layer, plan);
+    tconv_cuda_predict(layer, &work, planned);
+    return TCONV_SUCCESS;
+}
+
+/* Weights that a plan holds are a copy. */
+static tconv_status pack(const tconv_layer *layer, const void *memory, const void *weights, void *packed, void *stream,
+                         tconv_issue *issue)
+{
+    (void)memory;
+    const tconv_problem *problem = &layer->problem;
+    tconv_device_guard guard;
+    tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    status =
+        tconv_gemm_col2im_copy_dense(problem->dtype, weights, packed, false, problem->weight_extent, stream, issue);
+    return tconv_device_leave(&guard, status, issue);
+}
+
+static tconv_status execute(const tconv_layer *layer, const void *memory, const tconv_arguments *arguments,
+                            tconv_issue *issue)
+{
+    const frames_plan *plan = memory;
+    parameters params = plan->params;
+    params.src = arguments->src;
+    params.weights = arguments->weights != NULL ? arguments->weights : arguments->packed;
+    params.bias = arguments->bias;
+    params.dst = arguments->dst;
+    params.posts = tconv_cuda_layer_posts(&layer->problem, arguments);
+    const bool by_vectors = plan->by_vectors && (uintptr_t)params.weights % LANE_BYTES == 0;
+    const numerics kind = numerics_of(layer);
+    const tconv_cuda_target target = tconv_cuda_target_of(&layer->target);
+    void *kernel_arguments[] = {&params};
+    const launch_grid grid = {
+        .kernel = numerics_bytes(kind) == 4 ? tconv_frames_f32_kernel(kind, plan->many_columns, by_vectors)
+                                            : tconv_frames_half_kernel(kind, plan->many_columns, by_vectors),
+        .blocks = plan->blocks,
+        .threads = plan->threads,
+        .shared_bytes = plan->shared_bytes,
+    };
+    tconv_device_guard guard;
+    tconv_status status = tconv_device_enter(&guard, target.device, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    status = tconv_allow_shared(grid.kernel, target.shared_bytes, issue);
+    if (status == TCONV_SUCCESS)
+        status = tconv_launch_kernel(&grid, kernel_arguments, arguments->stream, issue);
+    return tconv_device_leave(&guard, status, issue);
+}
+
+static void describe(const tconv_layer *layer, const void *memory, char *text, size_t capacity)
+{
+    const frames_plan *plan = memory;
+    const parameters *params = &plan->params;
+    snprintf(text, capacity,
+             "numerics=%s block_out=%d columns=%d row_tiles=%d slice_steps=%d stage_steps=%d blocks=%lld",
+             numerics_name(numerics_of(layer)), params->block_out, plan->columns, params->row_tiles,
+             params->slice_steps, params->stage_steps, (long long)plan->blocks);
+}
+
+const tconv_implementation tconv_cuda_frames = {
+    .name = "cuda_frames",
+    .backend = TCONV_BACKEND_CUDA,
+    .dtypes = TCONV_DTYPES_TO_F32,
+    .plan_bytes = sizeof(frames_plan),
+    .plan = plan_layer,
+    .pack = pack,
+    .execute = execute,
+    .describe = describe,
+    .accumulates = true,
+    .applies_posts = true,
+    .batch_invariant = tconv_always_batch_invariant,
+};

@@ -1,0 +1,87 @@
+/*
+ * What the kernels of cuda_frames are told. A product has a row for each output channel and tap of a group, as the weights
+ * of an input channel lie, and a column for each pixel of src.
+ *
+ * A thread block has whole output channels with all their taps, and whole images, or a strip of columns of images of one row
+ * with the columns before that its outputs reach back over, so that outputs are summed from its own products alone. Its warps are SLICES, which share the input channels, and one or two parts of its columns.
+ */
+#ifndef TCONV_CUDA_FRAMES_PARAMETERS_H
+#define TCONV_CUDA_FRAMES_PARAMETERS_H
+
+#include "../epilogue/layer_posts.h"
+#include "../hardware.h"
+#include "../numeric/divisor.h"
+#include "../numeric/numerics.h"
+#include "../room.h"
+
+TCONV_ROOM_BEGIN(tconv::frames)
+
+enum {
+    SLICES = 8,      /* of the input channels of a group; a sum's order follows from it */
+    STEP_WORDS = 8,  /* words of 4 bytes of a pixel's channels in a step, which is K of an MMA */
+    LANE_BYTES = 16, /* of the weights of an input channel that a lane loads in a step: neighbouring rows */
+    TILE_LANES = 8,  /* lanes that load the weights of an input channel in a step */
+    TILE_N_LOG2 = 3,
+    TILE_N = 1 << TILE_N_LOG2, /* columns of an MMA */
+    FEW_COLUMNS = 8,           /* of a kernel for few columns: one tile */
+    PART_COLUMNS = 32,         /* of a kernel for many: four tiles */
+    MAX_PARTS = 2,             /* of the columns of a block */
+    STAGE_STEPS = 4,           /* of a stage of src, or a multiple: with STEP_WORDS more, pixels meet in no bank */
+    FEW_AT_ONCE = 4,           /* words of src that a lane has under way, of the kernel for few columns */
+    MANY_AT_ONCE = 8,
+    STAGE_WORDS = PART_COLUMNS * (STAGE_STEPS + 1) * STEP_WORDS, /* of a warp, at most */
+    MAX_COLUMNS = PART_COLUMNS * MAX_PARTS
+};
+
+/* An axis. Output o sums, of each input i from the first on, the product of tap (o + pad - stride * i) / dilation, where
+ * the division is exact and the kernel has that tap. */
+typedef struct frames_axis {
+    int in, out, pad;
+    int span; /* from the first tap to the last: dilation * (kernel - 1) */
+    fast_divisor stride, dilation;
+} frames_axis;
+
+typedef struct parameters {
+    const void *src;
+    const void *weights;
+    const void *bias; /* or NULL */
+    void *dst;
+    layer_posts posts;
+    tconv_strides src_strides, dst_strides;
+    int64_t weight_pitch; /* elements from an input channel's weights to the next one's */
+    frames_axis rows, columns;
+    int kernel_columns, taps;
+    int group_in, group_out;
+    int block_out;   /* output channels of a block */
+    int tile_images; /* images of a block */
+    int images;
+    int row_tiles;                            /* of a block, one after another: TILE_LANES * LANE_BYTES of rows */
+    int slice_steps;                          /* of the input channels of a slice */
+    int stage_steps;                          /* that src is brought to shared memory for at a time */
+    int stage_pitch;                          /* words from a pixel of a stage to the next */
+    int stage_words;                          /* of a warp */
+    int stage_lanes_log2;                     /* lanes that load neighbouring pixels; the others load other channels */
+    int product_pitch;                        /* products from a column to the next in shared memory */
+    fast_divisor out_tiles, image_tiles;      /* of a group; of all images */
+    fast_divisor strips;                      /* of an image; with more than one: */
+    int strip_step;                           /* columns of src from a strip to the next */
+    int strip_back;                           /* columns of src that outputs reach back over */
+    fast_divisor row_outs, strip_outs;        /* rows of outputs; columns of outputs of a strip, at most */
+    fast_divisor image_pixels, image_columns; /* of an image, or strip, of a block, and of its rows */
+    fast_divisor block_channels;              /* block_out */
+} parameters;
+
+/* The rows of a tile. */
+TCONV_ROOM_CONSTANT int tile_rows(int element_size)
+{
+    return TILE_LANES * LANE_BYTES / element_size;
+}
+
+/* Return the kernel of an arithmetic, f32 or 16-bit. many_columns: for more than FEW_COLUMNS, in parts of PART_COLUMNS;
+ * by_vectors: LANE_BYTES of weights begin at multiples of that and are loaded at once. In a build without CUDA NULL. */
+const void *tconv_frames_f32_kernel(numerics kind, bool many_columns, bool by_vectors);
+const void *tconv_frames_half_kernel(numerics kind, bool many_columns, bool by_vectors);
+
+TCONV_ROOM_END
+
+#endif

@@ -1,0 +1,20 @@
+/* The plan of a layer. */
+#ifndef TCONV_CUDA_FRAMES_PLAN_H
+#define TCONV_CUDA_FRAMES_PLAN_H
+
+#include "../model/work.h"
+#include "parameters.h"
+
+typedef struct frames_plan {
+    parameters params; /* without addresses */
+    bool many_columns; /* the kernel for more than FEW_COLUMNS */
+    bool by_vectors;   /* weights may be loaded by vectors, if their address may */
+    int columns;       /* of a block, at most */
+    int threads;
+    int64_t blocks, shared_bytes;
+} frames_plan;
+
+/* Counts the work of a plan. */
+tconv_cuda_work tconv_frames_work_of(const tconv_layer *layer, const frames_plan *plan);
+
+#endif
