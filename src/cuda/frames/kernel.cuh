@@ -195,7 +195,9 @@ template <class Mode, int TILES>
 __device__ __forceinline__ void stage_pixels(const parameters &of, const block_tile &tile, const warp_place &warp,
                                              const typename Mode::Element *src, int channels, uint32_t stage, int words)
 {
-    constexpr int AT_ONCE = TILES == 1 ? FEW_AT_ONCE : MANY_AT_ONCE;
+    constexpr int AT_ONCE = TILES == 1                            ? FEW_AT_ONCE
+                            : sizeof(typename Mode::Element) == 2 ? MANY_HALF_AT_ONCE
+                                                                  : MANY_AT_ONCE;
     const int lane = (int)threadIdx.x % WARP, lanes_log2 = TILES == 1 ? of.stage_lanes_log2 : TILE_N_LOG2;
     const int lanes = 1 << lanes_log2, step = WARP >> lanes_log2;
 #pragma unroll 1

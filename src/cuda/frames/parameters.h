@@ -29,6 +29,7 @@ enum {
     STAGE_STEPS = 4,           /* of a stage of src, or a multiple: with STEP_WORDS more, pixels meet in no bank */
     FEW_AT_ONCE = 4,           /* words of src that a lane has under way, of the kernel for few columns */
     MANY_AT_ONCE = 8,
+    MANY_HALF_AT_ONCE = 6,                                       /* of 16 bits: two loads a word */
     STAGE_WORDS = PART_COLUMNS * (STAGE_STEPS + 1) * STEP_WORDS, /* of a warp, at most */
     MAX_COLUMNS = PART_COLUMNS * MAX_PARTS
 };

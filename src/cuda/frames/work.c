@@ -32,7 +32,7 @@ static void count_staging(const tconv_layer *layer, const frames_plan *plan, tco
     const double images = fmax(1, pixels / (double)params->image_pixels.divisor);
     const double words = STEP_WORDS / channels * ceil(fmin(plan->columns, PART_COLUMNS) / pixels); /* of a lane */
     if (layer->problem.element_size < 4) {
-        work->slow_issues = words / (plan->many_columns ? MANY_AT_ONCE : FEW_AT_ONCE);
+        work->slow_issues = words / (plan->many_columns ? MANY_HALF_AT_ONCE : FEW_AT_ONCE);
         work->slow_issue_cycles = HALF_STAGE_CYCLES;
     } else {
         work->issues = warps_of(plan) * words * (pixels * BANKS_MET + fmax(images, channels) * LINE_BANKS);
