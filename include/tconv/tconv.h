@@ -500,9 +500,9 @@ TCONV_API tconv_status tconv_plan_describe(const tconv_plan *plan, char *text, s
  *     src, dst and addend of a shorter chunk or smaller batch are dense by their own sizes where the desc's strides are 0.
  * Strides of images, channels (NCHW) or pixels (NHWC) that the desc gives hold for each chunk, so that a chunk may be a
  * slice of a long buffer.
- *     An output is ((carry + frame) + frame) + ..., the oldest first, and the part of each frame is summed by itself. Where
- * tconv_plan_describe says chunk_invariant=yes, the bits of a stream depend on the layer and the machine alone: not on how
- * its inputs are cut into chunks, nor on batch, slots or threads. (A carry of f16 or bf16 is rounded at each cut.)
+ *     To its carry an output adds what inputs along the streamed axis give, the oldest first, one or a few roundings for each
+ * beside those of NUMBERS. Where tconv_plan_describe says chunk_invariant=yes, the bits of a stream depend on the layer and
+ * the machine alone: not on how its inputs are cut into chunks, nor on batch, slots or threads.
  */
 typedef struct tconv_step {
     size_t struct_size;          /* sizeof(tconv_step) as the caller knows it; set by init */
