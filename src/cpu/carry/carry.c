@@ -122,6 +122,23 @@ static int64_t channels_that_fit(const tconv_cpu_carry_plan *plan, const tconv_p
                                                                 OUTPUTS_BYTES / real / tconv_max(1, outputs))));
 }
 
+/* Whether products are made without the kernels, of all groups of a task at a time. */
+static bool has_few_inputs(const tconv_problem *problem)
+{
+    return problem->group_in <= TCONV_CPU_CARRY_FEW;
+}
+
+/* Returns the groups of a task that has all of their channels. */
+static int64_t groups_that_fit(const tconv_cpu_carry_plan *plan, const tconv_problem *problem, int64_t pixels,
+                               int64_t outputs)
+{
+    const int64_t real = plan->products.real_size;
+    int64_t channels = OUTPUTS_BYTES / real / tconv_max(1, outputs);
+    if (has_few_inputs(problem))
+        channels = tconv_min(channels, (PRODUCTS_BYTES / real / pixels - APART) / plan->products.taps);
+    return tconv_max(1, channels / problem->group_out);
+}
+
 /* Cuts pixels: as many as are multiplied at a time, frames after the pixels of a frame, then images. */
 static void cut_pixels(const tconv_cpu_carry_plan *plan, const tconv_problem *problem, tconv_cpu_carry_cut *cut)
 {
@@ -141,25 +158,36 @@ static void cut_pixels(const tconv_cpu_carry_plan *plan, const tconv_problem *pr
     cut->images = tconv_cpu_even_part(problem->batch, cut->images);
 }
 
-/* Cuts a call: blocks of channels as large as the scratch has room for, smaller ones and images apart for threads. */
+/* Sets what follows from the channels, the groups and the images of a task. */
+static void count_tasks(const tconv_problem *problem, tconv_cpu_carry_cut *cut)
+{
+    cut->blocks = tconv_ceil_div(problem->group_out, cut->channels);
+    cut->group_parts = tconv_ceil_div(problem->groups, cut->groups);
+    cut->parts = tconv_ceil_div(problem->batch, cut->part_images);
+    cut->tasks = cut->group_parts * cut->blocks * cut->parts;
+}
+
+/* Cuts a call: groups and blocks of channels as large as the scratch has room for, smaller ones and images apart for
+ * threads. */
 static void cut_call(const tconv_cpu_carry_plan *plan, const tconv_layer *layer, const tconv_problem *problem,
                      tconv_cpu_carry_cut *cut)
 {
     const int64_t least = tconv_min(problem->group_out, tconv_ceil_div(LEAST_ROW, plan->products.taps));
+    const int64_t least_groups = tconv_ceil_div(least, problem->group_out);
     cut_pixels(plan, problem, cut);
-    cut->channels = tconv_cpu_even_part(
-        problem->group_out, channels_that_fit(plan, problem, cut->images * cut->frames * cut->others,
-                                              cut->images * cut->length * tconv_unstreamed_axis(problem)->out));
+    const int64_t outputs = cut->images * cut->length * tconv_unstreamed_axis(problem)->out;
+    const int64_t pixels = cut->images * cut->frames * cut->others;
+    cut->channels = tconv_cpu_even_part(problem->group_out, channels_that_fit(plan, problem, pixels, outputs));
+    cut->groups = 1;
+    if (cut->channels == problem->group_out)
+        cut->groups = tconv_cpu_even_part(problem->groups, groups_that_fit(plan, problem, pixels, outputs));
     cut->threads = (int)tconv_min(
         plan->threads, tconv_cpu_threads_for(&layer->target, multiply_adds_of(problem), outputs_of(problem)));
     cut->part_images = problem->batch;
-    for (;;) {
-        cut->blocks = tconv_ceil_div(problem->group_out, cut->channels);
-        cut->parts = tconv_ceil_div(problem->batch, cut->part_images);
-        cut->tasks = problem->groups * cut->blocks * cut->parts;
-        if (cut->tasks >= 2 * cut->threads || cut->threads == 1)
-            return;
-        if (cut->channels > least)
+    for (count_tasks(problem, cut); cut->tasks < 2 * cut->threads && cut->threads > 1; count_tasks(problem, cut)) {
+        if (cut->groups > least_groups)
+            cut->groups = tconv_max(least_groups, tconv_ceil_div(cut->groups, 2));
+        else if (cut->groups == 1 && cut->channels > least)
             cut->channels = tconv_max(least, tconv_ceil_div(cut->channels, 2));
         else if (cut->part_images > cut->images)
             cut->part_images = tconv_max(cut->images, tconv_ceil_div(cut->part_images, 2));
@@ -191,15 +219,24 @@ static void list_pixels(tconv_cpu_carry_task *task)
     task->products.pixels = pixel;
 }
 
-/* Adds the frames from task->frame on, as many as task->frames. */
+/* Adds the frames from task->frame on, as many as task->frames: of all groups. */
 static void add_frames(tconv_cpu_carry_task *task)
 {
-    const int64_t others = tconv_unstreamed_axis(&task->job->products.layer->problem)->in;
+    const tconv_problem *problem = &task->job->products.layer->problem;
+    const int64_t others = tconv_unstreamed_axis(problem)->in;
     for (task->other = 0; task->other < others; task->other += task->others) {
         task->others = tconv_min(task->job->cut->others, others - task->other);
         list_pixels(task);
-        tconv_cpu_col2im_multiply(&task->products);
-        tconv_cpu_carry_add(task);
+        if (has_few_inputs(problem)) {
+            tconv_cpu_carry_multiply_few(task);
+            tconv_cpu_carry_add(task, 0, task->groups);
+            continue;
+        }
+        for (int64_t group = 0; group < task->groups; group++) {
+            task->products.group = task->group + group;
+            tconv_cpu_col2im_multiply(&task->products);
+            tconv_cpu_carry_add(task, group, 1);
+        }
     }
 }
 
@@ -226,8 +263,9 @@ static void run_task(tconv_cpu_carry_task *task, int64_t index)
     const tconv_problem *problem = &task->job->products.layer->problem;
     const int64_t part = index % cut->parts, block = index / cut->parts % cut->blocks;
     const int64_t end = tconv_min(problem->batch, (part + 1) * cut->part_images);
-    task->products.group = index / cut->parts / cut->blocks;
+    task->groups = tconv_cpu_cut_tile(index / cut->parts / cut->blocks, cut->groups, problem->groups, &task->group);
     task->products.channels = tconv_cpu_cut_tile(block, cut->channels, problem->group_out, &task->products.channel);
+    task->channels = task->groups * task->products.channels;
     task->products.part_taps = task->job->products.plan->taps;
     task->products.columns = task->products.channels * task->products.part_taps;
     for (task->image = part * cut->part_images; task->image < end; task->image += task->images) {
@@ -271,7 +309,8 @@ static tconv_status execute(const tconv_layer *layer, const void *made, const tc
     chunk.problem = *problem;
     cut_call(plan, layer, problem, &cut);
     /* Pixels' sums lie in different sets of the cache. */
-    products.pitch = tconv_round_up(cut.channels * products.taps, APART / 2);
+    products.pitch =
+        tconv_round_up((has_few_inputs(problem) ? cut.groups : 1) * cut.channels * products.taps, APART / 2);
     if (products.pitch * products.real_size % (2 * TCONV_ALIGNMENT) == 0)
         products.pitch += APART / 2;
     products.pixels = cut.images * cut.frames * cut.others;

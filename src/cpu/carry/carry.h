@@ -11,6 +11,9 @@ typedef struct tconv_cpu_carry_sizes {
     int64_t thread; /* all of them */
 } tconv_cpu_carry_sizes;
 
+/* The most input channels of a group whose products are made one after another: calls of kernels take longer. */
+enum { TCONV_CPU_CARRY_FEW = 3 };
+
 typedef struct tconv_cpu_carry_plan {
     tconv_cpu_col2im_plan products; /* how products are made: what does not depend on the call */
     tconv_cpu_carry_sizes sizes;
@@ -22,7 +25,8 @@ typedef struct tconv_cpu_carry_plan {
 typedef struct tconv_cpu_carry_cut {
     int64_t images, frames, others; /* of the pixels that are multiplied at a time: frames > 1 only with all others */
     int64_t part_images, parts;     /* images of a task; image parts */
-    int64_t channels, blocks;       /* output channels of a task; blocks of a group */
+    int64_t channels, blocks;       /* output channels of a group that a task has; blocks of a group */
+    int64_t groups, group_parts;    /* groups of a task, which then has all of their channels; parts of the groups */
     int64_t length;                 /* of an output line along the streamed axis: those of the frames, and the tail */
     int64_t tasks;
     int threads;
@@ -43,6 +47,8 @@ typedef struct tconv_cpu_carry_task {
     tconv_cpu_col2im_task products;
     const tconv_cpu_carry_job *job;
     int64_t image, images; /* whose outputs are there */
+    int64_t group, groups; /* likewise */
+    int64_t channels;      /* of all these groups, side by side in dst */
     int64_t frame, frames; /* whose products are added */
     int64_t other, others; /* pixels of each frame that are multiplied */
 } tconv_cpu_carry_task;
@@ -50,8 +56,12 @@ typedef struct tconv_cpu_carry_task {
 /* Sets the outputs: the carry at the beginning of each line, zeros behind. */
 void tconv_cpu_carry_begin(tconv_cpu_carry_task *task);
 
-/* Adds the products of the pixels that are multiplied. */
-void tconv_cpu_carry_add(const tconv_cpu_carry_task *task);
+/* Makes the products of the pixels with all groups of few input channels, side by side, as tconv_cpu_col2im_multiply does
+ * with one group. */
+void tconv_cpu_carry_multiply_few(tconv_cpu_carry_task *task);
+
+/* Adds the products of the pixels that are multiplied, of some of the task's groups. */
+void tconv_cpu_carry_add(const tconv_cpu_carry_task *task, int64_t group, int64_t groups);
 
 /* Makes outputs of the first `count` places of each line, which go to dst from place `first` on. */
 void tconv_cpu_carry_store(const tconv_cpu_carry_task *task, int64_t first, int64_t count);

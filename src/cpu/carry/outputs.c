@@ -20,7 +20,7 @@ static struct lay lay_of(const tconv_cpu_carry_task *task)
     const tconv_problem *problem = &task->job->products.layer->problem;
     const bool inside = task->job->products.plan->channels_inside;
     struct lay lay = {.of_rows = problem->desc.stream_axis == TCONV_STREAM_OF_ROWS,
-                      .channels = task->products.channels,
+                      .channels = task->channels,
                       .length = task->job->cut->length,
                       .others = tconv_unstreamed_axis(problem)->out};
     const int64_t columns = lay.of_rows ? lay.others : lay.length;
@@ -78,7 +78,7 @@ static char *carry_of(const tconv_cpu_carry_task *task, int64_t image)
     if (step->carry == NULL || (step->active != NULL && step->active[image] == 0))
         return NULL;
     const int64_t slot = step->slots != NULL ? step->slots[image] : image;
-    const int64_t channel = task->products.group * problem->group_out + task->products.channel;
+    const int64_t channel = task->group * problem->group_out + task->products.channel;
     const int64_t each = problem->tail * tconv_unstreamed_axis(problem)->out;
     return (char *)step->carry +
            (slot * problem->out_channels + channel) * each * (int64_t)tconv_dtype_size(problem->carry_dtype);
@@ -128,7 +128,7 @@ void tconv_cpu_carry_move(const tconv_cpu_carry_task *task, int64_t count)
 void tconv_cpu_carry_end(const tconv_cpu_carry_task *task)
 {
     const tconv_problem *problem = task->job->step->problem;
-    const size_t bytes = (size_t)(task->products.channels * problem->tail * tconv_unstreamed_axis(problem)->out) *
+    const size_t bytes = (size_t)(task->channels * problem->tail * tconv_unstreamed_axis(problem)->out) *
                          tconv_dtype_size(problem->carry_dtype);
     for (int64_t image = task->image; image < task->image + task->images; image++) {
         char *carry = carry_of(task, image);
@@ -141,8 +141,8 @@ void tconv_cpu_carry_end(const tconv_cpu_carry_task *task)
 
 /* ------------------------------------------------------------------------------------------------------ overlap-add */
 
-/* Taps [first, end) of a row of the kernel, whose products of a pixel go to outputs that lie side by side, or a
- * dilation apart: `count` channels of each. */
+/* Taps [first, end) of a row of the kernel, whose products of a pixel go to outputs: `count` channels of each, which lie
+ * side by side in both. */
 struct taps {
     int64_t first, end, count, step; /* step: from the outputs of a tap to those of the next */
 };
@@ -163,43 +163,139 @@ struct taps {
 DEFINE_ADD(float)
 DEFINE_ADD(double)
 
-/* Adds the products of a pixel, which is so far along each axis from the first of its image: outputs of the image and
- * of `channel`, with those after it in NHWC. */
-static void add_pixel(const tconv_cpu_carry_task *task, const struct lay *lay, int64_t row, int64_t column,
-                      int64_t products, int64_t outputs)
+/* Where products and outputs of a pixel lie, which is so far along each axis from the first of its image. */
+struct at {
+    int64_t row, column;
+    int64_t products, outputs; /* of the first channel */
+};
+
+/* Channels whose products and outputs of a tap lie side by side, in runs: each channel of planes, each group of pixels. */
+struct runs {
+    int64_t count, together;
+    int64_t products, outputs; /* from a run to the next */
+};
+
+/* Adds the products of a pixel. */
+static void add_pixel(const tconv_cpu_carry_task *task, const struct lay *lay, const struct runs *runs,
+                      const struct at *at)
 {
-    const tconv_cpu_col2im_plan *plan = task->job->products.plan;
     const tconv_problem *problem = &task->job->products.layer->problem;
     const tconv_axis *h = &problem->h, *w = &problem->w;
     const int64_t rows = lay->of_rows ? lay->length : lay->others, columns = lay->of_rows ? lay->others : lay->length;
-    const int64_t y = row * h->stride - h->pad, x = column * w->stride - w->pad;
-    struct taps taps = {.count = lay->column, .step = w->dilation * lay->column};
+    const int64_t y = at->row * h->stride - h->pad, x = at->column * w->stride - w->pad;
+    struct taps taps = {.count = runs->together, .step = w->dilation * lay->column};
     taps.first = x >= 0 ? 0 : tconv_ceil_div(-x, w->dilation);
-    taps.end = tconv_min(w->kernel, tconv_floor_div(columns - 1 - x, w->dilation) + 1);
+    taps.end = w->kernel; /* where nothing is cut off, no division takes time */
+    if (x + (w->kernel - 1) * w->dilation >= columns)
+        taps.end = tconv_min(w->kernel, tconv_floor_div(columns - 1 - x, w->dilation) + 1);
     for (int64_t tap = 0; tap < h->kernel && taps.first < taps.end; tap++) {
         const int64_t to = y + tap * h->dilation;
         if (to < 0 || to >= rows)
             continue;
-        const int64_t from = products + tap * w->kernel * lay->column, at = outputs + to * lay->row + x * lay->column;
-        if (plan->real)
-            add_double(&taps, (const double *)task->products.products + from, (double *)task->products.outputs + at);
-        else
-            add_float(&taps, (const float *)task->products.products + from, (float *)task->products.outputs + at);
+        const int64_t from = at->products + tap * w->kernel * runs->together;
+        const int64_t first = at->outputs + to * lay->row + x * lay->column;
+        for (int64_t run = 0; run < runs->count; run++) {
+            const int64_t products = from + run * runs->products, outputs = first + run * runs->outputs;
+            if (task->job->products.plan->real)
+                add_double(&taps, (const double *)task->products.products + products,
+                           (double *)task->products.outputs + outputs);
+            else
+                add_float(&taps, (const float *)task->products.products + products,
+                          (float *)task->products.outputs + outputs);
+        }
     }
 }
 
-void tconv_cpu_carry_add(const tconv_cpu_carry_task *task)
+void tconv_cpu_carry_add(const tconv_cpu_carry_task *task, int64_t group, int64_t groups)
 {
     const struct lay lay = lay_of(task);
     const tconv_cpu_col2im_plan *plan = task->job->products.plan;
-    const int64_t together = plan->channels_inside ? lay.channels : 1;
+    const int64_t channels = task->products.channels;
+    struct runs runs = {.count = groups * channels, .together = 1, .products = plan->taps, .outputs = lay.channel};
+    if (plan->channels_inside)
+        runs = (struct runs){groups, channels, channels * plan->taps, channels};
     int64_t pixel = 0;
     for (int64_t image = 0; image < task->images; image++)
         for (int64_t frame = 0; frame < task->frames; frame++)
-            for (int64_t other = task->other; other < task->other + task->others; other++, pixel++)
-                for (int64_t channel = 0; channel < lay.channels; channel += together)
-                    add_pixel(task, &lay, lay.of_rows ? frame : other, lay.of_rows ? other : frame,
-                              pixel * plan->pitch + channel * plan->taps, image * lay.image + channel * lay.channel);
+            for (int64_t other = task->other; other < task->other + task->others; other++, pixel++) {
+                const struct at at = {.row = lay.of_rows ? frame : other,
+                                      .column = lay.of_rows ? other : frame,
+                                      .products = pixel * plan->pitch,
+                                      .outputs = image * lay.image + group * channels * lay.channel};
+                add_pixel(task, &lay, &runs, &at);
+            }
+}
+
+/* ------------------------------------------------------------------------------------------------------- few inputs */
+
+/* Products of pixels with columns, over some input channels. */
+struct few {
+    const void *src, *weights;
+    int64_t src_step, weights_step, channels; /* from an input channel to the next; how many there are */
+    const int64_t *pixel_src, *pixel_products;
+    int64_t pixels;
+    const int64_t *places; /* where the weights of each column begin */
+    int64_t columns;
+    void *products;
+};
+
+#define DEFINE_MULTIPLY(name, type, real_type, in)                                                                     \
+    static void multiply_##name(const struct few *few)                                                                 \
+    {                                                                                                                  \
+        for (int64_t c = 0; c < few->channels; c++) {                                                                  \
+            const type *weights = (const type *)few->weights + c * few->weights_step;                                  \
+            for (int64_t p = 0; p < few->pixels; p++) {                                                                \
+                const real_type value = in(((const type *)few->src)[few->pixel_src[p] + c * few->src_step]);           \
+                real_type *to = (real_type *)few->products + few->pixel_products[p];                                   \
+                for (int64_t i = 0; i < few->columns; i++) {                                                           \
+                    const real_type product = value * in(weights[few->places[i]]);                                     \
+                    to[i] = c == 0 ? product : to[i] + product;                                                        \
+                }                                                                                                      \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+
+DEFINE_MULTIPLY(f32, float, float, AS_IT_IS)
+DEFINE_MULTIPLY(f64, double, double, AS_IT_IS)
+DEFINE_MULTIPLY(f16, uint16_t, float, tconv_float_from_f16)
+DEFINE_MULTIPLY(bf16, uint16_t, float, tconv_float_from_bf16)
+
+static void (*const multiply[TCONV_DTYPES])(const struct few *few) = {
+    [TCONV_F32] = multiply_f32,
+    [TCONV_F64] = multiply_f64,
+    [TCONV_F16] = multiply_f16,
+    [TCONV_BF16] = multiply_bf16,
+};
+
+void tconv_cpu_carry_multiply_few(tconv_cpu_carry_task *task)
+{
+    const tconv_cpu_col2im_plan *plan = task->job->products.plan;
+    const tconv_problem *problem = &task->job->products.layer->problem;
+    const tconv_cpu_col2im_task *products = &task->products;
+    const int64_t size = (int64_t)problem->element_size, columns = products->columns;
+    const int64_t of_channel = plan->channels_inside ? 1 : plan->taps;
+    const int64_t of_tap = plan->channels_inside ? products->channels : 1;
+    for (int64_t c = 0; c < products->channels; c++)
+        for (int64_t y = 0; y < problem->h.kernel; y++)
+            for (int64_t x = 0; x < problem->w.kernel; x++)
+                products->column_weights[c * of_channel + (y * problem->w.kernel + x) * of_tap] =
+                    c * problem->weight.out + y * problem->weight.h + x * problem->weight.w;
+    struct few few = {.src_step = problem->src.c,
+                      .weights_step = problem->weight.in,
+                      .channels = problem->group_in,
+                      .pixel_src = products->pixel_src,
+                      .pixel_products = products->pixel_products,
+                      .pixels = products->pixels,
+                      .places = products->column_weights,
+                      .columns = columns};
+    for (int64_t group = 0; group < task->groups; group++) {
+        const int64_t channel = (task->group + group) * problem->group_in;
+        few.src = task->job->products.src + channel * problem->src.c * size;
+        few.weights = task->job->products.weights +
+                      (channel * problem->weight.in + products->channel * problem->weight.out) * size;
+        few.products = tconv_cpu_real_at(plan->real_size, products->products, group * columns);
+        multiply[problem->dtype](&few);
+    }
 }
 
 /* --------------------------------------------------------------------------------------------------------- storing */
@@ -226,6 +322,25 @@ static void store_rows(const tconv_cpu_carry_task *task, const void *sums, int64
     }
 }
 
+/* Stores a row of each channel of an image by one call, after their bias is added: where that is all that is done. */
+static void store_channels(const tconv_cpu_carry_task *task, const struct lay *lay, int64_t image, int64_t row,
+                           int64_t dst, int64_t count)
+{
+    const tconv_cpu_col2im_plan *plan = task->job->products.plan;
+    const tconv_problem *problem = &task->job->products.layer->problem;
+    const int64_t channel = task->group * problem->group_out + task->products.channel;
+    const int64_t at = (image - task->image) * lay->image + row * lay->row;
+    const tconv_cpu_finish plain = {.row_channels = 1};
+    for (int64_t c = 0; c < lay->channels; c++)
+        for (int64_t i = at + c * lay->channel; i < at + c * lay->channel + count; i++)
+            if (plan->real)
+                ((double *)task->products.outputs)[i] += ((const double *)task->job->products.bias)[channel + c];
+            else
+                ((float *)task->products.outputs)[i] += ((const float *)task->job->products.bias)[channel + c];
+    store_rows(task, outputs_at(task, at), lay->channels, count, lay->channel,
+               image * problem->dst.n + channel * problem->dst.c + row * problem->dst.h + dst, problem->dst.c, &plain);
+}
+
 void tconv_cpu_carry_store(const tconv_cpu_carry_task *task, int64_t first, int64_t count)
 {
     const struct lay lay = lay_of(task);
@@ -235,11 +350,16 @@ void tconv_cpu_carry_store(const tconv_cpu_carry_task *task, int64_t first, int6
     const bool inside = plan->channels_inside;
     const int64_t together = inside ? lay.channels : 1;
     const int64_t rows = lay.of_rows ? count : lay.others, columns = lay.of_rows ? lay.others : count;
-    for (int64_t image = task->image; image < task->image + task->images; image++)
-        for (int64_t c = 0; c < lay.channels && (step->active == NULL || step->active[image] != 0); c += together) {
-            const int64_t channel = task->products.group * problem->group_out + task->products.channel + c;
-            const int64_t dst = image * problem->dst.n + channel * problem->dst.c +
-                                first * (lay.of_rows ? problem->dst.h : problem->dst.w);
+    const bool by_rows = !inside && rows < lay.channels && tconv_cpu_are_outputs_sums(problem);
+    const int64_t begin = first * (lay.of_rows ? problem->dst.h : problem->dst.w);
+    for (int64_t image = task->image; image < task->image + task->images; image++) {
+        if (step->active != NULL && step->active[image] == 0)
+            continue;
+        for (int64_t row = 0; by_rows && row < rows; row++)
+            store_channels(task, &lay, image, row, begin, columns);
+        for (int64_t c = 0; c < lay.channels && !by_rows; c += together) {
+            const int64_t channel = task->group * problem->group_out + task->products.channel + c;
+            const int64_t dst = image * problem->dst.n + channel * problem->dst.c + begin;
             const char *sums = outputs_at(task, (image - task->image) * lay.image + c * lay.channel);
             tconv_cpu_finish finish =
                 tconv_cpu_finish_of(problem, tconv_cpu_real_at(plan->real_size, task->job->products.bias, channel),
@@ -251,4 +371,5 @@ void tconv_cpu_carry_store(const tconv_cpu_carry_task *task, int64_t first, int6
                 store_rows(task, tconv_cpu_real_at(plan->real_size, sums, row * lay.row), columns, lay.channels,
                            lay.column, dst + row * problem->dst.h, problem->dst.w, &finish);
         }
+    }
 }

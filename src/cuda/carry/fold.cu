@@ -147,8 +147,9 @@ __device__ __forceinline__ void fold_places(const fold &of, const owned &own, in
     }
 }
 
+/* With at least two blocks of a multiprocessor, ptxas takes registers enough for f64. */
 template <class To, class Functions>
-__global__ void __launch_bounds__(FOLD_THREADS) fold_kernel(const __grid_constant__ fold of)
+__global__ void __launch_bounds__(FOLD_THREADS, 2) fold_kernel(const __grid_constant__ fold of)
 {
     const int64_t all = of.images * of.parts * of.channels * of.other.out * of.step;
     for (int64_t i = blockIdx.x * (int64_t)FOLD_THREADS + threadIdx.x; i < all;
