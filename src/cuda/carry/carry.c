@@ -15,8 +15,9 @@
  * Numeric order: each product is summed over input channels by the inner implementation; an output begins with its carry, or
  * zero, and adds its products by rising frames and, of a frame, by rising pixels; then the bias, then post-ops. A pixel is an
  * image of the inner layer. So where one implementation computes all rungs, and gives each image the bits that it has alone
- * (batch_invariant), no cut of a stream changes a bit (chunk_invariant), and such implementations are preferred. A carry of
- * 16 bits is rounded after each pass, of which a long step may have several.
+ * (batch_invariant), no cut of a stream changes a bit (chunk_invariant). Such an implementation is taken where it is about
+ * as fast as any; others choose their order of summation by the number of images. A carry of 16 bits is rounded after each
+ * pass, of which a long step may have several.
  */
 #include <stdio.h>
 #include <string.h>
@@ -40,6 +41,9 @@ enum {
     PRODUCT_BYTES = 32 << 20, /* of the second rung, at most, but at least those of a frame: they stay in the L2 */
     PLACES_OF_THREAD = 8      /* of a residue: more are several threads' */
 };
+
+/* Rungs may take so many times as long for bits that no cut changes: the model is no more exact than that. */
+static const double INVARIANCE_WORTH = 1.25;
 
 /* The inner layer for so many pixels. */
 typedef struct rung {
@@ -95,54 +99,68 @@ static bool describe_rung(const tconv_layer *layer, const carry_plan *plan, rung
     return true;
 }
 
-/* Returns the seconds that an implementation takes for a rung, which is planned; 0 where it declines, or with `invariant`
- * where an image may have other bits alone. */
-static double seconds_by(rung *of, const tconv_implementation *implementation, bool invariant)
+/* What implementations take for all rungs: the last one counted for a share, because most steps are short. */
+static double share_of(int rung_index)
 {
-    if (!tconv_inner_may_plan(&of->inner, implementation))
-        return 0;
-    const double seconds = tconv_inner_plan_by(&of->inner, implementation, 0, NULL).prediction.seconds;
-    if (seconds <= 0 || (invariant && !tconv_is_batch_invariant(implementation, &of->inner.layer, of->inner.bytes)))
-        return 0;
-    return seconds;
+    return rung_index == 0 ? 1 : 1.0 / FEW_PIXELS;
 }
 
-/* Finds the implementation that takes the least time for all rungs together, the last one counted for a share: most steps
- * are short. */
-static const tconv_implementation *find_for_all(carry_plan *plan)
+/* Returns the seconds that an implementation takes for all rungs, where each image of each has the bits that it has alone;
+ * 0 where it declines or they may not. */
+static double seconds_if_invariant(carry_plan *plan, const tconv_implementation *implementation)
 {
-    const tconv_implementation *best = NULL;
-    double least = 0;
-    for (const tconv_implementation *const *entry = tconv_cuda_implementations; *entry != NULL; entry++) {
-        double all = 0, share = 1;
-        int taken = 0;
-        for (; taken < plan->rungs; taken++, share /= FEW_PIXELS) {
-            const double seconds = seconds_by(&plan->of[taken], *entry, true);
-            if (seconds <= 0)
-                break;
-            all += share * seconds;
-        }
-        if (taken == plan->rungs && (best == NULL || all < least)) {
-            best = *entry;
-            least = all;
-        }
-    }
-    return best;
-}
-
-/* Plans all rungs: by one implementation whose bits do not depend on the batch, if there is one. */
-static bool plan_rungs(carry_plan *plan, tconv_cuda_work *work)
-{
-    const tconv_implementation *one = find_for_all(plan);
-    const tconv_inner_search search = {.list = tconv_cuda_implementations};
-    plan->invariant = one != NULL;
+    double all = 0;
     for (int i = 0; i < plan->rungs; i++) {
         tconv_inner_plan *inner = &plan->of[i].inner;
-        inner->implementation = one;
-        if (one == NULL && !tconv_inner_choose(inner, &search))
-            return false;
+        if (implementation->batch_invariant == NULL || !tconv_inner_may_plan(inner, implementation))
+            return 0;
+        const double seconds = tconv_inner_plan_by(inner, implementation, 0, NULL).prediction.seconds;
+        if (seconds <= 0 || !implementation->batch_invariant(&inner->layer, inner->bytes))
+            return 0;
+        all += share_of(i) * seconds;
+    }
+    return all;
+}
+
+/* Finds the fastest implementation of each rung; returns their seconds, 0 where a rung has none. */
+static double find_fastest(carry_plan *plan)
+{
+    const tconv_inner_search search = {.list = tconv_cuda_implementations};
+    double all = 0;
+    for (int i = 0; i < plan->rungs; i++) {
+        tconv_inner_plan *inner = &plan->of[i].inner;
+        if (!tconv_inner_choose(inner, &search))
+            return 0;
+        all += share_of(i) * tconv_inner_plan_by(inner, inner->implementation, 0, NULL).prediction.seconds;
+    }
+    return all;
+}
+
+/* Plans all rungs: each by its fastest implementation, or all by one that makes the stream's bits those of any cut, where
+ * that takes little longer. */
+static bool plan_rungs(carry_plan *plan, tconv_cuda_work *work)
+{
+    const double fastest = find_fastest(plan);
+    const tconv_implementation *chosen[RUNGS] = {NULL};
+    double least = INVARIANCE_WORTH * fastest;
+    if (fastest <= 0)
+        return false;
+    for (int i = 0; i < plan->rungs; i++)
+        chosen[i] = plan->of[i].inner.implementation;
+    for (const tconv_implementation *const *entry = tconv_cuda_implementations; *entry != NULL; entry++) {
+        const double seconds = seconds_if_invariant(plan, *entry);
+        if (seconds <= 0 || seconds > least)
+            continue;
+        least = seconds;
+        plan->invariant = true;
+        for (int i = 0; i < plan->rungs; i++)
+            chosen[i] = *entry;
+    }
+    for (int i = 0; i < plan->rungs; i++) {
+        tconv_inner_plan *inner = &plan->of[i].inner;
+        inner->implementation = chosen[i];
         memset(work, 0, sizeof *work);
-        if (tconv_inner_plan_by(inner, inner->implementation, 0, work).prediction.seconds <= 0)
+        if (tconv_inner_plan_by(inner, chosen[i], 0, work).prediction.seconds <= 0)
             return false;
     }
     return true;
