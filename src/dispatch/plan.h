@@ -37,7 +37,7 @@ typedef struct tconv_plan_call {
 tconv_status tconv_plan_compute(tconv_plan_call *call, tconv_issue *issue);
 
 /* The functions behind tconv_plan_step and tconv_plan_flush (step.c). */
-tconv_status tconv_plan_run_step(const tconv_plan *plan, const tconv_step *step, bool flushes, tconv_issue *issue);
+tconv_status tconv_plan_run_step(const tconv_plan *plan, const tconv_step *given, bool flushes, tconv_issue *issue);
 
 void tconv_plan_free(tconv_plan *plan);
 
