@@ -11,11 +11,11 @@
 #include "plan_object.h"
 
 static const tconv_implementation *const cpu_forward[] = {
-    &tconv_cpu_carry,
     &tconv_cpu_col2im,
     &tconv_cpu_bf16,
     &tconv_cpu_pixels,
     &tconv_cpu_phases,
+    &tconv_cpu_carry,
     &tconv_cpu_reference,
     NULL,
 };
