@@ -109,7 +109,8 @@ void cli_posts_set(const cli_posts *posts, tconv_desc *desc);
 #define CLI_PROBLEM_HELP                                                                                               \
     "A problem is written as \"n=16 ci=32 h=128 w=256 co=64 k=3x5 s=2x3 p=1x2 op=0x0 d=2x1 g=4 b=1\": images, input\n" \
     "channels, height and width, output channels, kernel, stride, padding (A, HxW or TOPxLEFTxBOTTOMxRIGHT), output\n" \
-    "padding, dilation, groups, bias; acc=1 adds to what the outputs hold; ss= and ds= are strides of src and dst,\n"  \
+    "padding, dilation, groups, bias; acc=1 adds to what the outputs hold; st=1 or st=2 is a step of a stream of\n"    \
+    "rows or columns, cd=2 or cd=3 with a carry of f16 or bf16; ss= and ds= are strides of src and dst,\n"             \
     "NxCxHxW; post= has the post-ops that outputs go through, as in post=mul_channel,add_channel,clamp:0:6, and as=\n" \
     "the strides of an addend."
 

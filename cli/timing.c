@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "stream.h"
+
 #define MEASURED_SECONDS 0.3
 #define LEAST_RUNS       5
 #define MOST_RUNS        TIMING_MOST_RUNS
@@ -26,8 +28,8 @@ typedef struct bench_run {
     bool cuda;
     void *stream;
     tconv_plan *made, *packed;
-    const tconv_plan *plan; /* the one to execute */
-    void *workspace;
+    const tconv_plan *plan;  /* the one to execute */
+    void *workspace, *carry; /* carry: of a stream */
     size_t workspace_bytes;
     tensor_set constant;        /* weights, bias and operands of channels */
     tensor_set sets[MOST_SETS]; /* src, dst and an addend */
@@ -173,6 +175,13 @@ static tconv_status prepare(bench_run *run)
     tconv_plan_workspace_size(run->plan, &run->workspace_bytes);
     if (run->workspace_bytes > 0 && (run->workspace = allocate(run, run->workspace_bytes, NULL)) == NULL)
         return fail(run, TCONV_ERROR_OUT_OF_MEMORY, "workspace", "no memory for the workspace");
+    const size_t carry = harness_carry_bytes(&test->layer.desc);
+    if (carry > 0 && (run->carry = allocate(run, carry, NULL)) == NULL)
+        return fail(run, TCONV_ERROR_OUT_OF_MEMORY, "carry", "no memory for the carry");
+    if (carry > 0 && run->cuda)
+        harness_device_fill(run->carry, 0, carry, run->stream);
+    else if (carry > 0)
+        memset(run->carry, 0, carry);
     return make_sets(run);
 }
 
@@ -184,6 +193,7 @@ static void clean_up(bench_run *run)
         release_all(run, &run->sets[i]);
     release_all(run, &run->constant);
     release(run, run->workspace);
+    release(run, run->carry);
     tconv_plan_destroy(run->packed);
     tconv_plan_destroy(run->made);
     for (int i = 0; i <= MOST_RUNS; ++i)
@@ -211,7 +221,8 @@ static tconv_status execute(const bench_run *run, int64_t turn)
         const harness_role role = (harness_role)(HARNESS_POST + i);
         all.post[i] = given(is_image(run, role) ? set : &run->constant, role);
     }
-    tconv_status status = tconv_plan_execute_with(run->plan, &all, run->workspace, run->workspace_bytes, run->stream);
+    tconv_status status = harness_execute(run->plan, &run->request->test->layer.desc, &all, run->carry, run->workspace,
+                                          run->workspace_bytes, run->stream);
     if (status != TCONV_SUCCESS)
         tconv_last_issue(run->issue);
     return status;

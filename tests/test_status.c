@@ -97,7 +97,7 @@ Test(status, structs_keep_their_layout)
     cr_assert_eq(sizeof(tconv_tensor), 16, "tconv_tensor has %zu bytes", sizeof(tconv_tensor));
     cr_assert_eq(offsetof(tconv_tensor, dtype), 8);
     cr_assert_eq(offsetof(tconv_tensor, location), 12);
-    cr_assert_eq(sizeof(tconv_desc), 472, "tconv_desc has %zu bytes", sizeof(tconv_desc));
+    cr_assert_eq(sizeof(tconv_desc), 480, "tconv_desc has %zu bytes", sizeof(tconv_desc));
     cr_assert_eq(offsetof(tconv_desc, dtype), 152, "dtype at %zu", offsetof(tconv_desc, dtype));
     cr_assert_eq(offsetof(tconv_desc, src_strides), 168, "src_strides at %zu", offsetof(tconv_desc, src_strides));
     cr_assert_eq(offsetof(tconv_desc, op), 232, "op at %zu", offsetof(tconv_desc, op));
@@ -106,6 +106,9 @@ Test(status, structs_keep_their_layout)
     cr_assert_eq(offsetof(tconv_desc, post), 248, "post at %zu", offsetof(tconv_desc, post));
     cr_assert_eq(offsetof(tconv_desc, addend_strides), 440, "addend_strides at %zu",
                  offsetof(tconv_desc, addend_strides));
+    cr_assert_eq(offsetof(tconv_desc, stream_axis), 472, "stream_axis at %zu", offsetof(tconv_desc, stream_axis));
+    cr_assert_eq(offsetof(tconv_desc, carry_dtype), 476, "carry_dtype at %zu", offsetof(tconv_desc, carry_dtype));
+    cr_assert_eq(sizeof(tconv_step), 184, "tconv_step has %zu bytes", sizeof(tconv_step));
     cr_assert_eq(sizeof(tconv_post_op), 24, "tconv_post_op has %zu bytes", sizeof(tconv_post_op));
     cr_assert_eq(offsetof(tconv_post_op, alpha), 8, "alpha at %zu", offsetof(tconv_post_op, alpha));
     cr_assert_eq(sizeof(tconv_operands), 104, "tconv_operands has %zu bytes", sizeof(tconv_operands));

@@ -224,6 +224,51 @@ Test(validate, null_arguments_are_named)
         cr_assert_eq(shape[i], -3, "a failed call wrote shape[%d]", i);
 }
 
+/* What a stream may not have, and what of it overflows. */
+Test(validate, streams_have_rules_of_their_own)
+{
+    static const struct {
+        const char *field, *text;
+        size_t offset;
+        int64_t value; /* of a number, or of an int32_t */
+        bool is_number;
+    } wrongs[] = {
+        {"stream_axis", "must be 0, 1 (rows) or 2 (columns)", offsetof(tconv_desc, stream_axis), 3, false},
+        {"stream_axis", "must be 0 where op is not forward", offsetof(tconv_desc, op), 1, false},
+        {"stream_axis", "with accumulate", offsetof(tconv_desc, accumulate), 1, false},
+        {"carry_dtype", "must be f32 (0), or the dtype", offsetof(tconv_desc, carry_dtype), TCONV_F16, false},
+        {"pad_left", "pad_left = 2: must be 0 along the streamed axis", offsetof(tconv_desc, pad_left), 2, true},
+        {"pad_right", "must be 0 along the streamed axis", offsetof(tconv_desc, pad_right), 1, true},
+        {"output_padding_w", "must be 0 along the streamed axis", offsetof(tconv_desc, output_padding_w), 1, true},
+    };
+    tconv_issue issue;
+    int64_t shape[4];
+    tconv_desc good = uneven_layer();
+    good.stream_axis = 2, good.pad_left = good.pad_right = good.output_padding_w = 0;
+    expect_success(tconv_output_shape(&good, shape, &issue), issue);
+    cr_assert(shape[0] == 2 && shape[1] == 9 && shape[2] == 13 && shape[3] == 7 * 3); /* 3 columns an input */
+    expect_success(tconv_carry_shape(&good, shape, &issue), issue);
+    cr_assert(shape[0] == 2 && shape[1] == 9 && shape[2] == 13 && shape[3] == 4 - 3);
+    for (size_t i = 0; i < COUNT(wrongs); i++) {
+        tconv_desc desc = good;
+        const int32_t small = (int32_t)wrongs[i].value;
+        if (wrongs[i].is_number)
+            memcpy((char *)&desc + wrongs[i].offset, &wrongs[i].value, sizeof wrongs[i].value);
+        else
+            memcpy((char *)&desc + wrongs[i].offset, &small, sizeof small);
+        expect_failure(tconv_validate(&desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, wrongs[i].field,
+                       wrongs[i].text);
+    }
+    good.in_w = 1, good.stride_w = INT64_MAX; /* as many columns of an input */
+    expect_failure(tconv_validate(&good, &issue), issue, TCONV_ERROR_OVERFLOW, "out_w", "2^61");
+    good.stride_w = 1, good.kernel_w = 2, good.dilation_w = (int64_t)1 << 59;
+    expect_failure(tconv_validate(&good, &issue), issue, TCONV_ERROR_OVERFLOW, "carry", "2^63");
+    good.stream_axis = 0, good.dilation_w = 1;
+    expect_failure(tconv_carry_shape(&good, shape, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "stream_axis",
+                   "there is no carry");
+    expect_failure(tconv_carry_shape(&good, NULL, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "shape", "4 numbers");
+}
+
 /* Where several rules are broken, the first field of the struct is named; rules of several fields come after those of
  * one. */
 Test(validate, rules_come_in_the_order_of_the_fields)
@@ -262,6 +307,10 @@ Test(validate, rules_come_in_the_order_of_the_fields)
     expect_failure(tconv_validate(&desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "post[0].kind", "must be");
     memset(desc.post, 0, sizeof desc.post);
     desc.post[0].kind = TCONV_POST_ADD_TENSOR;
+    expect_failure(tconv_validate(&desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "stream_axis", "must be 0, 1");
+    desc.stream_axis = 0;
+    expect_failure(tconv_validate(&desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "carry_dtype", "must be f32");
+    desc.carry_dtype = TCONV_F32;
     expect_failure(tconv_validate(&desc, &issue), issue, TCONV_ERROR_INVALID_ARGUMENT, "out_w", "must be at least 1");
     desc.pad_right = 0;
     desc.batch = desc.in_h = desc.in_w = desc.out_channels = 2;

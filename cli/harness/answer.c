@@ -9,6 +9,7 @@
 
 #include "case.h"
 #include "element.h"
+#include "stream.h"
 
 #define SERIAL_FLOPS  1e7 /* FLOP: the reference takes some milliseconds for them */
 #define DRAWN_SAMPLES 400 /* samples drawn at random, beside those at fixed places */
@@ -89,7 +90,7 @@ static tconv_status answer(const harness_case *test, bool absolute, double *resu
     double *data[HARNESS_ROLES] = {NULL};
     tconv_status status;
     if (widen_all(test, absolute, data)) {
-        tconv_desc dense = test->layer.desc;
+        tconv_desc dense = harness_one_call(&test->layer.desc);
         dense.dtype = TCONV_F64;
         dense.layout = TCONV_NCHW;
         dense.weight_layout = TCONV_WEIGHT_IOHW;

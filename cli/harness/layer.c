@@ -5,6 +5,7 @@
  * pixel or with more work than the reference does in a few milliseconds.
  */
 #include "layer.h"
+#include "stream.h"
 
 #include <string.h>
 
@@ -51,14 +52,16 @@ static int64_t output_extent(int64_t in, int64_t stride, int64_t pads, int64_t d
 
 static int64_t output_height(const tconv_desc *desc)
 {
-    return output_extent(desc->in_h, desc->stride_h, desc->pad_top + desc->pad_bottom, desc->dilation_h, desc->kernel_h,
-                         desc->output_padding_h);
+    const tconv_desc one = harness_one_call(desc);
+    return output_extent(one.in_h, one.stride_h, one.pad_top + one.pad_bottom, one.dilation_h, one.kernel_h,
+                         one.output_padding_h);
 }
 
 static int64_t output_width(const tconv_desc *desc)
 {
-    return output_extent(desc->in_w, desc->stride_w, desc->pad_left + desc->pad_right, desc->dilation_w, desc->kernel_w,
-                         desc->output_padding_w);
+    const tconv_desc one = harness_one_call(desc);
+    return output_extent(one.in_w, one.stride_w, one.pad_left + one.pad_right, one.dilation_w, one.kernel_w,
+                         one.output_padding_w);
 }
 
 harness_view harness_dst_view(const tconv_desc *desc)

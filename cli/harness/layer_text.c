@@ -86,6 +86,8 @@ typedef struct key {
     }
 #define BIAS_FIELD       SIZE_MAX /* the bias is no field of the desc */
 #define ACCUMULATE_FIELD FIELD(accumulate)
+#define STREAM_FIELD     FIELD(stream_axis)
+#define CARRY_FIELD      FIELD(carry_dtype)
 #define POST_FIELD       FIELD(post) /* a list, not numbers */
 
 static const key keys[] = {
@@ -102,6 +104,8 @@ static const key keys[] = {
     {"g", false, 1, {FIELD(groups)}, "groups"},
     {"b", false, 1, {BIAS_FIELD}, "bias"},
     {"acc", false, 1, {ACCUMULATE_FIELD}, "accumulate"},
+    {"st", false, 1, {STREAM_FIELD}, "streamed axis"},
+    {"cd", false, 1, {CARRY_FIELD}, "dtype of the carry"},
     {"ss", false, 4, SRC_STRIDES, "strides of src"},
     {"ds", false, 4, DST_STRIDES, "strides of dst"},
     {"post", false, 0, {POST_FIELD}, "post-ops"},
@@ -114,10 +118,37 @@ static int64_t *field_of(tconv_desc *desc, size_t offset)
     return (int64_t *)(void *)((char *)desc + offset);
 }
 
-/* Whether the key is 0, which is not written, or 1. The fields of the others are int64_t. */
-static bool is_flag(const key *which)
+/* Returns the most that a key with one small number takes, whose 0 is not written; 0 for the others, whose fields are
+ * int64_t. */
+static int64_t most_of(const key *which)
 {
-    return which->fields[0] == BIAS_FIELD || which->fields[0] == ACCUMULATE_FIELD;
+    switch (which->fields[0]) {
+    case BIAS_FIELD:
+    case ACCUMULATE_FIELD: return 1;
+    case STREAM_FIELD: return 2;
+    case CARRY_FIELD: return TCONV_BF16;
+    default: return 0;
+    }
+}
+
+static int small_number_of(const harness_layer *layer, const key *which)
+{
+    switch (which->fields[0]) {
+    case BIAS_FIELD: return layer->has_bias;
+    case ACCUMULATE_FIELD: return layer->desc.accumulate;
+    case STREAM_FIELD: return layer->desc.stream_axis;
+    default: return (int)layer->desc.carry_dtype;
+    }
+}
+
+static void store_small_number(harness_layer *layer, const key *which, int number)
+{
+    switch (which->fields[0]) {
+    case BIAS_FIELD: layer->has_bias = number != 0; break;
+    case ACCUMULATE_FIELD: layer->desc.accumulate = number; break;
+    case STREAM_FIELD: layer->desc.stream_axis = number; break;
+    default: layer->desc.carry_dtype = (tconv_dtype)number;
+    }
 }
 
 static bool is_post(const key *which)
@@ -158,9 +189,9 @@ static void append_key(writer *to, const harness_layer *layer, const key *which)
 {
     tconv_desc desc = layer->desc;
     bool all_zero = true;
-    if (is_flag(which)) {
-        if (which->fields[0] == BIAS_FIELD ? layer->has_bias : desc.accumulate != 0)
-            append(to, " %s=1", which->name);
+    if (most_of(which) > 0) {
+        if (small_number_of(layer, which) != 0)
+            append(to, " %s=%d", which->name, small_number_of(layer, which));
         return;
     }
     if (is_post(which)) {
@@ -229,15 +260,14 @@ static int parse_numbers(const char *item, const char *end, int limit, int64_t *
 static bool store_numbers(harness_layer *layer, const key *which, const int64_t *numbers, int count, char *message,
                           size_t capacity)
 {
-    if (is_flag(which)) {
-        if (numbers[0] > 1) {
-            snprintf(message, capacity, "%s=%" PRId64 " must be 0 or 1", which->name, numbers[0]);
+    const int64_t most = most_of(which);
+    if (most > 0) {
+        if (numbers[0] > most) {
+            snprintf(message, capacity, "%s=%" PRId64 " must be 0 %s %" PRId64, which->name, numbers[0],
+                     most == 1 ? "or" : "to", most);
             return false;
         }
-        if (which->fields[0] == BIAS_FIELD)
-            layer->has_bias = numbers[0] == 1;
-        else
-            layer->desc.accumulate = (int32_t)numbers[0];
+        store_small_number(layer, which, (int)numbers[0]);
         return true;
     }
     if (which->count == 4 && (count == 3 || (is_strides(which) && count != 4))) {
@@ -281,7 +311,7 @@ bool harness_problem_parse(const char *text, harness_layer *layer, char *message
         const key *which = text[length] == '=' ? find_key(text, length) : NULL;
         if (which == NULL) {
             snprintf(message, capacity,
-                     "\"%.*s\" is none of n= ci= h= w= co= k= s= p= op= d= g= b= acc= ss= ds= post= as=",
+                     "\"%.*s\" is none of n= ci= h= w= co= k= s= p= op= d= g= b= acc= st= cd= ss= ds= post= as=",
                      (int)(end - text), text);
             return false;
         }

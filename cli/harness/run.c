@@ -11,6 +11,7 @@
 #include "clock.h"
 #include "device.h"
 #include "element.h"
+#include "stream.h"
 
 /* A host buffer placed where the plan runs: itself on the CPU, a copy on CUDA. */
 typedef struct placed {
@@ -25,6 +26,7 @@ typedef struct run {
     void *stream;
     tconv_plan *plan, *packed;
     harness_buffer workspace_host;
+    void *carry; /* of a stream, where the plan runs, owned; else NULL */
     placed tensors[HARNESS_ROLES], workspace;
     tconv_issue *issue;
 } run;
@@ -158,12 +160,27 @@ static tconv_status call(const run *state, const tconv_plan *plan, size_t worksp
                           .bias = given(state, HARNESS_BIAS),
                           .dst = given(state, HARNESS_DST)};
     void *const workspace = workspace_bytes > 0 ? state->workspace.tensor.data : NULL;
-    if (state->test->layer.desc.post_count == 0)
+    if (state->test->layer.desc.post_count == 0 && state->test->layer.desc.stream_axis == 0)
         return tconv_plan_execute(plan, all.src, all.weights, all.bias, all.dst, workspace, workspace_bytes,
                                   state->stream);
     for (int i = 0; i < TCONV_MAX_POST_OPS; ++i)
         all.post[i] = given(state, (harness_role)(HARNESS_POST + i));
-    return tconv_plan_execute_with(plan, &all, workspace, workspace_bytes, state->stream);
+    return harness_execute(plan, &state->test->layer.desc, &all, state->carry, workspace, workspace_bytes,
+                           state->stream);
+}
+
+/* Makes the carry of a stream, of zeros. */
+static tconv_status place_carry(run *state)
+{
+    const size_t bytes = harness_carry_bytes(&state->test->layer.desc);
+    if (bytes == 0)
+        return TCONV_SUCCESS;
+    state->carry = state->on_device ? harness_device_allocate(bytes) : calloc(1, bytes);
+    if (state->carry == NULL)
+        return fail(state, TCONV_ERROR_OUT_OF_MEMORY, "carry", "no memory for the carry");
+    if (state->on_device && !harness_device_fill(state->carry, 0, bytes, state->stream))
+        return fail(state, TCONV_ERROR_CUDA, "carry", harness_device_error());
+    return TCONV_SUCCESS;
 }
 
 static tconv_status execute(run *state, harness_output *output)
@@ -197,7 +214,7 @@ tconv_status harness_run(const harness_case *test, const tconv_options *options,
         return status;
     output->implementation = tconv_plan_implementation(state.plan);
     state.on_device = strncmp(output->implementation, "cuda_", strlen("cuda_")) == 0;
-    if ((status = place_all(&state, output)))
+    if ((status = place_all(&state, output)) || (status = place_carry(&state)))
         goto cleanup;
     if (pack_once && harness_case_reads(test, HARNESS_WEIGHTS) &&
         (status =
@@ -216,6 +233,10 @@ cleanup:
     for (int role = 0; role < HARNESS_ROLES; ++role)
         harness_device_release(state.tensors[role].memory);
     harness_device_release(state.workspace.memory);
+    if (state.on_device)
+        harness_device_release(state.carry);
+    else
+        free(state.carry);
     harness_stream_destroy(state.stream);
     harness_buffer_release(&state.workspace_host);
     if (status != TCONV_SUCCESS)

@@ -32,7 +32,8 @@
  * (torch.nn.ConvTranspose2d) with padding free to differ on each side, as in ONNX ConvTranspose.
  *     desc.post lists what every output goes through before it is stored: scale and shift, an addend, activations
  * (tconv_post_op). desc.op asks for a gradient of this in place of dst, what training needs: that of src, or those of weights and bias
- * (tconv_op). desc.accumulate adds what is computed to what is there. Plans, layouts, dtypes and backends are the same.
+ * (tconv_op). desc.accumulate adds what is computed to what is there. desc.stream_axis computes an input of any length
+ * chunk by chunk (A STREAM OF FRAMES, at tconv_step). Plans, layouts, dtypes and backends are the same.
  *
  * ERRORS. Every call that can fail returns a tconv_status, and describes a failure in the tconv_issue that it is given
  * (which may be NULL) and in the calling thread's tconv_last_issue: the field, its value and the rule that it breaks. On
@@ -276,6 +277,8 @@ typedef struct tconv_desc {
     int32_t post_count;                               /* post-ops, 0 to 8, default 0; of TCONV_FORWARD alone */
     tconv_post_op post[TCONV_MAX_POST_OPS];           /* in their order; those past post_count are 0 */
     int64_t addend_strides[4];                        /* of TCONV_POST_ADD_TENSOR's operand, as dst_strides */
+    int32_t stream_axis;     /* default 0: no stream; 1: a stream of rows; 2: of columns (tconv_step) */
+    tconv_dtype carry_dtype; /* of a stream's carry: default TCONV_F32, which in f64 is f64; or dtype */
 } tconv_desc;
 
 /* Fills desc with the defaults for a caller whose tconv_desc has struct_size bytes; use tconv_desc_init. */
@@ -290,7 +293,8 @@ static inline tconv_status tconv_desc_init(tconv_desc *desc)
 /* Checks desc by every rule above. The answer is the same on every machine and for every backend. */
 TCONV_API tconv_status tconv_validate(const tconv_desc *desc, tconv_issue *issue);
 
-/* Validates desc and writes the shape of dst in the order n, c, h, w, whatever the layout. */
+/* Validates desc and writes the shape of dst in the order n, c, h, w, whatever the layout; of a stream, that of its
+ * longest chunk. */
 TCONV_API tconv_status tconv_output_shape(const tconv_desc *desc, int64_t shape[4], tconv_issue *issue);
 
 /* ---------------------------------------------------------------------------------------------------------- options */
@@ -419,12 +423,13 @@ TCONV_API tconv_status tconv_plan_pack_weights(const tconv_plan *plan, const tco
                                                tconv_plan **packed, tconv_issue *issue);
 
 /*
- * Runs the layer. src, weights, bias (NULL for none; out_channels elements) and dst have the desc's dtype and lie where
- * the plan runs: a plan never copies between host and device, but returns TCONV_ERROR_INVALID_ARGUMENT. workspace has
- * at least tconv_plan_workspace_size bytes, at any address; nobody else uses it meanwhile. On CUDA all work is ordered
- * on stream (a cudaStream_t), nothing is synchronised and the call may be captured into a CUDA graph; the CPU ignores
- * stream. The call allocates nothing, except that OpenMP starts threads that do not run yet. With batch 0 it does
- * nothing and reads no pointer, but for the gradients of weights and bias where it does not accumulate.
+ * Runs the layer, which is no stream (those go by tconv_plan_step). src, weights, bias (NULL for none; out_channels
+ * elements) and dst have the desc's dtype and lie where the plan runs: a plan never copies between host and device, but
+ * returns TCONV_ERROR_INVALID_ARGUMENT. workspace has at least tconv_plan_workspace_size bytes, at any address; nobody else
+ * uses it meanwhile. On CUDA all work is ordered on stream (a cudaStream_t), nothing is synchronised and the call may be
+ * captured into a CUDA graph; the CPU ignores stream. The call allocates nothing, except that OpenMP starts threads that do
+ * not run yet. With batch 0 it does nothing and reads no pointer, but for the gradients of weights and bias where it does
+ * not accumulate.
  *
  * What is computed, dst (desc.op: a gradient), must share no element with the others or workspace, nor the first
  * tconv_plan_workspace_size bytes of workspace with them: INVALID_ARGUMENT, which names both. Slices of one larger
@@ -467,10 +472,102 @@ TCONV_API const char *tconv_plan_implementation(const tconv_plan *plan);
 
 /*
  * Writes the plan as one line: its backend, implementation, threads or device, whether an image has the bits that it has
- * alone (batch_invariant=yes), workspace, and the layer as arguments of `tconv bench`. Up to capacity bytes with the closing '\0' go to text (NULL if capacity is 0); *length, which may be
- * NULL, becomes the full length without it.
+ * alone (batch_invariant=yes), of a stream whether its bits do not depend on chunks (chunk_invariant=yes), workspace, and
+ * the layer as arguments of `tconv bench`. Up to capacity bytes with the closing '\0' go to text (NULL if capacity is 0);
+ * *length, which may be NULL, becomes the full length without it.
  */
 TCONV_API tconv_status tconv_plan_describe(const tconv_plan *plan, char *text, size_t capacity, size_t *length);
+
+/* ----------------------------------------------------------------------------------------------------------- streams */
+
+/*
+ * A STREAM OF FRAMES. With desc.stream_axis the layer runs over an input that comes in chunks: frames of audio, bands of
+ * an image. Along that axis (1: rows, 2: columns) an input reaches K = dilation * (kernel - 1) + 1 outputs: input i,
+ * counted from where its stream began, reaches outputs stride * i to stride * i + K - 1. A step takes the next `length`
+ * inputs and gives the next stride * length outputs, which are final; it is always that many, the first step is no special
+ * case. The unfinished sums of the P = max(0, K - stride) outputs that follow, the tail, stay in a tensor of the caller's,
+ * the carry, which is zeros where a stream begins. tconv_plan_flush ends a stream: it gives the P outputs of the tail.
+ * All steps of a stream and its flush are the one call without padding; without the flush, the one call whose padding
+ * after the last column (row) is P, or whose output_padding is stride - K.
+ *     The carry is dense in the order n, c, h, w, whatever the layout: (slots, out_channels, out_h, P) where columns are
+ * streamed, (slots, out_channels, P, out_w) where rows are. It holds sums without bias, in f32 (f64 in f64); with
+ * carry_dtype they are rounded to the layer's dtype after each step. It may be copied, saved, and moved to another slot.
+ * The bias is added and post-ops run once, when an output leaves.
+ *     The desc describes the longest chunk: in_w (in_h where rows are streamed) is the most inputs of a step, batch the most
+ * images. One plan serves each length and batch up to these; nothing is planned again. The operation is TCONV_FORWARD
+ * without accumulate. Padding and output_padding of the streamed axis are 0: where a network cuts outputs off the front,
+ * the caller drops them from the beginning of a stream (docs/c.md has recipes). The other axis is as ever.
+ *     src, dst and addend of a shorter chunk or smaller batch are dense by their own sizes where the desc's strides are 0.
+ * Strides of images, channels (NCHW) or pixels (NHWC) that the desc gives hold for each chunk, so that a chunk may be a
+ * slice of a long buffer.
+ *     To its carry an output adds what inputs along the streamed axis give, the oldest first, one or a few roundings for each
+ * beside those of NUMBERS. Where tconv_plan_describe says chunk_invariant=yes, the bits of a stream depend on the layer and
+ * the machine alone: not on how its inputs are cut into chunks, nor on batch, slots or threads.
+ */
+typedef struct tconv_step {
+    size_t struct_size;          /* sizeof(tconv_step) as the caller knows it; set by init */
+    const tconv_tensor *src;     /* the chunk, as tconv_plan_execute takes it; a flush ignores it */
+    const tconv_tensor *weights; /* likewise; a plan that holds its weights packed ignores them too */
+    const tconv_tensor *bias;    /* likewise; NULL for none */
+    const tconv_tensor *dst;     /* stride * length rows or columns, of a flush P */
+    const tconv_tensor *carry;   /* read, and written in place; ignored where P is 0 */
+    /* Operands of post-ops, as in tconv_operands. An addend has the shape of this step's dst. */
+    const tconv_tensor *post[TCONV_MAX_POST_OPS];
+    int64_t batch;      /* images of this step, 1 to the desc's; default 0: as many as the desc's */
+    int64_t length;     /* inputs of this step along the streamed axis, 1 to the desc's; default 0: as the desc's */
+    int64_t slot_count; /* slots of the carry, at least 1; default 0: as many as the desc's batch */
+    /* The slot of each image, [batch], no two alike, from 0 to slot_count - 1. Default NULL: image n has slot n. These
+     * three arrays lie where the plan runs, and are read when the work runs: a captured CUDA graph follows them. */
+    const int32_t *slots;
+    /* [batch], not 0 where a stream begins: its carry counts as zeros. Default NULL: nowhere. */
+    const uint8_t *reset;
+    /* [batch], 0 where an image has no part: its slot stays as it is, and what its dst holds then is undefined. Default
+     * NULL: all have. */
+    const uint8_t *active;
+    void *workspace;       /* as tconv_plan_execute takes it */
+    size_t workspace_size; /* likewise, at least tconv_plan_workspace_size */
+    void *stream;          /* likewise, a cudaStream_t */
+} tconv_step;
+
+/* Fills step with the defaults for a caller whose tconv_step has struct_size bytes; use tconv_step_init. */
+TCONV_API tconv_status tconv_step_init_sized(tconv_step *step, size_t struct_size);
+
+/* Fills step with the defaults: no tensors, the plan's own batch and length. Fails only on NULL. */
+static inline tconv_status tconv_step_init(tconv_step *step)
+{
+    return tconv_step_init_sized(step, sizeof(tconv_step));
+}
+
+/* Validates a desc with stream_axis and writes the shape of the carry, with a slot for each of the desc's images. Its
+ * extent along the streamed axis is P, 0 where the kernel is no longer than the stride: then there is no carry. */
+TCONV_API tconv_status tconv_carry_shape(const tconv_desc *desc, int64_t shape[4], tconv_issue *issue);
+
+/*
+ * Computes the next chunk of each image's stream. What tconv_plan_execute says of tensors, workspace, stream, allocation,
+ * overlap and capture holds here too; dst and carry are what is written, and neither holds slots, reset or active.
+ *
+ *     desc.in_channels = 80, desc.in_h = 1, desc.in_w = 64;        // up to 64 frames of 80 numbers at a time
+ *     desc.out_channels = 40, desc.kernel_h = 1, desc.kernel_w = 16, desc.stride_w = 8, desc.stream_axis = 2;
+ *     ...                                                          // plan, workspace; the carry is 1 x 40 x 1 x 8 zeros
+ *     tconv_step step;
+ *     tconv_step_init(&step);
+ *     step.src = &src, step.weights = &weights, step.dst = &dst, step.carry = &carry;
+ *     step.workspace = workspace, step.workspace_size = size;
+ *     while ((step.length = read_frames(src.data, 64)) > 0) {      // 80 x length
+ *         tconv_plan_step(plan, &step);
+ *         play(dst.data, 8 * step.length);                         // 40 x (8 * length)
+ *     }
+ *     tconv_plan_flush(plan, &step);                               // the last 8
+ *
+ * On the CPU a slot of an active image that is out of range, or that another one has, is INVALID_ARGUMENT ("slots[3]"). On
+ * CUDA the host does not see slots: an image whose slot is out of range has no part, as if it were not active; two active
+ * images of one slot leave its carry and their dst undefined. Nothing else is ever written.
+ */
+TCONV_API tconv_status tconv_plan_step(const tconv_plan *plan, const tconv_step *step);
+
+/* Ends the stream of each image: gives the P outputs of its tail and makes its slot zeros, so that another stream may begin
+ * there. src, weights and length of the step are ignored. Where P is 0 it does nothing. */
+TCONV_API tconv_status tconv_plan_flush(const tconv_plan *plan, const tconv_step *step);
 
 /* Frees the plan. NULL is allowed. On CUDA, the caller first waits for what still runs from it. A plan that is used or
  * destroyed again afterwards is INVALID_ARGUMENT ("plan") as long as its memory has not been given to another use; that is

@@ -72,6 +72,8 @@ class Desc(c.Structure):
         ("post_count", c.c_int32),
         ("post", PostOp * MAX_POST_OPS),
         ("addend_strides", c.c_int64 * 4),
+        ("stream_axis", c.c_int32),
+        ("carry_dtype", c.c_int),
     )
 
 
@@ -108,6 +110,27 @@ class Operands(c.Structure):
     )
 
 
+class Step(c.Structure):
+    _fields_ = (
+        ("struct_size", c.c_size_t),
+        ("src", c.c_void_p),
+        ("weights", c.c_void_p),
+        ("bias", c.c_void_p),
+        ("dst", c.c_void_p),
+        ("carry", c.c_void_p),
+        ("post", c.c_void_p * MAX_POST_OPS),
+        ("batch", c.c_int64),
+        ("length", c.c_int64),
+        ("slot_count", c.c_int64),
+        ("slots", c.c_void_p),
+        ("reset", c.c_void_p),
+        ("active", c.c_void_p),
+        ("workspace", c.c_void_p),
+        ("workspace_size", c.c_size_t),
+        ("stream", c.c_void_p),
+    )
+
+
 class Issue(c.Structure):
     _fields_ = (("status", c.c_int), ("field", c.c_char * 44), ("message", c.c_char * 208))
 
@@ -126,6 +149,10 @@ _STATUS_FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "tconv_plan_pack_weights": (_ADDRESS,) * 5,
     "tconv_plan_execute": (_ADDRESS,) * 6 + (c.c_size_t, _ADDRESS),
     "tconv_plan_execute_with": (_ADDRESS,) * 3 + (c.c_size_t, _ADDRESS),
+    "tconv_step_init_sized": (_ADDRESS, c.c_size_t),
+    "tconv_carry_shape": (_ADDRESS, _ADDRESS, _ADDRESS),
+    "tconv_plan_step": (_ADDRESS, _ADDRESS),
+    "tconv_plan_flush": (_ADDRESS, _ADDRESS),
     "tconv_conv_transpose2d": (_ADDRESS,) * 7,
     "tconv_conv_transpose2d_with": (_ADDRESS,) * 4,
     "tconv_environment_reload": (_ADDRESS,),

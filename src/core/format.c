@@ -34,6 +34,10 @@ int tconv_problem_format(const tconv_problem *problem, bool has_bias, char *text
         tconv_text_append(&out, " b=1");
     if (desc->accumulate)
         tconv_text_append(&out, " acc=1");
+    if (desc->stream_axis != 0)
+        tconv_text_append(&out, " st=%" PRId32, desc->stream_axis);
+    if ((int)desc->carry_dtype != TCONV_F32)
+        tconv_text_append(&out, " cd=%d", (int)desc->carry_dtype);
     if (any_given(desc->src_strides))
         append_strides(&out, "ss", &problem->src);
     if (any_given(desc->dst_strides))

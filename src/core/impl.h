@@ -59,6 +59,19 @@ typedef struct tconv_memory_sizes {
     bool reads_unpacked;
 } tconv_memory_sizes;
 
+/* What a call of a stream's plan has beside its tensors (stream.h). The arrays lie where the plan runs; NULL stands for what
+ * tconv_step says. On the CPU slots are checked before; on CUDA they are not, and an image whose slot is none of the carry's
+ * has no part. */
+typedef struct tconv_step_arguments {
+    /* The layer of this call: its batch, the length of its chunk (the streamed axis' `in`; with `flushes` there is no
+     * input), its strides. The plan's own layer has the largest of each. */
+    const tconv_problem *problem;
+    void *carry;        /* [slots][out_channels][rows][columns], problem->carry_dtype; NULL where there is no tail */
+    int64_t slot_count; /* slots of the carry */
+    const int32_t *slots;
+    const uint8_t *reset, *active;
+} tconv_step_arguments;
+
 /* The pointers of one execute. The tensors have the names of their roles in every operation (operation.h): a gradient has
  * its tensor's. What the operation reads is not written. They are checked before: none that it needs is NULL, and dtype
  * and location are the plan's; one without a part in the operation is NULL. */
@@ -75,6 +88,7 @@ typedef struct tconv_arguments {
      * execute_packs the weights for execute to pack into packed, or to read. */
     void *weights;
     const void *post[TCONV_MAX_POST_OPS]; /* operands of the layer's post-ops; NULL where a kind has none */
+    const tconv_step_arguments *step;     /* of a stream; else NULL */
 } tconv_arguments;
 
 /* What one execute is predicted to take. The parts are seconds as if nothing else took time; they overlap, so that the
@@ -147,6 +161,10 @@ typedef struct tconv_implementation {
     bool accumulates;
     /* Whether it takes outputs through the layer's post-ops (desc.post). Where not, the same. */
     bool applies_posts;
+    /* Whether it computes streams (stream.h), whose execute is given arguments->step. It takes no other layers. */
+    bool streams;
+    /* Of a stream: whether its bits do not depend on chunks, batch and slots. NULL: they may. */
+    bool (*chunk_invariant)(const tconv_layer *layer, const void *made);
     /* Whether each image gets the bits that this implementation's plan of that image alone gives it. NULL: it may not. */
     bool (*batch_invariant)(const tconv_layer *layer, const void *made);
 } tconv_implementation;
@@ -163,6 +181,17 @@ static inline bool tconv_always_batch_invariant(const tconv_layer *layer, const 
 {
     (void)layer, (void)made;
     return true;
+}
+
+/* Returns what is said of a stream's bits, with a space before; "" where the layer is none. */
+static inline const char *tconv_chunk_invariance(const tconv_implementation *implementation, const tconv_layer *layer,
+                                                 const void *made)
+{
+    if (layer->problem.desc.stream_axis == 0)
+        return "";
+    return implementation->chunk_invariant != NULL && implementation->chunk_invariant(layer, made)
+               ? " chunk_invariant=yes"
+               : " chunk_invariant=no";
 }
 
 /* Returns the layer of one image of a layer, whose phases it shares. Extents of tensors are those of all images. */

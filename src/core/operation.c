@@ -8,6 +8,7 @@ enum {
     WEIGHTS = TCONV_ROLE_BIT(TCONV_ROLE_WEIGHTS),
     BIAS = TCONV_ROLE_BIT(TCONV_ROLE_BIAS),
     DST = TCONV_ROLE_BIT(TCONV_ROLE_DST),
+    CARRY = TCONV_ROLE_BIT(TCONV_ROLE_CARRY),
 };
 
 static const tconv_operation operations[] = {
@@ -17,8 +18,9 @@ static const tconv_operation operations[] = {
 };
 
 /* Of the tensors themselves, and of their gradients. */
-static const char *const names[TCONV_ROLES] = {"src",     "weights", "bias",    "dst",     "post[0]", "post[1]",
-                                               "post[2]", "post[3]", "post[4]", "post[5]", "post[6]", "post[7]"};
+static const char *const names[TCONV_ROLES] = {"src",     "weights", "bias",    "dst",     "carry",
+                                               "post[0]", "post[1]", "post[2]", "post[3]", "post[4]",
+                                               "post[5]", "post[6]", "post[7]"};
 static const char *const gradient_names[] = {"diff_src", "diff_weights", "diff_bias", "diff_dst"};
 
 tconv_operation tconv_operation_of(const tconv_problem *problem)
@@ -27,7 +29,15 @@ tconv_operation tconv_operation_of(const tconv_problem *problem)
     for (int i = 0; i < problem->desc.post_count; i++)
         if (tconv_post_has_operand(problem->desc.post[i].kind))
             operation.reads |= TCONV_ROLE_BIT(TCONV_ROLE_POST + i);
+    if (problem->carry_extent > 0) {
+        operation.reads |= CARRY;
+        operation.writes |= CARRY;
+    }
     operation.needs |= operation.reads & ~operations[problem->desc.op].reads;
+    if (problem->flushes) {
+        operation.reads &= ~(unsigned)(SRC | WEIGHTS);
+        operation.needs &= ~(unsigned)(SRC | WEIGHTS);
+    }
     return operation;
 }
 
@@ -61,12 +71,15 @@ int64_t tconv_role_extent(const tconv_problem *problem, tconv_role role)
     case TCONV_ROLE_WEIGHTS: return problem->weight_extent;
     case TCONV_ROLE_BIAS: return problem->out_channels;
     case TCONV_ROLE_DST: return problem->dst_extent;
+    case TCONV_ROLE_CARRY: return problem->carry_extent;
     default: return 0;
     }
 }
 
 tconv_dtype tconv_role_dtype(const tconv_problem *problem, tconv_role role)
 {
+    if (role == TCONV_ROLE_CARRY)
+        return problem->carry_dtype;
     const bool of_channels = role >= TCONV_ROLE_POST && kind_of(problem, role) != TCONV_POST_ADD_TENSOR;
     return of_channels && problem->dtype != TCONV_F64 ? TCONV_F32 : problem->dtype;
 }

@@ -45,13 +45,19 @@ typedef struct tconv_problem {
     tconv_weight_strides weight;
     int64_t src_extent, weight_extent, dst_extent; /* elements from the first to one past the last; 0 with batch 0 */
     int64_t addend_extent;                         /* the same, 0 where there is no addend */
+    /* Of a stream (stream.h), else 0. The streamed axis has stride outputs for each input, and no padding; its tail are
+     * the unfinished outputs that follow. */
+    int64_t tail, carry_extent;
+    tconv_dtype carry_dtype;
+    bool flushes; /* a call that gives the tails, as dst, and reads neither src nor weights */
 } tconv_problem;
 
 /* The one validator: every rule of tconv.h, in the order of the fields. Writes *problem only on success. */
 tconv_status tconv_problem_init(tconv_problem *problem, const tconv_desc *desc, tconv_issue *issue);
 
 /* Reads a versioned struct of the caller, whose first size_t is its size in bytes, into known, of known_size bytes that
- * hold the defaults. minimum is the size of the first published version. name is "desc" or "options". */
+ * hold the defaults. minimum is the size of the first published version. name is "desc", "options", "operands" or
+ * "step". */
 tconv_status tconv_read_versioned(void *known, size_t known_size, const void *caller, size_t minimum, const char *name,
                                   tconv_issue *issue);
 
@@ -64,7 +70,8 @@ size_t tconv_dtype_size(tconv_dtype dtype);
 /* Writes the layer as arguments of `tconv bench`, without backend or threads, for instance
  *     --problem "n=16 ci=32 h=128 w=256 co=64 k=3x5 s=2x3 p=1x2x1x2 op=0x0 d=2x1 g=4" --dtype f32 --layout nchw
  *     --weight-layout iohw --math strict --op forward
- * Strides that are not dense add ss=NxCxHxW and ds=NxCxHxW; bias adds b=1, accumulate acc=1, post-ops post=... (post.h). Returns the length as snprintf. */
+ * Strides that are not dense add ss=NxCxHxW and ds=NxCxHxW; bias adds b=1, accumulate acc=1, a stream st=1 or st=2 and,
+ * with a carry of the layer's own 16 bits, cd=2 or cd=3, post-ops post=... (post.h). Returns the length as snprintf. */
 int tconv_problem_format(const tconv_problem *problem, bool has_bias, char *text, size_t capacity);
 
 #ifdef __cplusplus

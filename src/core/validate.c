@@ -9,6 +9,7 @@
 #include "problem.h"
 #include "shape.h"
 #include "status.h"
+#include "stream.h"
 
 /* Checks a field that must be at least its minimum. */
 #define FIELD(name, minimum)                                                                                           \
@@ -98,7 +99,9 @@ static tconv_status check_fields(const tconv_desc *desc, tconv_issue *issue)
     if ((status =
              check_output_padding("output_padding_w", desc->output_padding_w, desc->stride_w, desc->dilation_w, issue)))
         return status;
-    return tconv_posts_check(desc, issue);
+    if ((status = tconv_posts_check(desc, issue)))
+        return status;
+    return tconv_stream_check(desc, issue);
 }
 
 static tconv_status derive_sizes(tconv_problem *problem, tconv_issue *issue)
@@ -112,6 +115,10 @@ static tconv_status derive_sizes(tconv_problem *problem, tconv_issue *issue)
         return status;
     problem->h = tconv_axis_canonical(problem->h);
     problem->w = tconv_axis_canonical(problem->w);
+    if (tconv_is_stream(problem) &&
+        (status = tconv_stream_axis_init(desc->stream_axis == TCONV_STREAM_OF_ROWS ? &problem->h : &problem->w,
+                                         &problem->tail, desc, issue)))
+        return status;
 
     const tconv_shape src = {desc->batch, desc->in_channels, desc->in_h, desc->in_w, "src"};
     const tconv_shape dst = {desc->batch, desc->out_channels, problem->h.out, problem->w.out, "dst"};
@@ -124,6 +131,8 @@ static tconv_status derive_sizes(tconv_problem *problem, tconv_issue *issue)
     if (tconv_post_addend(desc) >= 0 &&
         (status = tconv_strides_init(&problem->addend, &problem->addend_extent, desc->addend_strides, &addend,
                                      desc->layout, problem->element_size, issue)))
+        return status;
+    if (tconv_is_stream(problem) && (status = tconv_stream_carry_init(problem, desc->batch, issue)))
         return status;
     return tconv_weight_strides_init(&problem->weight, &problem->weight_extent, problem, desc->weight_layout, issue);
 }
@@ -175,6 +184,32 @@ tconv_status tconv_output_shape(const tconv_desc *desc, int64_t shape[4], tconv_
         shape[1] = problem.out_channels;
         shape[2] = problem.h.out;
         shape[3] = problem.w.out;
+    }
+    return tconv_report(&found, issue);
+}
+
+/* Fails where the desc describes no stream. */
+static tconv_status check_is_stream(const tconv_problem *problem, tconv_issue *issue)
+{
+    if (tconv_is_stream(problem))
+        return TCONV_SUCCESS;
+    return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "stream_axis",
+                      "stream_axis = 0: must be 1 (rows) or 2 (columns), else there is no carry");
+}
+
+tconv_status tconv_carry_shape(const tconv_desc *desc, int64_t shape[4], tconv_issue *issue)
+{
+    tconv_problem problem;
+    tconv_issue found = {TCONV_SUCCESS, "", ""};
+    if (shape == NULL) {
+        tconv_fail(&found, TCONV_ERROR_INVALID_ARGUMENT, "shape", "shape = NULL: must point to 4 numbers");
+    } else if (tconv_problem_init(&problem, desc, &found) == TCONV_SUCCESS &&
+               check_is_stream(&problem, &found) == TCONV_SUCCESS) {
+        const bool of_rows = problem.desc.stream_axis == TCONV_STREAM_OF_ROWS;
+        shape[0] = problem.batch;
+        shape[1] = problem.out_channels;
+        shape[2] = of_rows ? problem.tail : problem.h.out;
+        shape[3] = of_rows ? problem.w.out : problem.tail;
     }
     return tconv_report(&found, issue);
 }

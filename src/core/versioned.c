@@ -10,7 +10,7 @@
  * is likely to be larger, is refused before memory behind the struct is read or cleared. */
 #define MAX_STRUCT_SIZE 4096
 
-/* Checks the size of a struct of the caller. name is "desc" or "options" for a struct that must be filled already: the
+/* Checks the size of a struct of the caller. name is "desc", "options" or "step" for a struct that must be filled already: the
  * issue of a wrong size then asks whether it was. name is NULL for one that is to be filled. */
 static tconv_status check_size(size_t size, size_t minimum, const char *name, tconv_issue *issue)
 {
@@ -24,7 +24,8 @@ static tconv_status check_size(size_t size, size_t minimum, const char *name, tc
 }
 
 /* Fills the caller's struct of struct_size bytes with the defaults, which this library knows for known_size bytes.
- * Their struct_size is the caller's. The bytes that only a newer caller knows become 0. name is "desc" or "options". */
+ * Their struct_size is the caller's. The bytes that only a newer caller knows become 0. name is "desc",
+ * "options" or "step". */
 static tconv_status init_versioned(void *caller, size_t struct_size, const void *defaults, size_t known_size,
                                    const char *name)
 {
@@ -48,6 +49,14 @@ tconv_status tconv_desc_init_sized(tconv_desc *desc, size_t struct_size)
     defaults.dilation_h = defaults.dilation_w = 1;
     defaults.groups = 1;
     return init_versioned(desc, struct_size, &defaults, sizeof defaults, "desc");
+}
+
+tconv_status tconv_step_init_sized(tconv_step *step, size_t struct_size)
+{
+    tconv_step defaults;
+    memset(&defaults, 0, sizeof defaults);
+    defaults.struct_size = struct_size;
+    return init_versioned(step, struct_size, &defaults, sizeof defaults, "step");
 }
 
 tconv_status tconv_options_init_sized(tconv_options *options, size_t struct_size)

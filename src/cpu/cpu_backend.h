@@ -11,6 +11,7 @@ extern const tconv_implementation tconv_cpu_col2im;
 extern const tconv_implementation tconv_cpu_bf16;
 extern const tconv_implementation tconv_cpu_pixels;
 extern const tconv_implementation tconv_cpu_phases;
+extern const tconv_implementation tconv_cpu_carry; /* of streams, which no other takes */
 extern const tconv_implementation tconv_cpu_reference;
 
 /* Those of the gradients of src, and of weights and bias. */

@@ -13,6 +13,7 @@ const tconv_implementation *const tconv_cuda_implementations[] = {&tconv_cuda_de
                                                                   &tconv_cuda_gemm_col2im,
                                                                   &tconv_cuda_general,
                                                                   &tconv_cuda_finish,
+                                                                  &tconv_cuda_carry,
                                                                   NULL};
 
 const tconv_implementation *const tconv_cuda_backward_data[] = {&tconv_cuda_depthwise_data, &tconv_cuda_dgrad,

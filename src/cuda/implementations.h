@@ -59,6 +59,9 @@ extern const tconv_implementation tconv_cuda_dgrad;
  * these and a pass that makes outputs of its sums. */
 extern const tconv_implementation tconv_cuda_finish;
 
+/* "cuda_carry": streams, by one of these that multiplies pixels and a pass that makes outputs and the carry. */
+extern const tconv_implementation tconv_cuda_carry;
+
 /* The gradients of weights and bias. "cuda_depthwise": groups of one input channel. */
 extern const tconv_implementation tconv_cuda_depthwise_weights;
 

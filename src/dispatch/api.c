@@ -109,6 +109,20 @@ tconv_status tconv_plan_execute_with(const tconv_plan *plan, const tconv_operand
     return tconv_report(&found, NULL);
 }
 
+tconv_status tconv_plan_step(const tconv_plan *plan, const tconv_step *step)
+{
+    tconv_issue found = {TCONV_SUCCESS, "", ""};
+    tconv_plan_run_step(plan, step, false, &found);
+    return tconv_report(&found, NULL);
+}
+
+tconv_status tconv_plan_flush(const tconv_plan *plan, const tconv_step *step)
+{
+    tconv_issue found = {TCONV_SUCCESS, "", ""};
+    tconv_plan_run_step(plan, step, true, &found);
+    return tconv_report(&found, NULL);
+}
+
 const char *tconv_plan_implementation(const tconv_plan *plan)
 {
     return tconv_plan_is_alive(plan) ? plan->implementation->name : "";

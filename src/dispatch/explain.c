@@ -4,6 +4,7 @@
 
 #include "../core/alloc.h"
 #include "../core/status.h"
+#include "../core/stream.h"
 #include "../cpu/cpu_target.h"
 #include "../cuda/cuda_target.h"
 #include "../cuda/model/machine.h"
@@ -25,7 +26,8 @@
 struct answer {
     const tconv_implementation *implementation;
     bool takes, batch_invariant;
-    int rank; /* from 1 on, of those that take the layer */
+    const char *chunk_invariance; /* tconv_chunk_invariance */
+    int rank;                     /* from 1 on, of those that take the layer */
     tconv_planned planned;
     char text[MOST_TEXT]; /* the plan, or why there is none */
 };
@@ -78,6 +80,7 @@ static void ask(const struct explanation *explained, void *memory, struct answer
     answer->takes =
         tconv_implementation_plan(implementation, &explained->layer, memory, &answer->planned, &issue) == TCONV_SUCCESS;
     answer->batch_invariant = answer->takes && tconv_is_batch_invariant(implementation, &explained->layer, memory);
+    answer->chunk_invariance = answer->takes ? tconv_chunk_invariance(implementation, &explained->layer, memory) : "";
     if (!answer->takes)
         snprintf(answer->text, sizeof answer->text, "%s", issue.message);
     else if (implementation->describe != NULL)
@@ -172,6 +175,8 @@ static void write_json(const struct explanation *explained, tconv_writer *writer
             tconv_write_number(writer, "rank", answer->rank);
             tconv_write_text(writer, "plan", answer->text);
             tconv_write_truth(writer, "batch_invariant", answer->batch_invariant);
+            if (tconv_is_stream(&explained->layer.problem))
+                tconv_write_truth(writer, "chunk_invariant", strstr(answer->chunk_invariance, "yes") != NULL);
             tconv_write_number(writer, "packed_bytes", (int64_t)answer->planned.sizes.packed);
             tconv_write_number(writer, "scratch_bytes", (int64_t)answer->planned.sizes.scratch);
         } else {
@@ -216,8 +221,8 @@ static void write_table(const struct explanation *explained, tconv_writer *write
             append_time(writer, nanoseconds_of(answer));
             for (int part = 0; part < PARTS; part++)
                 append_time(writer, part_of(&answer->planned.prediction, part));
-            tconv_text_append(out, "  %s%sbatch_invariant=%s\n", answer->text, answer->text[0] != 0 ? " " : "",
-                              answer->batch_invariant ? "yes" : "no");
+            tconv_text_append(out, "  %s%sbatch_invariant=%s%s\n", answer->text, answer->text[0] != 0 ? " " : "",
+                              answer->batch_invariant ? "yes" : "no", answer->chunk_invariance);
         }
     for (size_t i = 0; i < explained->count; i++)
         if (!explained->answers[i].takes)

@@ -5,12 +5,19 @@
 
 #include "../core/post.h"
 #include "../core/status.h"
+#include "../core/stream.h"
 #include "../cpu/cpu_backend.h"
 #include "../cuda/cuda_backend.h"
 #include "plan_object.h"
 
 static const tconv_implementation *const cpu_forward[] = {
-    &tconv_cpu_col2im, &tconv_cpu_bf16, &tconv_cpu_pixels, &tconv_cpu_phases, &tconv_cpu_reference, NULL,
+    &tconv_cpu_col2im,
+    &tconv_cpu_bf16,
+    &tconv_cpu_pixels,
+    &tconv_cpu_phases,
+    &tconv_cpu_carry,
+    &tconv_cpu_reference,
+    NULL,
 };
 
 static const tconv_implementation *const cpu_backward_data[] = {&tconv_cpu_bf16_data, &tconv_cpu_dgrad,
@@ -89,6 +96,8 @@ tconv_status tconv_implementation_plan(const tconv_implementation *implementatio
         return tconv_decline(issue, "does not accumulate");
     if (tconv_has_posts(&layer->problem) && !implementation->applies_posts)
         return tconv_decline(issue, "applies no post-ops");
+    if (tconv_is_stream(&layer->problem) != implementation->streams)
+        return tconv_decline(issue, implementation->streams ? "for streams" : "computes no streams");
     memset(made, 0, implementation->plan_bytes);
     const tconv_status status = implementation->plan(layer, made, planned, issue);
     return status != TCONV_SUCCESS ? status : check_sizes(&planned->sizes, issue);

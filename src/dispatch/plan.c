@@ -7,6 +7,7 @@
 
 #include "../core/alloc.h"
 #include "../core/status.h"
+#include "../core/stream.h"
 #include "../cpu/cpu_target.h"
 #include "../cuda/cuda_backend.h"
 #include "../cuda/cuda_target.h"
@@ -127,6 +128,15 @@ static bool reads_weights(const tconv_plan *plan)
     return tconv_is_in(tconv_operation_of(&plan->layer.problem).reads, TCONV_ROLE_WEIGHTS);
 }
 
+tconv_status tconv_plan_check_no_stream(const tconv_problem *problem, tconv_issue *issue)
+{
+    if (!tconv_is_stream(problem))
+        return TCONV_SUCCESS;
+    return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "stream_axis",
+                      "stream_axis = %d: must be 0 here; tconv_plan_step computes streams",
+                      (int)problem->desc.stream_axis);
+}
+
 /* Checks one tensor of a plan, including its location. */
 static tconv_status check_tensor(const tconv_plan *plan, const tconv_tensor *tensor, tconv_role role,
                                  tconv_issue *issue)
@@ -236,33 +246,32 @@ size_t tconv_plan_workspace(const tconv_plan *plan)
 }
 
 /* Checks the tensors of a call, without the weights where the plan holds them packed. */
-static tconv_status check_tensors(const tconv_plan *plan, const tconv_tensors *tensors, tconv_issue *issue)
+static tconv_status check_tensors(const tconv_plan_call *call, tconv_issue *issue)
 {
-    const unsigned held = plan->packed != NULL ? TCONV_ROLE_BIT(TCONV_ROLE_WEIGHTS) : 0;
-    const unsigned due = tconv_tensors_due(&plan->layer.problem, tensors) & ~held;
+    const unsigned held = call->plan->packed != NULL ? TCONV_ROLE_BIT(TCONV_ROLE_WEIGHTS) : 0;
+    const unsigned due = tconv_tensors_due(call->problem, &call->tensors) & ~held;
     tconv_status status;
     for (int role = 0; role < TCONV_ROLES; role++)
         if (tconv_is_in(due, (tconv_role)role) &&
-            (status = check_tensor(plan, tensors->of[role], (tconv_role)role, issue)))
+            (status = check_tensor(call->plan, call->tensors.of[role], (tconv_role)role, issue)))
             return status;
     return TCONV_SUCCESS;
 }
 
-static tconv_status check_arguments(const tconv_plan *plan, const tconv_tensors *tensors, const void *workspace,
-                                    size_t workspace_size, tconv_issue *issue)
+static tconv_status check_arguments(const tconv_plan_call *call, tconv_issue *issue)
 {
-    size_t needed = tconv_plan_workspace(plan);
-    tconv_status status = check_tensors(plan, tensors, issue);
+    const size_t needed = tconv_plan_workspace(call->plan);
+    tconv_status status = check_tensors(call, issue);
     if (status != TCONV_SUCCESS)
         return status;
-    if (workspace_size < needed)
+    if (call->workspace_size < needed)
         return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "workspace_size",
-                          "workspace_size = %zu: must be at least %zu", workspace_size, needed);
-    if (workspace == NULL && needed > 0)
+                          "workspace_size = %zu: must be at least %zu", call->workspace_size, needed);
+    if (call->workspace == NULL && needed > 0)
         return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "workspace", "workspace = NULL: must point to %zu bytes",
                           needed);
-    const tconv_memory_in_use memory = {*tensors, workspace, needed};
-    return tconv_overlap_check(&plan->layer.problem, &memory, issue);
+    const tconv_memory_in_use memory = {call->tensors, call->workspace, needed};
+    return tconv_overlap_check(call->problem, &memory, issue);
 }
 
 static void *data_of(const tconv_tensors *tensors, tconv_role role)
@@ -270,44 +279,61 @@ static void *data_of(const tconv_tensors *tensors, tconv_role role)
     return tensors->of[role] != NULL ? tensors->of[role]->data : NULL;
 }
 
-tconv_status tconv_plan_run(const tconv_plan *plan, const tconv_tensors *given, void *workspace, size_t workspace_size,
-                            void *stream, tconv_issue *issue)
+tconv_status tconv_plan_compute(tconv_plan_call *call, tconv_issue *issue)
 {
-    tconv_status status = tconv_plan_check(plan, issue);
-    if (status != TCONV_SUCCESS || tconv_operation_writes_nothing(&plan->layer.problem))
-        return status;
-    tconv_tensors tensors = tconv_tensors_in_use(&plan->layer.problem, given);
+    const tconv_plan *plan = call->plan;
+    const bool reads = tconv_is_in(tconv_operation_of(call->problem).reads, TCONV_ROLE_WEIGHTS);
+    tconv_tensors *tensors = &call->tensors;
+    tconv_status status;
     if (plan->packed != NULL)
-        tensors.of[TCONV_ROLE_WEIGHTS] = NULL;
-    if ((status = check_arguments(plan, &tensors, workspace, workspace_size, issue)))
+        tensors->of[TCONV_ROLE_WEIGHTS] = NULL;
+    if ((status = check_arguments(call, issue)))
         return status;
 
-    char *memory = workspace != NULL ? tconv_align_pointer(workspace, alignment_of(plan)) : NULL;
+    char *memory = call->workspace != NULL ? tconv_align_pointer(call->workspace, alignment_of(plan)) : NULL;
     tconv_arguments arguments = {
-        .src = data_of(&tensors, TCONV_ROLE_SRC),
+        .src = data_of(tensors, TCONV_ROLE_SRC),
         .packed = plan->packed,
-        .bias = data_of(&tensors, TCONV_ROLE_BIAS),
-        .dst = data_of(&tensors, TCONV_ROLE_DST),
+        .bias = data_of(tensors, TCONV_ROLE_BIAS),
+        .dst = data_of(tensors, TCONV_ROLE_DST),
         .scratch = memory != NULL ? memory + workspace_packed(plan) : NULL,
-        .stream = stream,
-        .packs = reads_weights(plan) && plan->packed == NULL,
+        .stream = call->stream,
+        .packs = reads && plan->packed == NULL,
+        .step = call->step,
     };
     for (int i = 0; i < TCONV_MAX_POST_OPS; i++)
-        arguments.post[i] = data_of(&tensors, (tconv_role)(TCONV_ROLE_POST + i));
+        arguments.post[i] = data_of(tensors, (tconv_role)(TCONV_ROLE_POST + i));
     int64_t start = plan->verbose >= 1 ? tconv_verbose_clock() : 0;
-    void *weights = data_of(&tensors, TCONV_ROLE_WEIGHTS);
+    void *weights = data_of(tensors, TCONV_ROLE_WEIGHTS);
     if (!reads_weights(plan) || plan->sizes.execute_packs)
         arguments.weights = weights;
-    if (reads_weights(plan) && plan->packed == NULL) {
+    if (reads && plan->packed == NULL) {
         arguments.packed = memory;
         if (!plan->sizes.execute_packs &&
-            (status = plan->implementation->pack(&plan->layer, plan->made, weights, memory, stream, issue)))
+            (status = plan->implementation->pack(&plan->layer, plan->made, weights, memory, call->stream, issue)))
             return status;
     }
     status = plan->implementation->execute(&plan->layer, plan->made, &arguments, issue);
     if (status == TCONV_SUCCESS && plan->verbose >= 1)
         tconv_verbose_executed(plan, arguments.bias != NULL, tconv_verbose_clock() - start);
     return status;
+}
+
+tconv_status tconv_plan_run(const tconv_plan *plan, const tconv_tensors *given, void *workspace, size_t workspace_size,
+                            void *stream, tconv_issue *issue)
+{
+    tconv_status status = tconv_plan_check(plan, issue);
+    if (status == TCONV_SUCCESS)
+        status = tconv_plan_check_no_stream(&plan->layer.problem, issue);
+    if (status != TCONV_SUCCESS || tconv_operation_writes_nothing(&plan->layer.problem))
+        return status;
+    tconv_plan_call call = {.plan = plan,
+                            .problem = &plan->layer.problem,
+                            .tensors = tconv_tensors_in_use(&plan->layer.problem, given),
+                            .workspace = workspace,
+                            .workspace_size = workspace_size,
+                            .stream = stream};
+    return tconv_plan_compute(&call, issue);
 }
 
 size_t tconv_plan_format(const tconv_plan *plan, char *text, size_t capacity)
@@ -323,9 +349,10 @@ size_t tconv_plan_format(const tconv_plan *plan, char *text, size_t capacity)
         snprintf(where, sizeof where, "threads=%d isa=%s", cpu.threads, tconv_cpu_isa_name(cpu.cpu_isa));
     }
     int length = snprintf(
-        text, capacity, "backend=%s impl=%s %s packed=%s batch_invariant=%s workspace=%zu bench=--backend %s %s",
+        text, capacity, "backend=%s impl=%s %s packed=%s batch_invariant=%s%s workspace=%zu bench=--backend %s %s",
         tconv_backend_name(target->backend), plan->implementation->name, where, plan->packed != NULL ? "yes" : "no",
         tconv_is_batch_invariant(plan->implementation, &plan->layer, plan->made) ? "yes" : "no",
-        tconv_plan_workspace(plan), tconv_backend_name(target->backend), problem);
+        tconv_chunk_invariance(plan->implementation, &plan->layer, plan->made), tconv_plan_workspace(plan),
+        tconv_backend_name(target->backend), problem);
     return length > 0 ? (size_t)length : 0;
 }

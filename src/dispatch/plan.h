@@ -18,6 +18,27 @@ tconv_status tconv_plan_pack(const tconv_plan *plan, const tconv_tensor *weights
 tconv_status tconv_plan_run(const tconv_plan *plan, const tconv_tensors *given, void *workspace, size_t workspace_size,
                             void *stream, tconv_issue *issue);
 size_t tconv_plan_workspace(const tconv_plan *plan);
+
+/* Fails where the layer is a stream, whose chunks tconv_plan_step computes. */
+tconv_status tconv_plan_check_no_stream(const tconv_problem *problem, tconv_issue *issue);
+
+/* One call of a plan: what it computes, of the plan's own problem or a stream's chunk, and where. */
+typedef struct tconv_plan_call {
+    const tconv_plan *plan;
+    const tconv_problem *problem;
+    tconv_tensors tensors; /* those in use */
+    void *workspace;
+    size_t workspace_size;
+    void *stream;
+    const tconv_step_arguments *step; /* of a stream; else NULL */
+} tconv_plan_call;
+
+/* Checks the tensors and the memory of a call, packs the weights unless the plan holds them packed, and executes. */
+tconv_status tconv_plan_compute(tconv_plan_call *call, tconv_issue *issue);
+
+/* The functions behind tconv_plan_step and tconv_plan_flush (step.c). */
+tconv_status tconv_plan_run_step(const tconv_plan *plan, const tconv_step *given, bool flushes, tconv_issue *issue);
+
 void tconv_plan_free(tconv_plan *plan);
 
 /* Writes the plan's line as tconv_plan_describe does; returns the line's length. */

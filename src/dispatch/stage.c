@@ -201,7 +201,8 @@ tconv_status tconv_stage_and_run(const tconv_desc *desc, const tconv_options *op
     tconv_options known;
     tconv_location read_location = TCONV_LOCATION_HOST;
     tconv_status status;
-    if ((status = tconv_problem_init(&problem, desc, issue)) || (status = tconv_operation_check(&problem, issue)) ||
+    if ((status = tconv_problem_init(&problem, desc, issue)) ||
+        (status = tconv_plan_check_no_stream(&problem, issue)) || (status = tconv_operation_check(&problem, issue)) ||
         (status = tconv_options_read(&known, options, issue)))
         return status;
     memset(&stage, 0, sizeof stage);

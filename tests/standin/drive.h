@@ -16,12 +16,15 @@ typedef struct drive_tensors {
     bool has_operand[TCONV_MAX_POST_OPS];
     bool has_bias;
     void *workspace;
+    bool is_stream;
+    tconv_tensor carry; /* of a stream */
 } drive_tensors;
 
 /* Places the tensors of a layer, 256 bytes aligned but for skew elements. */
 drive_tensors drive_place(const harness_layer *layer, int skew);
 
-/* Executes the plan on DRIVE_STREAM, in a workspace of just its size. */
+/* Executes the plan on DRIVE_STREAM, in a workspace of just its size: of a stream a longest step, one of the shortest, with
+ * slots, resets and masks, and a flush. */
 tconv_status drive_execute(const tconv_plan *plan, const drive_tensors *tensors);
 
 /* Options for an implementation (NULL: the one that is chosen) on a device. */

@@ -8,8 +8,9 @@
 
 #include "workloads.h"
 
-#define SEED 20261123
-#define TEXT STANDIN_LAYER_NAME
+#define SEED        20261123
+#define TEXT        STANDIN_LAYER_NAME
+#define MOST_STRIDE 65536 /* of a stream */
 
 struct list {
     standin_layer *items;
@@ -83,6 +84,33 @@ static void append_with_posts(struct list *list, size_t count, size_t step)
     }
 }
 
+/* Appends layers of the forward operation again as streams of rows or columns, a third of them with post-ops: what a
+ * stream may not have is taken away. */
+static void append_as_streams(struct list *list, size_t count, size_t step)
+{
+    for (size_t i = 0; i < count && !list->failed; i += step) {
+        standin_layer again = list->items[i];
+        tconv_desc *desc = &again.layer.desc;
+        if (desc->stride_h > MOST_STRIDE || desc->stride_w > MOST_STRIDE)
+            continue; /* a step would give terabytes */
+        desc->stream_axis = 1 + (int32_t)(i / step % 2);
+        if (desc->stream_axis == 1)
+            desc->pad_top = desc->pad_bottom = desc->output_padding_h = 0;
+        else
+            desc->pad_left = desc->pad_right = desc->output_padding_w = 0;
+        if (desc->dtype != TCONV_F32 && desc->dtype != TCONV_F64 && i / step % 5 == 0)
+            desc->carry_dtype = desc->dtype;
+        if (i / step % 3 == 0) {
+            desc->post_count = 2;
+            desc->post[0].kind = TCONV_POST_ADD_TENSOR, desc->post[0].alpha = 1;
+            desc->post[1].kind = TCONV_POST_SNAKE;
+        }
+        memset(desc->src_strides, 0, sizeof desc->src_strides);
+        memset(desc->dst_strides, 0, sizeof desc->dst_strides);
+        append(list, again.name, &again.layer);
+    }
+}
+
 size_t standin_list_layers(const char *const *files, size_t file_count, standin_layer **layers)
 {
     struct list list = {0};
@@ -120,6 +148,7 @@ size_t standin_list_layers(const char *const *files, size_t file_count, standin_
     for (int op = TCONV_FORWARD; op <= TCONV_BACKWARD_WEIGHTS; op++)
         append_again(&list, count, (tconv_op)op, 1, 7);
     append_with_posts(&list, count, 7);
+    append_as_streams(&list, count, 11);
     if (list.failed) {
         free(list.items);
         list.items = NULL;

@@ -15,7 +15,7 @@ typedef struct standin_layer {
 
 /* Lists bench/workloads.csv and the harness's corners in every dtype, both layouts and, in f32, strict and TF32;
  * then random layers, and layers of CSV files of the same columns; and all of these for the gradient of src; some that
- * accumulate, and some with post-ops. Returns their number, 0 on failure; *layers is
+ * accumulate, some with post-ops, and some as streams. Returns their number, 0 on failure; *layers is
  * the caller's to free. */
 size_t standin_list_layers(const char *const *files, size_t file_count, standin_layer **layers);
 

@@ -103,16 +103,21 @@ bool tconv_cpu_leaves_caches(const tconv_layer *layer, int64_t results, int thre
            results > cache / (int64_t)layer->problem.element_size;
 }
 
+int tconv_cpu_threads_for(const tconv_target *target, double multiply_adds, double outputs)
+{
+    const int most = tconv_cpu_target_of(target).threads;
+    const double threads = (multiply_adds / MULTIPLY_ADDS_PER_CYCLE + outputs) / CYCLES_PER_THREAD;
+    return threads < most ? 1 + (int)threads : most;
+}
+
 int tconv_cpu_useful_threads(const tconv_layer *layer, const tconv_cpu_axis *rows, const tconv_cpu_axis *columns)
 {
     const tconv_problem *problem = &layer->problem;
-    double images = (double)problem->batch * (double)problem->out_channels;
-    double sums = (double)rows->positions * (double)columns->positions * (double)rows->taps * (double)columns->taps *
-                  (double)problem->group_in;
-    double outputs = (double)problem->h.out * (double)problem->w.out;
-    double threads = images * (sums / MULTIPLY_ADDS_PER_CYCLE + outputs) / CYCLES_PER_THREAD;
-    return threads < tconv_cpu_target_of(&layer->target).threads ? 1 + (int)threads
-                                                                 : tconv_cpu_target_of(&layer->target).threads;
+    const double images = (double)problem->batch * (double)problem->out_channels;
+    const double sums = (double)rows->positions * (double)columns->positions * (double)rows->taps *
+                        (double)columns->taps * (double)problem->group_in;
+    const double outputs = (double)problem->h.out * (double)problem->w.out;
+    return tconv_cpu_threads_for(&layer->target, images * sums, images * outputs);
 }
 
 int64_t tconv_cpu_even_part(int64_t count, int64_t limit)

@@ -122,6 +122,9 @@ int64_t tconv_cpu_cache_share(const tconv_layer *layer, int64_t percent);
  * not in a cache anyway, because they are added to. */
 bool tconv_cpu_leaves_caches(const tconv_layer *layer, int64_t results, int threads);
 
+/* The number of threads that so many multiply-adds and outputs keep busy; at most the target's. */
+int tconv_cpu_threads_for(const tconv_target *target, double multiply_adds, double outputs);
+
 /* The number of threads that the layer can keep busy, by its multiply-adds and outputs; at most the target's. */
 int tconv_cpu_useful_threads(const tconv_layer *layer, const tconv_cpu_axis *rows, const tconv_cpu_axis *columns);
 

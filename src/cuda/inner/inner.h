@@ -1,5 +1,5 @@
 /*
- * A plan inside of a plan. Three implementations (cuda_gemm_col2im, cuda_dgrad, cuda_finish) derive another layer
+ * A plan inside of a plan. Four implementations (cuda_gemm_col2im, cuda_dgrad, cuda_finish, cuda_carry) derive another layer
  * from theirs, the inner layer, and have another implementation compute it, whichever is predicted to be fastest.
  *
  *     tconv_inner_begin(&plan->inner, plan->inner_bytes, sizeof plan->inner_bytes);
@@ -37,7 +37,7 @@ typedef struct tconv_inner_plan {
 void tconv_inner_begin(tconv_inner_plan *inner, void *bytes, size_t capacity);
 
 /* Returns whether an implementation may be asked for the inner layer: it has the layer's dtype, accumulates or applies
- * post-ops where the layer does, and its plan fits in the memory. */
+ * post-ops where the layer does, is not for streams, and its plan fits in the memory. */
 bool tconv_inner_may_plan(const tconv_inner_plan *inner, const tconv_implementation *implementation);
 
 /* Has an implementation that may plan the inner layer plan it, to take less than limit seconds (0: any time), and sets
