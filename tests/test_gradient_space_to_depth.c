@@ -30,6 +30,14 @@ static const struct {
     {"n=1 ci=18 h=1 w=70 co=1 k=1x700 s=1x700", "layers=1 channels=700 ", "layers=1 channels=700 "},
 };
 
+/* More taps along an axis than tables hold, which several layers share, on CUDA. */
+static const char *const cut[] = {
+    "n=2 ci=21 h=5 w=4 co=21 k=64 s=32 b=1",
+    "n=2 ci=21 h=4 w=5 co=21 k=64 s=32 p=16 b=1",
+    "n=2 ci=12 h=6 w=8 co=9 k=40x35 s=16x3 p=7x2 d=1x2 b=1",
+    "n=3 ci=16 h=1 w=90 co=24 k=1x100 s=1x3 p=0x40 d=1x2 b=1",
+};
+
 /* Channels that are no vectors: of src, of the gradient of dst, of both; of one byte's multiples alone, rows that are cut. */
 static const char *const copied[] = {
     "n=8 ci=1026 h=12 w=16 co=256 k=4 s=2 p=1",
@@ -135,6 +143,28 @@ Test(gradients, channels_that_are_no_vectors_are_copied)
         cr_expect(is_planned(&layer.desc, "by=boxes ") && !is_planned(&layer.desc, "parts=0 "), "%s: no copies",
                   copied[n]);
     }
+}
+
+Test(gradients, taps_are_cut)
+{
+    for (size_t n = 0; n < COUNT(cut); n++)
+        for (int channels_last = 0; channels_last < 2; channels_last++) {
+            harness_layer layer = gradient_layer(cut[n], TCONV_BACKWARD_WEIGHTS);
+            lie(&layer, channels_last != 0);
+            layer.desc.dtype = TCONV_BF16;
+            cr_expect(is_planned(&layer.desc, "layers="), "%s: one layer", cut[n]);
+        }
+}
+
+Test(gradients_cuda, taps_that_are_cut_are_exact)
+{
+    skip_without_cuda();
+    for (size_t n = 0; n < COUNT(cut); n++)
+        for (int channels_last = 0; channels_last < 2; channels_last++) {
+            harness_layer layer = gradient_layer(cut[n], TCONV_BACKWARD_WEIGHTS);
+            lie(&layer, channels_last != 0);
+            expect_all_exact(&layer, n);
+        }
 }
 
 Test(gradients_cuda, copies_of_channels_that_are_no_vectors_are_exact)

@@ -10,7 +10,8 @@ bool tconv_wgrad_takes_axis(const tconv_axis *axis)
 {
     return axis->kernel <= MAX_TAPS && axis->in < WGRAD_MAX_EXTENT && axis->out < WGRAD_MAX_EXTENT &&
            axis->stride < MAX_OFFSET && axis->in * axis->stride < 4 * WGRAD_MAX_EXTENT &&
-           axis->dilation * (axis->kernel - 1) < MAX_OFFSET && axis->pad < MAX_OFFSET;
+           axis->dilation * (axis->kernel - 1) < MAX_OFFSET && axis->pad < MAX_OFFSET &&
+           axis->dilation * (axis->kernel - 1) - axis->pad < MAX_OFFSET;
 }
 
 static wgrad_tap_order order_of(const tconv_axis *axis, int64_t kernel_step, int64_t group_taps)

@@ -26,15 +26,17 @@
 #include "vectors.h"
 #include "work.h"
 
-/* A layer as it is, or one that space-to-depth makes of it, and its plan. */
+/* A layer as it is, or one that space-to-depth makes of it, or some of its taps, and its plan. */
 typedef struct sub_layer {
     tconv_depth_layer depth;
     planned_layer plan;
 } sub_layer;
 
+enum { MOST_LAYERS = 8 }; /* of a plan */
+
 typedef struct wgrad_plan {
     int count;
-    sub_layer layers[TCONV_MOST_DEPTH_LAYERS];
+    sub_layer layers[MOST_LAYERS];
 } wgrad_plan;
 
 /* Returns a layer that space-to-depth has made, on the device of the layer that it has made it of. */
@@ -66,24 +68,56 @@ static bool choose_whole(const tconv_layer *layer, wgrad_plan *plan)
     return tconv_wgrad_choose(layer, &plan->layers[0].plan);
 }
 
-/* Plans the layer by space-to-depth, or as it is; false where there is no plan. Several layers read src several times,
- * and are taken only where there is no plan for the layer as it is. */
+/* Cuts layers with more taps along an axis than tables hold into layers with some of them, whose first tap reaches further outputs:
+ * their padding is less by as much, below 0 too. Returns how many layers there are then; 0: too many. */
+static int cut_taps(tconv_depth_layer layers[MOST_LAYERS], int count, bool columns)
+{
+    int made = count;
+    for (int i = 0; i < count; i++) {
+        const tconv_axis whole = columns ? layers[i].problem.w : layers[i].problem.h;
+        const tconv_weight_strides *weight = &layers[i].problem.weight;
+        const int64_t step = columns ? weight->w : weight->h;
+        const int64_t taps = tconv_ceil_div(whole.kernel, tconv_ceil_div(whole.kernel, MAX_TAPS));
+        for (int64_t first = 0; first < whole.kernel; first += taps) {
+            if (first > 0 && made == MOST_LAYERS)
+                return 0;
+            tconv_depth_layer *piece = first > 0 ? &layers[made++] : &layers[i];
+            tconv_axis *axis = columns ? &piece->problem.w : &piece->problem.h;
+            const int64_t weights = layers[i].weights;
+            *piece = layers[i];
+            piece->weights = weights + first * step;
+            axis->kernel = tconv_min(taps, whole.kernel - first);
+            axis->pad = whole.pad - first * whole.dilation;
+        }
+    }
+    return made;
+}
+
+/* Plans the layer by space-to-depth and parts of its taps, or as it is; false where there is no plan. Several layers read src
+ * several times, and are taken only where there is no plan for the layer as it is. */
 static bool choose(const tconv_layer *layer, wgrad_plan *plan)
 {
-    tconv_depth_layer layers[TCONV_MOST_DEPTH_LAYERS];
-    bool planned = true;
-    const int count = tconv_space_to_depth(&layer->problem, MAX_TAPS, is_worth, layers);
-    if (count > 0 && (count > 1 || layers[0].count > 1) && choose_whole(layer, plan))
+    tconv_depth_layer layers[MOST_LAYERS];
+    const int made = tconv_space_to_depth(&layer->problem, MAX_TAPS, is_worth, layers);
+    if (made == 0)
+        layers[0] = (tconv_depth_layer){.problem = layer->problem, .count = 1};
+    int count = cut_taps(layers, made > 0 ? made : 1, true);
+    count = cut_taps(layers, count, false);
+    const bool several = count != 1 || layers[0].count > 1;
+    if (made == 0 && !several)
+        return choose_whole(layer, plan);
+    if (several && choose_whole(layer, plan))
         return true;
-    plan->count = count;
-    for (int i = 0; i < count; i++) {
+    *plan = (wgrad_plan){.count = count};
+    bool planned = count > 0;
+    for (int i = 0; i < count && planned; i++) {
         const tconv_layer sub = layer_of(layer, &layers[i].problem);
         plan->layers[i].depth = layers[i];
-        planned = planned && tconv_wgrad_choose(&sub, &plan->layers[i].plan);
+        planned = tconv_wgrad_choose(&sub, &plan->layers[i].plan);
         plan->layers[i].plan.bias_parts = 0; /* the bias has the channels of the layer */
         plan->layers[i].plan.bias_beside = false;
     }
-    return count > 0 && planned ? true : choose_whole(layer, plan);
+    return planned ? true : choose_whole(layer, plan);
 }
 
 /* Returns the work of all layers that the plan has made of one, which are launched one after another. */
@@ -103,8 +137,9 @@ static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_pla
 {
     wgrad_plan *plan = memory;
     if (!choose(layer, plan))
-        return tconv_decline(issue, "needs compute capability 8.0, at most %d taps along an axis and smaller extents",
-                             (int)MAX_TAPS);
+        return tconv_decline(
+            issue, "needs compute capability 8.0, at most %d layers of %d taps along an axis and smaller extents",
+            (int)MOST_LAYERS, (int)MAX_TAPS);
     int64_t scratch = (int64_t)tconv_wgrad_bias_scratch(layer);
     for (int i = 0; i < plan->count; i++)
         scratch = tconv_max(scratch, tconv_wgrad_scratch(layer, &plan->layers[i].plan));
