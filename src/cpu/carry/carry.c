@@ -358,6 +358,7 @@ const tconv_implementation tconv_cpu_carry = {
     .dtypes = TCONV_DTYPES_TO_F64,
     .applies_posts = true,
     .streams = true,
+    .only_streams = true,
     .plan_bytes = sizeof(tconv_cpu_carry_plan),
     .plan = plan_layer,
     .pack = tconv_cpu_copy_weights,
