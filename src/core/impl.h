@@ -161,9 +161,8 @@ typedef struct tconv_implementation {
     bool accumulates;
     /* Whether it takes outputs through the layer's post-ops (desc.post). Where not, the same. */
     bool applies_posts;
-    /* Whether it computes streams (stream.h), whose execute is given arguments->step; and whether it takes no other
-     * layers. */
-    bool streams, only_streams;
+    /* Whether it computes streams (stream.h), whose execute is given arguments->step. It takes no other layers. */
+    bool streams;
     /* Of a stream: whether its bits do not depend on chunks, batch and slots. NULL: they may. */
     bool (*chunk_invariant)(const tconv_layer *layer, const void *made);
     /* Whether each image gets the bits that this implementation's plan of that image alone gives it. NULL: it may not. */

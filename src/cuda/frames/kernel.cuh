@@ -8,7 +8,7 @@
  * of its own input channels to shared memory.
  *
  * Numeric order: the input channels of a slice in turn, by steps of an MMA's K; in strict f32 the tensor cores sum those of
- * a step from zero. Then the slices, as a tree; then taps by ascending input, rows of them before columns. All of it is the
+ * a step from zero. Then the slices, as a tree; then taps by ascending column of inputs, in each by ascending row. All of it is the
  * layer's and none of it the batch's, the block's or the GPU's. A stream's sum is carried between two inputs, so that no cut
  * of a stream changes a bit, where the carry is f32. Strict products that are not finite are summed again, by
  * multiply-adds.

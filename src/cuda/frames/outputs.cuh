@@ -67,17 +67,20 @@ __device__ __forceinline__ quotient find_tap(const frames_axis &axis, int output
     return divide(output + axis.pad - input * axis.stride.divisor, axis.dilation);
 }
 
-/* The sum of an output over its taps, by ascending input, from what a stream carries of it on. */
+/* The sum of an output over its taps, by ascending column of inputs and in each by ascending row, from what a stream carries
+ * of it on. */
 template <class Mode>
 __device__ __forceinline__ float fold_taps(const parameters &of, const block_tile &tile, const float *products,
                                            int image, int out, int row, int column, float sum)
 {
     const inputs rows = find_inputs(of.rows, row), columns = find_inputs(of.columns, column);
-    for (int y = rows.first; y <= rows.last; y++) {
-        const quotient row_tap = find_tap(of.rows, row, y);
-        for (int x = columns.first; x <= columns.last; x++) {
-            const quotient column_tap = find_tap(of.columns, column, x);
-            if (row_tap.rest == 0 && column_tap.rest == 0)
+    for (int x = columns.first; x <= columns.last; x++) {
+        const quotient column_tap = find_tap(of.columns, column, x);
+        if (column_tap.rest != 0)
+            continue;
+        for (int y = rows.first; y <= rows.last; y++) {
+            const quotient row_tap = find_tap(of.rows, row, y);
+            if (row_tap.rest == 0)
                 sum += product_of<Mode>(
                     of, tile, products,
                     tile.row_shift + out * of.taps + row_tap.whole * of.kernel_columns + column_tap.whole,
@@ -128,9 +131,9 @@ __device__ __forceinline__ int64_t find_tail(const parameters &of, const block_t
 }
 
 /* Brings the carry to shared memory, where all of it is before the first of it is overwritten. f32 is under way until
- * cp_async_wait_all. */
+ * cp_async_wait_all. No part of the kernel, whose registers it would take. */
 template <class Mode>
-__device__ __forceinline__ void load_carry(const parameters &of, const block_tile &tile, float *products)
+__device__ __noinline__ void load_carry(const parameters &of, const block_tile &tile, float *products)
 {
     using Element = typename Mode::Element;
     const carried to = find_carried(of, tile, products);
