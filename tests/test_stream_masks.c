@@ -36,16 +36,23 @@ static tconv_options options_of(tconv_backend backend)
     return options;
 }
 
+/* Runs a check by each implementation of a backend. */
+static void check_each(void (*check)(const tconv_options *options, void *data), tconv_backend backend)
+{
+    const tconv_desc desc = masked_desc();
+    stream_by_each(&desc, backend, check, NULL);
+}
+
 /* ----------------------------------------------------------------------------------------------------- slots and masks */
 
 /* Streams that begin, rest and move between slots while others go on. */
-static void check_masks(tconv_backend backend)
+static void check_masks(const tconv_options *options, void *data)
 {
     const tconv_desc desc = masked_desc();
-    const tconv_options options = options_of(backend);
     struct streams streams = streams_make(&desc, 3, 12, true, 3, 1);
     struct stream_runner runner;
-    cr_assert(stream_runner_begin(&runner, &streams, &options, 5, false));
+    (void)data;
+    cr_assert(stream_runner_begin(&runner, &streams, options, 5, false));
     for (int round = 0; round < 3; round++) {
         const int32_t slots[3] = {(int32_t)((0 + round) % 5), (int32_t)((2 + round) % 5), (int32_t)((4 + round) % 5)};
         const uint8_t reset[3] = {1, 1, 1}, only_first[3] = {1, 0, 0}, but_first[3] = {0, 7, 1};
@@ -71,13 +78,13 @@ static void check_masks(tconv_backend backend)
 
 Test(stream_masks, streams_begin_rest_and_change_places)
 {
-    check_masks(TCONV_BACKEND_CPU);
+    check_each(check_masks, TCONV_BACKEND_CPU);
 }
 
 Test(stream_masks_cuda, streams_begin_rest_and_change_places)
 {
     skip_without_cuda();
-    check_masks(TCONV_BACKEND_CUDA);
+    check_each(check_masks, TCONV_BACKEND_CUDA);
 }
 
 /* Expects that the slots hold what they did, but for one. */
@@ -95,13 +102,13 @@ static void expect_untouched(const struct stream_runner *runner, const double *b
 
 /* The state of another slot is neither read nor written, that of images that rest neither; on CUDA nor anything by a slot
  * number that is out of range. */
-static void check_others(tconv_backend backend)
+static void check_others(const tconv_options *options, void *data)
 {
     const tconv_desc desc = masked_desc();
-    const tconv_options options = options_of(backend);
     struct streams streams = streams_make(&desc, 3, 12, true, 3, 2);
     struct stream_runner runner;
-    cr_assert(stream_runner_begin(&runner, &streams, &options, 4, false));
+    (void)data;
+    cr_assert(stream_runner_begin(&runner, &streams, options, 4, false));
     const struct stream_call fill = {3, 4, NULL, NULL, NULL, NULL};
     stream_step(&runner, &fill);
     double *before = stream_carry(&runner);
@@ -111,12 +118,12 @@ static void check_others(tconv_backend backend)
     stream_step(&runner, &one);
     expect_untouched(&runner, before, 1);
     free(before), before = stream_carry(&runner);
-    const int32_t slots[3] = {2, 0, backend == TCONV_BACKEND_CUDA ? 4 : 3};
-    const uint8_t active[3] = {1, 0, backend == TCONV_BACKEND_CUDA};
+    const int32_t slots[3] = {2, 0, options->backend == TCONV_BACKEND_CUDA ? 4 : 3};
+    const uint8_t active[3] = {1, 0, options->backend == TCONV_BACKEND_CUDA};
     const struct stream_call masked = {3, 4, NULL, slots, NULL, active};
     stream_step(&runner, &masked);
     expect_untouched(&runner, before, 2);
-    if (backend == TCONV_BACKEND_CUDA) {
+    if (options->backend == TCONV_BACKEND_CUDA) {
         const int32_t wild[3] = {-1, INT32_MIN, INT32_MAX};
         const struct stream_call outside = {3, 4, NULL, wild, NULL, NULL};
         for (int64_t i = 0; i < 3; i++)
@@ -133,23 +140,23 @@ static void check_others(tconv_backend backend)
 
 Test(stream_masks, other_slots_are_untouched)
 {
-    check_others(TCONV_BACKEND_CPU);
+    check_each(check_others, TCONV_BACKEND_CPU);
 }
 
 Test(stream_masks_cuda, other_slots_are_untouched)
 {
     skip_without_cuda();
-    check_others(TCONV_BACKEND_CUDA);
+    check_each(check_others, TCONV_BACKEND_CUDA);
 }
 
 /* A flush leaves zeros, and those alone, in its slot. */
-static void check_flush(tconv_backend backend)
+static void check_flush(const tconv_options *options, void *data)
 {
     const tconv_desc desc = masked_desc();
-    const tconv_options options = options_of(backend);
     struct streams streams = streams_make(&desc, 3, 4, true, 3, 3);
     struct stream_runner runner;
-    cr_assert(stream_runner_begin(&runner, &streams, &options, 3, false));
+    (void)data;
+    cr_assert(stream_runner_begin(&runner, &streams, options, 3, false));
     const struct stream_call all = {3, 4, NULL, NULL, NULL, NULL};
     stream_step(&runner, &all);
     double *before = stream_carry(&runner);
@@ -168,13 +175,13 @@ static void check_flush(tconv_backend backend)
 
 Test(stream_masks, a_flush_leaves_zeros)
 {
-    check_flush(TCONV_BACKEND_CPU);
+    check_each(check_flush, TCONV_BACKEND_CPU);
 }
 
 Test(stream_masks_cuda, a_flush_leaves_zeros)
 {
     skip_without_cuda();
-    check_flush(TCONV_BACKEND_CUDA);
+    check_each(check_flush, TCONV_BACKEND_CUDA);
 }
 
 /* ------------------------------------------------------------------------------------------------------ calls by hand */

@@ -13,24 +13,30 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-static tconv_options options_of(tconv_backend backend)
+struct check {
+    const struct streams *streams;
+    const int64_t *lengths;
+    size_t count;
+    bool packed, exact;
+    const char *what;
+};
+
+static void run_check(const tconv_options *options, void *data)
 {
-    tconv_options options;
-    tconv_options_init(&options);
-    options.backend = backend;
-    return options;
+    const struct check *check = data;
+    struct stream_runner runner;
+    cr_assert(stream_runner_begin(&runner, check->streams, options, check->streams->count, check->packed));
+    stream_run_all(&runner, check->lengths, check->count);
+    stream_expect_results(&runner, check->exact, check->what);
+    stream_runner_end(&runner);
 }
 
-/* Runs the streams of a layer in chunks of these lengths and judges what they give. */
+/* Runs the streams of a layer in chunks of these lengths, by each implementation, and judges what they give. */
 static void check(const struct streams *streams, tconv_backend backend, const int64_t *lengths, size_t count,
                   bool packed, bool exact, const char *what)
 {
-    const tconv_options options = options_of(backend);
-    struct stream_runner runner;
-    cr_assert(stream_runner_begin(&runner, streams, &options, streams->count, packed));
-    stream_run_all(&runner, lengths, count);
-    stream_expect_results(&runner, exact, what);
-    stream_runner_end(&runner);
+    struct check check = {streams, lengths, count, packed, exact, what};
+    stream_by_each(&streams->desc, backend, run_check, &check);
 }
 
 /* -------------------------------------------------------------------------------------------------------- random cuts */

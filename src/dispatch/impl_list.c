@@ -96,8 +96,8 @@ tconv_status tconv_implementation_plan(const tconv_implementation *implementatio
         return tconv_decline(issue, "does not accumulate");
     if (tconv_has_posts(&layer->problem) && !implementation->applies_posts)
         return tconv_decline(issue, "applies no post-ops");
-    if (tconv_is_stream(&layer->problem) != implementation->streams)
-        return tconv_decline(issue, implementation->streams ? "for streams" : "computes no streams");
+    if (tconv_is_stream(&layer->problem) && !implementation->streams)
+        return tconv_decline(issue, "computes no streams");
     memset(made, 0, implementation->plan_bytes);
     const tconv_status status = implementation->plan(layer, made, planned, issue);
     return status != TCONV_SUCCESS ? status : check_sizes(&planned->sizes, issue);

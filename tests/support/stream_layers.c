@@ -1,4 +1,7 @@
-/* Small streams, drawn at random. */
+/* Small streams, drawn at random, and the implementations that take them. */
+#include <stdio.h>
+#include <string.h>
+
 #include "expect.h"
 #include "streams.h"
 
@@ -71,4 +74,36 @@ void stream_random_lengths(harness_random *random, int64_t most, int64_t *length
 {
     for (size_t i = 0; i < count; i++)
         lengths[i] = pick(random, 1, most);
+}
+
+/* Returns the implementation that options choose; "" where they name one that does not take the layer. */
+static const char *chosen_by(const tconv_desc *desc, const tconv_options *options, char name[64])
+{
+    tconv_plan *plan = NULL;
+    const tconv_status status = tconv_plan_create(desc, options, &plan, &issue);
+    name[0] = '\0';
+    if (status != TCONV_ERROR_UNSUPPORTED || options->implementation == NULL)
+        expect_success(status, issue);
+    if (plan != NULL)
+        snprintf(name, 64, "%s", tconv_plan_implementation(plan));
+    tconv_plan_destroy(plan);
+    return name;
+}
+
+void stream_by_each(const tconv_desc *desc, tconv_backend backend,
+                    void (*run)(const tconv_options *options, void *data), void *data)
+{
+    const char *prefix = backend == TCONV_BACKEND_CUDA ? "cuda_" : "cpu_", *name;
+    char chosen[64], named[64];
+    tconv_options options;
+    tconv_options_init(&options);
+    options.backend = backend;
+    chosen_by(desc, &options, chosen);
+    run(&options, data);
+    for (size_t i = 0; (name = tconv_implementation_name(i)) != NULL; i++) {
+        options.implementation = name;
+        if (strncmp(name, prefix, strlen(prefix)) == 0 && strcmp(name, chosen) != 0 &&
+            *chosen_by(desc, &options, named) != '\0')
+            run(&options, data);
+    }
 }

@@ -45,6 +45,11 @@ bool stream_runner_begin(struct stream_runner *runner, const struct streams *str
                          int64_t slot_count, bool packed);
 void stream_runner_end(struct stream_runner *runner);
 
+/* Calls back with the options of a backend, then with those that name each of its implementations that takes the layer and is
+ * not chosen without a name. */
+void stream_by_each(const tconv_desc *desc, tconv_backend backend,
+                    void (*run)(const tconv_options *options, void *data), void *data);
+
 /* One call. Arrays are of the host, [images]; those that may be NULL are as in tconv_step. */
 struct stream_call {
     int64_t images, length;

@@ -88,6 +88,8 @@ static tconv_status plan_layer(const tconv_layer *layer, void *made, tconv_plann
     tconv_cpu_carry_plan *plan = made;
     tconv_cpu_col2im_plan *products = &plan->products;
     fenv_t caller;
+    if (!tconv_is_stream(problem))
+        return tconv_decline(issue, "for streams");
     if ((problem->layout == TCONV_NCHW ? problem->dst.w : problem->dst.c) != 1)
         return tconv_decline(issue, "a dst whose innermost elements lie apart");
     products->kernels = tconv_cpu_find_pixel_kernels(tconv_cpu_target_of(&layer->target).cpu_isa);

@@ -223,6 +223,8 @@ static tconv_status plan_layer(const tconv_layer *layer, void *bytes, tconv_plan
     const tconv_problem *problem = &layer->problem;
     carry_plan *plan = bytes;
     tconv_cuda_work work;
+    if (!tconv_is_stream(problem))
+        return tconv_decline(issue, "for streams");
     memset(&work, 0, sizeof work);
     plan->widens = problem->element_size < sizeof(float);
     plan->real_size = problem->dtype == TCONV_F64 ? (int64_t)sizeof(double) : (int64_t)sizeof(float);

@@ -10,12 +10,17 @@
  *
  * Post-ops of any kind, and what dst holds, are applied where outputs are summed, on values in f32.
  *
+ * A step of a stream of columns, and a flush, is one launch too: a block has all columns of its images, so that nobody else
+ * reads or writes its part of the carry. Each call is cut for its own length and batch, never into more columns than the plan's
+ * blocks have, so that what the plan has checked is enough.
+ *
  * parameters.h says what the words mean, kernel.cuh is the kernel and gives the numeric order, which depends on the layer
  * alone and not on its batch: each image has the bits that it has alone. work.c counts for the cost model.
  */
 #include <stdio.h>
 
 #include "../../core/checked.h"
+#include "../../core/stream.h"
 #include "../cuda_target.h"
 #include "../gemm_col2im/gather.h"
 #include "../implementations.h"
@@ -60,6 +65,16 @@ static int64_t slice_steps(const tconv_problem *problem)
     return tconv_ceil_div(tconv_ceil_div(problem->group_in, step), SLICES);
 }
 
+/* Returns why the kernels do not take a stream, NULL where they may, or where the layer is none. */
+static const char *refusal_of_stream(const tconv_problem *problem)
+{
+    if (problem->desc.stream_axis == TCONV_STREAM_OF_ROWS)
+        return "a stream of rows";
+    if (tconv_is_stream(problem) && problem->h.in * problem->w.in > MAX_COLUMNS)
+        return "chunks of more than 64 pixels";
+    return NULL;
+}
+
 /* Returns why the kernels do not take a layer, NULL where they may. */
 static const char *refusal(const tconv_layer *layer)
 {
@@ -81,7 +96,7 @@ static const char *refusal(const tconv_layer *layer)
         return "too many channels, images or weights for 32-bit numbers";
     if (tconv_cuda_is_strict(layer) && additions > STRICT_ADDITIONS)
         return "sums too long for strict f32";
-    return NULL;
+    return refusal_of_stream(problem);
 }
 
 static frames_axis make_axis(const tconv_axis *axis)
@@ -96,29 +111,30 @@ static frames_axis make_axis(const tconv_axis *axis)
     };
 }
 
-/* Cuts images of one row and many columns into strips, as even as may be. Returns the pixels of an image in a block. */
+/* Cuts images of one row and many columns into strips, as even as may be. Returns the pixels of an image in a block; a flush
+ * has room for a column. */
 static int64_t cut_strips(const tconv_problem *problem, parameters *params)
 {
     const tconv_axis *w = &problem->w;
     const int64_t back = columns_back(w), all = problem->h.in * w->in;
     const int64_t strips = all > MAX_COLUMNS ? tconv_ceil_div(w->in, MAX_COLUMNS - back) : 1;
-    const int64_t step = tconv_ceil_div(w->in, strips), columns = strips > 1 ? step + back : w->in;
+    const int64_t step = tconv_ceil_div(w->in, strips), columns = strips > 1 ? step + back : tconv_max(w->in, 1);
     const int64_t last = w->out - ((strips - 1) * step * w->stride - w->pad);
     params->strips = divisor_of((int)strips);
     params->strip_step = (int)step;
     params->strip_back = strips > 1 ? (int)back : 0;
-    params->strip_outs = divisor_of((int)(strips > 1 ? tconv_max(step * w->stride, last) : w->out));
+    params->strip_outs = divisor_of((int)(strips > 1 ? tconv_max(step * w->stride, last) : w->out + problem->tail));
     params->row_outs = divisor_of((int)problem->h.out);
     params->image_columns = divisor_of((int)columns);
     params->image_pixels = divisor_of((int)(problem->h.in * columns));
     return problem->h.in * columns;
 }
 
-/* Shares the images out to blocks, as evenly as may be. */
-static void cut_images(const tconv_problem *problem, frames_plan *plan)
+/* Shares the images out to blocks of at most so many columns, as evenly as may be. */
+static void cut_images(const tconv_problem *problem, int64_t most_columns, frames_plan *plan)
 {
     const int64_t pixels = cut_strips(problem, &plan->params), batch = tconv_max(problem->batch, 1);
-    const int64_t tiles = tconv_ceil_div(batch, MAX_COLUMNS / pixels), images = tconv_ceil_div(batch, tiles);
+    const int64_t tiles = tconv_ceil_div(batch, most_columns / pixels), images = tconv_ceil_div(batch, tiles);
     plan->params.images = (int)problem->batch;
     plan->params.tile_images = (int)images;
     plan->params.image_tiles = divisor_of((int)tconv_ceil_div(batch, images));
@@ -137,13 +153,11 @@ static int64_t rows_of(const tconv_problem *problem, int64_t channels)
 
 /* Shares the output channels out to blocks: as many as a row tile has room for, at least one; fewer where multiprocessors
  * would have none. */
-static void cut_channels(const tconv_layer *layer, frames_plan *plan)
+static void cut_channels(const tconv_problem *problem, int64_t multiprocessors, frames_plan *plan)
 {
-    const tconv_problem *problem = &layer->problem;
     const int64_t taps = problem->h.kernel * problem->w.kernel, size = (int64_t)problem->element_size;
     const int64_t room = tile_rows((int)size);
     const int64_t others = (int64_t)plan->params.image_tiles.divisor * plan->params.strips.divisor * problem->groups;
-    const int64_t multiprocessors = tconv_cuda_target_of(&layer->target).multiprocessors;
     int64_t channels = tconv_max(1, tconv_min(room / taps, problem->group_out));
     while (channels > 1 && rows_of(problem, channels) > room)
         channels--;
@@ -157,7 +171,18 @@ static void cut_channels(const tconv_layer *layer, frames_plan *plan)
     plan->blocks = plan->params.out_tiles.divisor * others;
 }
 
-/* Lays out shared memory: a stage of src for each warp, then the products of each slice. */
+/* Returns the bytes of shared memory that a block of so many images has for the carry. */
+static int64_t carried_bytes(const tconv_problem *problem, const frames_plan *plan, int64_t images)
+{
+    return tconv_is_stream(problem) ? images * (1 + plan->params.block_out * problem->h.out * problem->tail) * 4 : 0;
+}
+
+static int64_t products_bytes(const frames_plan *plan)
+{
+    return (int64_t)SLICES * plan->columns * plan->params.product_pitch * 4;
+}
+
+/* Lays out shared memory: a stage of src for each warp, the products of each slice, and what is carried. */
 static void lay_out_shared(const tconv_problem *problem, frames_plan *plan)
 {
     parameters *params = &plan->params;
@@ -170,14 +195,13 @@ static void lay_out_shared(const tconv_problem *problem, frames_plan *plan)
     params->stage_words = (int)tconv_round_up(columns * params->stage_pitch, LANE_BYTES / 4);
     params->stage_lanes_log2 = log2_at_least(tconv_min(existing, TILE_N));
     params->product_pitch = (int)rows_of(problem, params->block_out) | 1; /* outputs' rows meet in no bank */
-    plan->shared_bytes = (int64_t)plan->threads / WARP * params->stage_words * 4 +
-                         (int64_t)SLICES * plan->columns * params->product_pitch * 4;
+    plan->shared_bytes = (int64_t)plan->threads / WARP * params->stage_words * 4 + products_bytes(plan) +
+                         carried_bytes(problem, plan, params->tile_images);
 }
 
-/* Plans a layer that is not refused. */
-static void make_plan(const tconv_layer *layer, frames_plan *plan)
+/* Plans a layer that is not refused, or a chunk of a stream, in blocks of at most so many columns. */
+static void make_plan(const tconv_problem *problem, const tconv_target *target, int64_t most_columns, frames_plan *plan)
 {
-    const tconv_problem *problem = &layer->problem;
     parameters *params = &plan->params;
     params->src_strides = problem->src;
     params->dst_strides = problem->dst;
@@ -189,17 +213,37 @@ static void make_plan(const tconv_layer *layer, frames_plan *plan)
     params->group_in = (int)problem->group_in;
     params->group_out = (int)problem->group_out;
     params->slice_steps = (int)slice_steps(problem);
-    cut_images(problem, plan);
-    cut_channels(layer, plan);
+    params->carry.tail = (int)problem->tail;
+    params->carry.tail_places = divisor_of((int)tconv_max(problem->tail, 1));
+    params->carry.channels = (int)problem->out_channels;
+    params->carry.narrow = tconv_is_stream(problem) && tconv_dtype_size(problem->carry_dtype) < sizeof(float);
+    cut_images(problem, most_columns, plan);
+    cut_channels(problem, tconv_cuda_target_of(target).multiprocessors, plan);
     lay_out_shared(problem, plan);
     plan->by_vectors = problem->weight.in * (int64_t)problem->element_size % LANE_BYTES == 0;
 }
 
-/* Returns the outputs of a block. */
-static double block_outputs(const frames_plan *plan)
+/* Returns the most images of a block; a stream's short chunks have more in one than its long ones. */
+static int64_t most_images(const tconv_problem *problem, const frames_plan *plan)
 {
-    return (double)plan->params.tile_images * plan->params.block_out * plan->params.row_outs.divisor *
-           plan->params.strip_outs.divisor;
+    return tconv_is_stream(problem) ? tconv_min(problem->batch, plan->columns / problem->h.in)
+                                    : plan->params.tile_images;
+}
+
+/* Returns the most outputs of a block, whatever the chunk: a flush has two tails. */
+static double block_outputs(const tconv_problem *problem, const frames_plan *plan)
+{
+    return (double)most_images(problem, plan) * plan->params.block_out * plan->params.row_outs.divisor *
+           ((double)plan->params.strip_outs.divisor + plan->params.carry.tail);
+}
+
+/* Returns the most bytes of shared memory of a block, whatever the chunk. A chunk has no more blocks of images than the plan,
+ * and so no more channels in a block. */
+static int64_t block_bytes(const tconv_problem *problem, const frames_plan *plan)
+{
+    return tconv_is_stream(problem) ? (int64_t)plan->threads / WARP * STAGE_WORDS * 4 + products_bytes(plan) +
+                                          carried_bytes(problem, plan, most_images(problem, plan))
+                                    : plan->shared_bytes;
 }
 
 static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_planned *planned, tconv_issue *issue)
@@ -212,11 +256,11 @@ static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_pla
     const char *why = refusal(layer);
     if (why != NULL)
         return tconv_decline(issue, "%s", why);
-    make_plan(layer, plan);
-    if (plan->shared_bytes > tconv_cuda_target_of(&layer->target).shared_bytes)
-        return tconv_decline(issue, "products too many for shared memory");
-    if (plan->blocks > INT32_MAX || block_outputs(plan) > MAX_OUTPUTS)
+    make_plan(problem, &layer->target, MAX_COLUMNS, plan);
+    if (block_outputs(problem, plan) > MAX_OUTPUTS || plan->blocks > INT32_MAX)
         return tconv_decline(issue, "too many outputs for 32-bit numbers");
+    if (block_bytes(problem, plan) > tconv_cuda_target_of(&layer->target).shared_bytes)
+        return tconv_decline(issue, "products too many for shared memory");
     planned->sizes.packed = (size_t)(problem->weight_extent * (int64_t)problem->element_size);
     planned->sizes.execute_packs = planned->sizes.reads_unpacked = true;
     const tconv_cuda_work work = tconv_frames_work_of(layer, plan);
@@ -239,26 +283,41 @@ static tconv_status pack(const tconv_layer *layer, const void *memory, const voi
     return tconv_device_leave(&guard, status, issue);
 }
 
+/* Cuts the chunk of a call. */
+static void plan_chunk(const tconv_layer *layer, const tconv_step_arguments *step, frames_plan *plan)
+{
+    make_plan(step->problem, &layer->target, plan->columns, plan);
+    frames_carry *carry = &plan->params.carry;
+    carry->sums = step->carry;
+    carry->slot_count = step->slot_count;
+    carry->slots = step->slots;
+    carry->reset = step->reset;
+    carry->active = step->active;
+}
+
 static tconv_status execute(const tconv_layer *layer, const void *memory, const tconv_arguments *arguments,
                             tconv_issue *issue)
 {
-    const frames_plan *plan = memory;
-    parameters params = plan->params;
-    params.src = arguments->src;
-    params.weights = arguments->weights != NULL ? arguments->weights : arguments->packed;
-    params.bias = arguments->bias;
-    params.dst = arguments->dst;
-    params.posts = tconv_cuda_layer_posts(&layer->problem, arguments);
-    const bool by_vectors = plan->by_vectors && (uintptr_t)params.weights % LANE_BYTES == 0;
+    frames_plan plan = *(const frames_plan *)memory;
+    parameters *params = &plan.params;
+    if (arguments->step != NULL)
+        plan_chunk(layer, arguments->step, &plan);
+    params->src = arguments->src;
+    params->weights = arguments->weights != NULL ? arguments->weights : arguments->packed;
+    params->bias = arguments->bias;
+    params->dst = arguments->dst;
+    params->posts =
+        tconv_cuda_layer_posts(arguments->step != NULL ? arguments->step->problem : &layer->problem, arguments);
+    const bool by_vectors = plan.by_vectors && (uintptr_t)params->weights % LANE_BYTES == 0;
     const numerics kind = numerics_of(layer);
     const tconv_cuda_target target = tconv_cuda_target_of(&layer->target);
-    void *kernel_arguments[] = {&params};
+    void *kernel_arguments[] = {params};
     const launch_grid grid = {
-        .kernel = numerics_bytes(kind) == 4 ? tconv_frames_f32_kernel(kind, plan->many_columns, by_vectors)
-                                            : tconv_frames_half_kernel(kind, plan->many_columns, by_vectors),
-        .blocks = plan->blocks,
-        .threads = plan->threads,
-        .shared_bytes = plan->shared_bytes,
+        .kernel = numerics_bytes(kind) == 4 ? tconv_frames_f32_kernel(kind, plan.many_columns, by_vectors)
+                                            : tconv_frames_half_kernel(kind, plan.many_columns, by_vectors),
+        .blocks = plan.blocks,
+        .threads = plan.threads,
+        .shared_bytes = plan.shared_bytes,
     };
     tconv_device_guard guard;
     tconv_status status = tconv_device_enter(&guard, target.device, issue);
@@ -280,6 +339,13 @@ static void describe(const tconv_layer *layer, const void *memory, char *text, s
              params->slice_steps, params->stage_steps, (long long)plan->blocks);
 }
 
+/* A carry of fewer digits is rounded wherever a chunk ends. */
+static bool is_chunk_invariant(const tconv_layer *layer, const void *memory)
+{
+    (void)layer;
+    return !((const frames_plan *)memory)->params.carry.narrow;
+}
+
 const tconv_implementation tconv_cuda_frames = {
     .name = "cuda_frames",
     .backend = TCONV_BACKEND_CUDA,
@@ -291,5 +357,7 @@ const tconv_implementation tconv_cuda_frames = {
     .describe = describe,
     .accumulates = true,
     .applies_posts = true,
+    .streams = true,
+    .chunk_invariant = is_chunk_invariant,
     .batch_invariant = tconv_always_batch_invariant,
 };

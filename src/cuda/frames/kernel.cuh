@@ -8,18 +8,16 @@
  * of its own input channels to shared memory.
  *
  * Numeric order: the input channels of a slice in turn, by steps of an MMA's K; in strict f32 the tensor cores sum those of
- * a step from zero. Then the slices, as a tree; then taps by ascending input, rows of them before columns. All of it is the
- * layer's and none of it the batch's, the block's or the GPU's. Strict products that are not finite are summed again, by
+ * a step from zero. Then the slices, as a tree; then taps by ascending column of inputs, in each by ascending row. All of it is the
+ * layer's and none of it the batch's, the block's or the GPU's. A stream's sum is carried between two inputs, so that no cut
+ * of a stream changes a bit, where the carry is f32. Strict products that are not finite are summed again, by
  * multiply-adds.
  */
 #ifndef TCONV_CUDA_FRAMES_KERNEL_CUH
 #define TCONV_CUDA_FRAMES_KERNEL_CUH
 
-#include "parameters.h"
+#include "outputs.cuh"
 
-#include "../epilogue/finish.cuh"
-#include "../epilogue/layer_posts.cuh"
-#include "../numeric/divisor.cuh"
 #include "../numeric/tf32.cuh"
 #include "../ptx/memory.cuh"
 #include "../ptx/mma.cuh"
@@ -30,73 +28,15 @@ namespace tconv::frames
 namespace
 {
 
-template <class Element_> struct mode_of {
-    using Element = Element_;
-    static constexpr bool STRICT = false;
-    static constexpr int SIZE = sizeof(Element);
-    static constexpr int LANE_ROWS = LANE_BYTES / SIZE;         /* neighbouring rows that a lane loads */
-    static constexpr int TILE_ROWS = tile_rows(SIZE);           /* of the product */
-    static constexpr int MMAS = LANE_ROWS / 2;                  /* of a row tile: each has two of a lane's rows */
-    static constexpr int STEP_CHANNELS = STEP_WORDS * 4 / SIZE; /* of a step */
-    static constexpr int LANE_CHANNELS = STEP_CHANNELS / 4;     /* that a lane loads of these */
-};
-struct tf32 : mode_of<float> {
-};
-struct strict : tf32 {
-    static constexpr bool STRICT = true;
-};
-template <class Half> struct half_mode : mode_of<Half> {
-};
-
 /* Steps whose weights are under way: 128 bytes of a lane where registers allow it, else 64. The steps of a stage are a
  * multiple of it. */
 template <class Mode, int TILES, bool VECTORS>
 constexpr int depth_of = (TILES == 1 && VECTORS ? 8 : 4) / Mode::LANE_CHANNELS;
 
-/* What a block computes: output channels of a group, and images. */
-struct block_tile {
-    int group, first_out, outs, first_image, images, columns;
-    int first_x;           /* column of src */
-    int first_column, end; /* columns of outputs */
-    int first_row;         /* of the group's products, at a multiple of a lane's rows */
-    int row_shift;         /* from there to the first row of the first output channel */
-    int rows;              /* from there to the last row of the last output channel */
-};
-
-template <class Mode> __device__ __forceinline__ block_tile find_tile(const parameters &of, int number)
-{
-    const quotient strips = divide(number, of.strips), images = divide(strips.whole, of.image_tiles),
-                   outs = divide(images.whole, of.out_tiles);
-    block_tile tile;
-    tile.group = outs.whole;
-    tile.first_out = outs.rest * of.block_out;
-    tile.outs = min(of.block_out, of.group_out - tile.first_out);
-    tile.first_image = images.rest * of.tile_images;
-    tile.images = min(of.tile_images, of.images - tile.first_image);
-    tile.columns = tile.images * of.image_pixels.divisor;
-    tile.first_x = max(strips.rest * of.strip_step - of.strip_back, 0);
-    const int step = of.strip_step * of.columns.stride.divisor, begin = strips.rest * step - of.columns.pad;
-    tile.first_column = strips.rest == 0 ? 0 : max(begin, 0);
-    tile.end = strips.rest == of.strips.divisor - 1 ? of.columns.out : min(begin + step, of.columns.out);
-    tile.row_shift = tile.first_out * of.taps % Mode::LANE_ROWS;
-    tile.first_row = tile.first_out * of.taps - tile.row_shift;
-    tile.rows = tile.row_shift + tile.outs * of.taps;
-    return tile;
-}
-
 /* Where a warp works: its slice of the input channels, and its columns of the block. */
 struct warp_place {
     int slice, first_column, columns;
 };
-
-/* Elements from src to the pixel of a block's column, input channel 0 of the layer. The last strip may be wider than what is
- * left of src: its last pixel is repeated. */
-__device__ __forceinline__ int64_t find_pixel(const parameters &of, const block_tile &tile, int column)
-{
-    const quotient image = divide(column, of.image_pixels), row = divide(image.rest, of.image_columns);
-    return (tile.first_image + image.whole) * of.src_strides.n + row.whole * of.src_strides.h +
-           min(tile.first_x + row.rest, of.columns.in - 1) * of.src_strides.w;
-}
 
 /* ------------------------------------------------------------------------------------------------------- weights */
 
@@ -335,107 +275,6 @@ __device__ __forceinline__ void put_products(const parameters &of, const block_t
             }
 }
 
-/* ------------------------------------------------------------------------------------------------------- outputs */
-
-/* A product of f32 by multiply-adds. */
-__device__ __noinline__ float sum_plainly(const parameters &of, int64_t weight, int64_t pixel)
-{
-    const float *weights = static_cast<const float *>(of.weights) + weight;
-    const float *src = static_cast<const float *>(of.src) + pixel;
-    float sum = 0;
-    for (int i = 0; i < of.group_in; i++, weights += of.weight_pitch, src += of.src_strides.c)
-        sum = fmaf(*weights, *src, sum);
-    return sum;
-}
-
-/* Returns a product, the sum of its slices. */
-template <class Mode>
-__device__ __forceinline__ float product_of(const parameters &of, const block_tile &tile, const float *products,
-                                            int row, int column)
-{
-    const float *from = products + column * of.product_pitch + row;
-    const int slice = tile.columns * of.product_pitch;
-    float sums[SLICES];
-#pragma unroll
-    for (int i = 0; i < SLICES; i++)
-        sums[i] = from[i * slice];
-#pragma unroll
-    for (int apart = 1; apart < SLICES; apart *= 2)
-#pragma unroll
-        for (int i = 0; i < SLICES; i += 2 * apart)
-            sums[i] += sums[i + apart];
-    if (!Mode::STRICT || isfinite(sums[0]))
-        return sums[0];
-    const int64_t in_channel = (int64_t)tile.group * of.group_in;
-    return sum_plainly(of, in_channel * of.weight_pitch + tile.first_row + row,
-                       find_pixel(of, tile, column) + in_channel * of.src_strides.c);
-}
-
-/* The inputs that may have a tap of an output. */
-struct inputs {
-    int first, last;
-};
-
-__device__ __forceinline__ inputs find_inputs(const frames_axis &axis, int output)
-{
-    const int padded = output + axis.pad, beyond = padded - axis.span;
-    return {beyond > 0 ? divide(beyond + axis.stride.divisor - 1, axis.stride).whole : 0,
-            min(divide(padded, axis.stride).whole, axis.in - 1)};
-}
-
-/* The tap of an output that reads an input, whose rest is 0 if there is one. */
-__device__ __forceinline__ quotient find_tap(const frames_axis &axis, int output, int input)
-{
-    return divide(output + axis.pad - input * axis.stride.divisor, axis.dilation);
-}
-
-/* The sum of an output over its taps, by ascending input. */
-template <class Mode>
-__device__ __forceinline__ float fold_taps(const parameters &of, const block_tile &tile, const float *products,
-                                           int image, int out, int row, int column)
-{
-    const inputs rows = find_inputs(of.rows, row), columns = find_inputs(of.columns, column);
-    float sum = 0;
-    for (int y = rows.first; y <= rows.last; y++) {
-        const quotient row_tap = find_tap(of.rows, row, y);
-        for (int x = columns.first; x <= columns.last; x++) {
-            const quotient column_tap = find_tap(of.columns, column, x);
-            if (row_tap.rest == 0 && column_tap.rest == 0)
-                sum += product_of<Mode>(
-                    of, tile, products,
-                    tile.row_shift + out * of.taps + row_tap.whole * of.kernel_columns + column_tap.whole,
-                    image * of.image_pixels.divisor + y * of.image_columns.divisor + x - tile.first_x);
-        }
-    }
-    return sum;
-}
-
-/* Stores the outputs of a block, whose products are in shared memory. */
-template <class Mode>
-__device__ __forceinline__ void store_outputs(const parameters &of, const block_tile &tile, const float *products)
-{
-    using Element = typename Mode::Element;
-    const int outputs = tile.images * of.block_out * of.row_outs.divisor * of.strip_outs.divisor;
-    for (int i = (int)threadIdx.x; i < outputs; i += (int)blockDim.x) {
-        const quotient place = divide(i, of.strip_outs), row = divide(place.whole, of.row_outs),
-                       image = divide(row.whole, of.block_channels);
-        const int out = image.rest, channel = tile.group * of.group_out + tile.first_out + out;
-        const int column = tile.first_column + place.rest;
-        if (out >= tile.outs || column >= tile.end)
-            continue;
-        const float sum = fold_taps<Mode>(of, tile, products, image.whole, out, row.rest, column);
-        const auto offset = [&](const tconv_strides &strides) {
-            return (tile.first_image + image.whole) * strides.n + channel * strides.c + row.rest * strides.h +
-                   column * strides.w;
-        };
-        float value[] = {finish_sum(sum, channel_bias<Element>(of.bias, channel))};
-        if (of.posts.steps.count > 0)
-            run_layer_posts<Element>(
-                of.posts, value, [&](int) { return channel; }, [&](int) { return offset(of.posts.addend_strides); });
-        static_cast<Element *>(of.dst)[offset(of.dst_strides)] = to_output<Element>(value[0]);
-    }
-}
-
 template <int TILES> constexpr int max_threads = (TILES == 1 ? 1 : MAX_PARTS) * SLICES *WARP;
 
 template <class Mode, int TILES, bool VECTORS>
@@ -448,7 +287,9 @@ __global__ void __launch_bounds__(max_threads<TILES>, TILES == 1 ? 2 : 1)
     const warp_place warp = {number % SLICES, first_column, min(tile.columns - first_column, PART_COLUMNS)};
     const uint32_t stage = shared_address(shared + number * of.stage_words * 4);
     float *products = reinterpret_cast<float *>(shared + (int)blockDim.x / WARP * of.stage_words * 4);
-    if (warp.columns > 0) { /* the last images may be so few */
+    if (of.carry.slot_count > 0)
+        load_carry<Mode>(of, tile, products);
+    if (warp.columns > 0 && of.columns.in > 0) { /* the last images may be so few; a flush has no inputs */
 #pragma unroll 1
         for (int row_tile = 0; row_tile < of.row_tiles; row_tile++) {
             float sums[TILES][Mode::MMAS][4] = {};
@@ -457,6 +298,7 @@ __global__ void __launch_bounds__(max_threads<TILES>, TILES == 1 ? 2 : 1)
                                       products + warp.slice * tile.columns * of.product_pitch);
         }
     }
+    cp_async_wait_all();
     __syncthreads();
     store_outputs<Mode>(of, tile, products);
 }

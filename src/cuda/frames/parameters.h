@@ -42,6 +42,24 @@ typedef struct frames_axis {
     fast_divisor stride, dilation;
 } frames_axis;
 
+/*
+ * The carry of a stream of columns (tconv.h, A STREAM OF FRAMES). Of place j of a row of outputs, counted from the chunk's
+ * first,
+ *
+ *     sum(j) = (j < tail ? carry[j] : 0) + products of input i by tap (j - stride * i) / dilation, by rising i
+ *
+ * is an output where the chunk has that many, and else carry[j - outputs]. A flush is a chunk of `tail` outputs without inputs.
+ */
+typedef struct frames_carry {
+    void *sums;           /* [slots][channels][rows of outputs][tail]; NULL where there is no tail */
+    int64_t slot_count;   /* 0: the layer is no stream */
+    const int32_t *slots; /* these three as in tconv_step */
+    const uint8_t *reset, *active;
+    fast_divisor tail_places; /* tail, or 1 */
+    int tail, channels;
+    bool narrow; /* of the layer's 16 bits; else f32 */
+} frames_carry;
+
 typedef struct parameters {
     const void *src;
     const void *weights;
@@ -51,23 +69,24 @@ typedef struct parameters {
     tconv_strides src_strides, dst_strides;
     int64_t weight_pitch; /* elements from an input channel's weights to the next one's */
     frames_axis rows, columns;
+    frames_carry carry;
     int kernel_columns, taps;
     int group_in, group_out;
     int block_out;   /* output channels of a block */
     int tile_images; /* images of a block */
     int images;
-    int row_tiles;                            /* of a block, one after another: TILE_LANES * LANE_BYTES of rows */
-    int slice_steps;                          /* of the input channels of a slice */
-    int stage_steps;                          /* that src is brought to shared memory for at a time */
-    int stage_pitch;                          /* words from a pixel of a stage to the next */
-    int stage_words;                          /* of a warp */
-    int stage_lanes_log2;                     /* lanes that load neighbouring pixels; the others load other channels */
-    int product_pitch;                        /* products from a column to the next in shared memory */
-    fast_divisor out_tiles, image_tiles;      /* of a group; of all images */
-    fast_divisor strips;                      /* of an image; with more than one: */
-    int strip_step;                           /* columns of src from a strip to the next */
-    int strip_back;                           /* columns of src that outputs reach back over */
-    fast_divisor row_outs, strip_outs;        /* rows of outputs; columns of outputs of a strip, at most */
+    int row_tiles;                       /* of a block, one after another: TILE_LANES * LANE_BYTES of rows */
+    int slice_steps;                     /* of the input channels of a slice */
+    int stage_steps;                     /* that src is brought to shared memory for at a time */
+    int stage_pitch;                     /* words from a pixel of a stage to the next */
+    int stage_words;                     /* of a warp */
+    int stage_lanes_log2;                /* lanes that load neighbouring pixels; the others load other channels */
+    int product_pitch;                   /* products from a column to the next in shared memory */
+    fast_divisor out_tiles, image_tiles; /* of a group; of all images */
+    fast_divisor strips;                 /* of an image; with more than one: */
+    int strip_step;                      /* columns of src from a strip to the next */
+    int strip_back;                      /* columns of src that outputs reach back over */
+    fast_divisor row_outs, strip_outs;   /* rows of outputs; columns of outputs of a strip, at most, and of the tail */
     fast_divisor image_pixels, image_columns; /* of an image, or strip, of a block, and of its rows */
     fast_divisor block_channels;              /* block_out */
 } parameters;

@@ -16,7 +16,7 @@ void tconv_inner_begin(tconv_inner_plan *inner, void *bytes, size_t capacity)
 bool tconv_inner_may_plan(const tconv_inner_plan *inner, const tconv_implementation *implementation)
 {
     const tconv_problem *problem = &inner->layer.problem;
-    return implementation->plan_bytes <= inner->capacity && !implementation->streams &&
+    return implementation->plan_bytes <= inner->capacity &&
            (implementation->dtypes & TCONV_DTYPE_BIT(problem->dtype)) != 0 &&
            (!problem->desc.accumulate || implementation->accumulates) &&
            (!tconv_has_posts(problem) || implementation->applies_posts);
