@@ -181,9 +181,11 @@ def _refuse_gradients(*tensors: Tensor | None) -> None:
             raise RuntimeError(_NO_GRADIENTS)
 
 
-def _described(tensor: Tensor) -> tuple[Any, ...]:
+def _described(tensor: Tensor | None) -> Any:
     """What matters of a tensor, but for its values."""
-    return type(tensor), tensor.shape, tensor.stride(), tensor.dtype, tensor.get_device(), tensor.is_neg()
+    if tensor is None:
+        return None
+    return tensor.shape, tensor.dtype, tensor.get_device(), tensor.is_contiguous(), type(tensor), tensor.is_neg()
 
 
 def _find(
@@ -192,14 +194,15 @@ def _find(
     """What the step of such tensors is, from the cache."""
     try:
         now = settings(x)
+        # All of _described of the first two, which is too slow as a call where a step takes microseconds.
         key = (
-            now,
-            _described(x),
-            _described(weight),
-            None if bias is None else _described(bias),
+            (x.shape, x.dtype, x.get_device(), x.is_contiguous(), type(x), x.is_neg()),
+            (weight.shape, weight.dtype, weight.get_device(), weight.is_contiguous(), type(weight), weight.is_neg()),
+            _described(bias),
             _described(state),
             of_layer,
-            NO_ROWS if rows == NO_ROWS else tuple(None if row is None else _described(row) for row in rows),
+            now,
+            rows if rows == NO_ROWS else tuple(map(_described, rows)),
         )
         found = _steps.get(key)
     except (AttributeError, TypeError, RuntimeError, NotImplementedError):
