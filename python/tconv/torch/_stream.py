@@ -185,7 +185,7 @@ def _described(tensor: Tensor | None) -> Any:
     """What matters of a tensor, but for its values."""
     if tensor is None:
         return None
-    return tensor.shape, tensor.dtype, tensor.get_device(), tensor.is_contiguous(), type(tensor), tensor.is_neg()
+    return tensor.shape, tensor.dtype, tensor.device, tensor.is_contiguous(), type(tensor), tensor.is_neg()
 
 
 def _find(
@@ -196,8 +196,8 @@ def _find(
         now = settings(x)
         # All of _described of the first two, which is too slow as a call where a step takes microseconds.
         key = (
-            (x.shape, x.dtype, x.get_device(), x.is_contiguous(), type(x), x.is_neg()),
-            (weight.shape, weight.dtype, weight.get_device(), weight.is_contiguous(), type(weight), weight.is_neg()),
+            (x.shape, x.dtype, x.device, x.is_contiguous(), type(x), x.is_neg()),
+            (weight.shape, weight.dtype, weight.device, weight.is_contiguous(), type(weight), weight.is_neg()),
             _described(bias),
             _described(state),
             of_layer,
@@ -272,7 +272,7 @@ def _plan_for(
     """The plan for chunks like x. Batches and lengths up to each power of two have one."""
     stride, dilation, groups = of_layer
     batch, length = (1 << (extent - 1).bit_length() for extent in (x.shape[0], x.shape[2]))
-    key = (now, x.device, x.dtype, weight.shape, state.dtype, batch, length, of_layer)
+    key = (now, x.device, x.dtype, x.shape[1], weight.shape, state.dtype, batch, length, of_layer)
     plan = _plans.get(key)
     if plan is not None:
         return plan
