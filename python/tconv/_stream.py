@@ -54,8 +54,8 @@ class Stream:
           tail, W_out); without the batch where that is None
 
     Attributes:
-        carry: the unfinished sums, without bias, zeros where a stream begins: a NumPy array of float32, of float64 where
-            weight is that. It can be read, written, saved, and set to what was saved.
+        carry: the unfinished sums, without bias, zeros where a stream begins: a NumPy array of float32, of float64
+            where weight is that. It can be read, written, saved, and set to what was saved.
         tail: outputs along the streamed axis that flush() gives, max(0, dilation * (width - 1) + 1 - stride).
         longest: inputs that are computed at once.
         dtype: its name.
@@ -111,7 +111,9 @@ class Stream:
         given, posts = {"weight": weight, "bias": bias}, _posts.as_list(post, of_plan=True)
         for i, each in enumerate(posts):
             if each.kind == lib.POST_ADD_TENSOR:
-                raise _errors.invalid(f"post[{i}]", f"post[{i}] is add(): must be a step without an array of x's length")
+                raise _errors.invalid(
+                    f"post[{i}]", f"post[{i}] is add(): must be a step without an array of x's length"
+                )
         _check_host({**given, **_posts.named_operands(posts)})
         arrays, self._dtype = _host.views(given)
         spatial = arrays["weight"].ndim - 2
@@ -315,7 +317,9 @@ class Stream:
         whole = list(_layer.without_axes(self._missing, self._x_shape))
         streamed = self._axis - 4
         if dtype != self._dtype:
-            raise _errors.wrong_dtype("x", f"x is {_arrays.DTYPE_NAMES[dtype]}: must be of weight's dtype, {self.dtype}")
+            raise _errors.wrong_dtype(
+                "x", f"x is {_arrays.DTYPE_NAMES[dtype]}: must be of weight's dtype, {self.dtype}"
+            )
         if x.ndim == len(whole):
             whole[streamed] = x.shape[streamed]
             if 0 not in self._missing and x.shape[0] <= self._x_shape[0]:

@@ -64,9 +64,7 @@ class StreamPlan(Plan):
             stream: of CUDA.
             posts: the addresses of the post-ops' operands, as tconv_tensors.
         """
-        return self._step(
-            self._handle, self._fill(tensors, batch, length, slot_count, rows, workspace, stream, posts)
-        )
+        return self._step(self._handle, self._fill(tensors, batch, length, slot_count, rows, workspace, stream, posts))
 
     def flush(
         self,

@@ -86,7 +86,11 @@ def made(batch=3):
     rng = np.random.default_rng(batch)
     weight = rng.integers(-4, 5, (4, 2, 7)).astype(np.float32)
     x = rng.integers(-4, 5, (batch, 4, 12)).astype(np.float32)
-    return tconv.Stream(weight, np.ones(2, np.float32), 3, batch=batch), x, tconv.conv_transpose1d(x, weight, np.ones(2, np.float32), 3)
+    return (
+        tconv.Stream(weight, np.ones(2, np.float32), 3, batch=batch),
+        x,
+        tconv.conv_transpose1d(x, weight, np.ones(2, np.float32), 3),
+    )
 
 
 def test_slots_say_whose_chunk_it_is():
@@ -99,7 +103,7 @@ def test_slots_say_whose_chunk_it_is():
 
 
 def test_a_chunk_that_is_cut_resets_only_at_its_begin():
-    stream, x, y = made()
+    _, x, _ = made()
     stream = tconv.Stream(np.ones((4, 2, 7), np.float32), stride=3, batch=3, longest=2)
     expected = stream(x)
     np.testing.assert_array_equal(stream(x, reset=[True] * 3), expected)
@@ -141,7 +145,7 @@ def test_a_carry_is_saved_and_restored():
 
 
 def test_one_stream_has_no_axis_for_it():
-    stream, x, y = made()
+    _, x, _ = made()
     weight = np.ones((4, 2, 7), np.float32)
     single = tconv.Stream(weight, stride=3)
     expected = tconv.conv_transpose1d(x[0], weight, stride=3)
@@ -163,11 +167,10 @@ def test_post_ops_run_when_an_output_leaves():
 
 def test_arrays_of_other_libraries_and_slices():
     torch = pytest.importorskip("torch")
-    stream, x, y = made()
+    stream, x, _ = made()
     got = stream(torch.from_numpy(x)[..., ::2])
     assert isinstance(got, torch.Tensor)
     np.testing.assert_array_equal(got.numpy(), made()[0](x[..., ::2].copy()))
-    stream.reset()
     weight = torch.ones(4, 2, 7, dtype=torch.bfloat16)
     of_torch = tconv.Stream(weight, stride=3)
     got = torch.cat([of_torch(torch.ones(4, 5, dtype=torch.bfloat16)), of_torch.flush()], -1)

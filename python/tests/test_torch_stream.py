@@ -74,7 +74,7 @@ def test_a_state_of_the_layers_own_type_is_rounded_in_each_step(device):
 
 
 def test_bits_do_not_depend_on_chunks():
-    """On the CPU, where all implementations promise it; the plans are several, each for lengths up to a power of two."""
+    """On the CPU, where all implementations promise it; each power of two has a plan of its own."""
     weight, bias, sizes, tail = parameters("causal codec", "cpu", torch.float32)
     x = torch.randn(2, 8, 40)
     expected = tt.conv_transpose1d_step(x, weight, bias, zeros(weight, 1, tail, 2), **sizes)
@@ -191,7 +191,7 @@ def test_bad_arguments_are_refused_by_field_and_change_nothing(name):
     assert torch.equal(good["state"], before)
 
 
-# ------------------------------------------------------------------------------------------------------------ the module
+# ---------------------------------------------------------------------------------------------------------- the module
 
 
 def made(name, device="cpu", trim="right", **more):
@@ -244,7 +244,17 @@ def test_a_stream_that_ends_before_its_first_column():
 def layer_of(layer):
     """The same layer, not streaming."""
     other = tt.StreamingConvTranspose1d(
-        8, 8, layer.kernel_size, layer.stride, 0, 0, layer.groups, True, layer.dilation, dtype=torch.float64, trim=layer.trim
+        8,
+        8,
+        layer.kernel_size,
+        layer.stride,
+        0,
+        0,
+        layer.groups,
+        True,
+        layer.dilation,
+        dtype=torch.float64,
+        trim=layer.trim,
     )
     other.load_state_dict(layer.state_dict())
     return other.requires_grad_(False)
@@ -319,7 +329,7 @@ def test_mistakes_of_the_module():
             pass
         with pytest.raises(ValueError, match="state is"):
             layer.state = torch.zeros(1, 8, 3)
-        with pytest.raises(tconv.TconvError, match="state.shape"):
+        with pytest.raises(tconv.TconvError, match=r"state\.shape"):
             layer(torch.ones(2, 8, 2, dtype=torch.float64))
     for arguments in (dict(trim="left"), dict(padding=1), dict(trim="both", output_padding=1)):
         with pytest.raises(ValueError, match="trim"):

@@ -15,6 +15,7 @@ from ._compute import make_desc, options_for
 from ._reasons import DEVICES, DTYPES, PLAIN
 from ._settings import Settings, settings
 
+
 class _Step(NamedTuple):
     """What is found out once for the shapes, dtypes and places of a step's tensors."""
 
@@ -36,8 +37,8 @@ _steps: Cache[_Step] = Cache()
 Rows = tuple[Tensor | None, Tensor | None, Tensor | None]
 _ROWS = ("slots", "reset", "active")
 _NO_GRADIENTS = (
-    "a step of a stream has no gradients: call it under torch.no_grad() or torch.inference_mode(), and train by one call "
-    "of tconv.torch.conv_transpose1d, or of the module outside of streaming(), for the whole input"
+    "a step of a stream has no gradients: call it under torch.no_grad() or torch.inference_mode(), and train by one "
+    "call of tconv.torch.conv_transpose1d, or of the module outside of streaming(), for the whole input"
 )
 NO_ROWS: Rows = (None, None, None)
 _NO_ROWS = (0, 0, 0)
@@ -78,7 +79,8 @@ def conv_transpose1d_step(
         reset (Tensor or None): bool or uint8, true where a stream begins, whose state counts as zeros. None: nowhere.
         active (Tensor or None): bool or uint8, false where an image has no part: its state stays as it is, and what the
             result has for it means nothing. None: all have.
-        slots (Tensor or None): int32, the slot of the state that each image has, no two alike. None: image n has slot n.
+        slots (Tensor or None): int32, the slot of the state that each image has, no two alike. None: image n has slot
+            n.
 
     Shape:
         - x: (N, C, L), N at most S
@@ -92,8 +94,7 @@ def conv_transpose1d_step(
         the outputs, of x's dtype.
 
     Raises:
-        RuntimeError: x, weight or bias wants gradients: torch.nn.functional.conv_transpose1d of the whole input has
-            them.
+        RuntimeError: x, weight or bias wants gradients, which one call of conv_transpose1d for the whole input has.
         tconv.TconvError: names the argument at fault and the rule. The state is then as it was.
 
     Examples::
@@ -135,9 +136,7 @@ def step(
     return y
 
 
-def flush(
-    weight: Tensor, bias: Tensor | None, state: Tensor, of_layer: tuple[int, int, int]
-) -> Tensor:
+def flush(weight: Tensor, bias: Tensor | None, state: Tensor, of_layer: tuple[int, int, int]) -> Tensor:
     """Ends the streams of all slots: what their last inputs reach beyond the outputs of all steps. The state is zeros
     then."""
     batch, _, tail = state.shape
@@ -248,9 +247,9 @@ def _prepare(
         )
     if bias is not None:
         _arrays.check_bias(tuple(bias.shape), out_channels)
-    for name, tensor in (("state", state), ("bias", bias), *zip(_ROWS, rows, strict=True)):
-        if tensor is not None and not tensor.is_contiguous():
-            raise _errors.invalid(name, f"{name}.stride() = {tensor.stride()}: must be dense")
+    for name, dense in (("state", state), ("bias", bias), *zip(_ROWS, rows, strict=True)):
+        if dense is not None and not dense.is_contiguous():
+            raise _errors.invalid(name, f"{name}.stride() = {dense.stride()}: must be dense")
     for name, row in zip(_ROWS, rows, strict=True):
         if row is not None:
             _arrays.check_shape(name, tuple(row.shape), (batch,), "the images of x, ")
@@ -266,9 +265,7 @@ def _prepare(
     )
 
 
-def _plan_for(
-    x: Tensor, weight: Tensor, state: Tensor, of_layer: tuple[int, int, int], now: Settings
-) -> StreamPlan:
+def _plan_for(x: Tensor, weight: Tensor, state: Tensor, of_layer: tuple[int, int, int], now: Settings) -> StreamPlan:
     """The plan for chunks like x. Batches and lengths up to each power of two have one."""
     stride, dilation, groups = of_layer
     batch, length = (1 << (extent - 1).bit_length() for extent in (x.shape[0], x.shape[2]))

@@ -83,7 +83,7 @@ class StreamingConvTranspose1d(torch.nn.ConvTranspose1d):
         groups: int = 1,
         bias: bool = True,
         dilation: Any = 1,
-        padding_mode: str = "zeros",
+        padding_mode: Any = "zeros",
         device: Any = None,
         dtype: Any = None,
         *,
@@ -129,10 +129,8 @@ class StreamingConvTranspose1d(torch.nn.ConvTranspose1d):
             return self._whole(input)
         if reset is not None and self._cuts()[0]:
             raise ValueError(self._no_part_of_a_reset())
-        parameters = self._parameters
-        y = _stream.step(
-            input, parameters["weight"], parameters["bias"], state, self._of_layer, (slots, reset, active)
-        )
+        parameters: Any = self._parameters  # where torch.nn.Module looks for an attribute last
+        y = _stream.step(input, parameters["weight"], parameters["bias"], state, self._of_layer, (slots, reset, active))
         return self._without_first(y) if self.to_drop else y
 
     @contextlib.contextmanager
@@ -171,7 +169,9 @@ class StreamingConvTranspose1d(torch.nn.ConvTranspose1d):
         """Ends all streams: the columns of the one call's result that come after those of all steps. Others may begin
         then."""
         state, (left, rest) = self._streamed(), self._cuts()
-        y = _stream.flush(self.weight.detach(), None if self.bias is None else self.bias.detach(), state, self._of_layer)
+        y = _stream.flush(
+            self.weight.detach(), None if self.bias is None else self.bias.detach(), state, self._of_layer
+        )
         y = y[..., :rest]
         y = self._without_first(y) if self.to_drop else y
         self.to_drop = left
@@ -217,11 +217,10 @@ class StreamingConvTranspose1d(torch.nn.ConvTranspose1d):
         return y[..., dropped:]
 
     def _whole(self, input: Tensor) -> Tensor:
+        padding: Any = self.padding  # which may not be text
         of_layer = (self.groups, self.dilation)
         if self.trim is None:
-            return conv_transpose1d(
-                input, self.weight, self.bias, self.stride, self.padding, self.output_padding, *of_layer
-            )
+            return conv_transpose1d(input, self.weight, self.bias, self.stride, padding, self.output_padding, *of_layer)
         more = max(0, -self._total())
         y = conv_transpose1d(input, self.weight, self.bias, self.stride, 0, more, *of_layer)
         left = self._cuts()[0]
