@@ -342,6 +342,15 @@ def test_mistakes_of_the_module():
             pass
 
 
+def test_compiled_programs_break_their_graph_around_a_step(compiled_anew):
+    layer = made("odd tail")
+    program = torch.compile(lambda x: layer(2 * x).tanh(), backend="eager")
+    x = torch.randn(2, 8, 6, dtype=torch.float64)
+    with layer.streaming(batch=2):
+        y = torch.cat([program(x[..., a:b]) for a, b in ((0, 1), (1, 2), (2, 4), (4, 6))], -1)
+    torch.testing.assert_close(y, layer(2 * x).tanh())
+
+
 def test_graphs_follow_masks(cuda):
     """A captured step reads masks and inputs when it is replayed."""
     layer = made("odd tail", cuda)

@@ -115,6 +115,8 @@ def step(
     x: Tensor, weight: Tensor, bias: Tensor | None, state: Tensor, of_layer: tuple[int, int, int], rows: Rows
 ) -> Tensor:
     """conv_transpose1d_step, of_layer being stride, dilation and groups."""
+    if torch.compiler.is_compiling():  # addresses have no place in a graph, whose tensors come and go
+        raise RuntimeError("a step of a stream cannot be compiled: call it through torch.compiler.disable")
     if torch.is_grad_enabled() or _forward_ad._current_level >= 0:
         _refuse_gradients(x, weight, bias)
     found = _find(x, weight, bias, state, of_layer, rows)
@@ -139,6 +141,8 @@ def step(
 def flush(weight: Tensor, bias: Tensor | None, state: Tensor, of_layer: tuple[int, int, int]) -> Tensor:
     """Ends the streams of all slots: what their last inputs reach beyond the outputs of all steps. The state is zeros
     then."""
+    if torch.compiler.is_compiling():
+        raise RuntimeError("the flush of a stream cannot be compiled: call it through torch.compiler.disable")
     batch, _, tail = state.shape
     if not tail:
         return weight.new_empty(state.shape)
