@@ -1,6 +1,6 @@
 """tconv: transposed convolution (ConvTranspose2d, ConvTranspose1d) on the CPU and on CUDA.
 
-conv_transpose2d, conv_transpose1d and Plan take NumPy arrays and everything that speaks DLPack, and so do the
+conv_transpose2d, conv_transpose1d, Plan and Stream take NumPy arrays and everything that speaks DLPack, and so do the
 gradients, on the host. tconv.post has what outputs may go through before they are stored. tconv.torch, which needs
 PyTorch and has to be imported by name, has the drop-ins for torch.nn.ConvTranspose2d and ConvTranspose1d, tconv.jax,
 likewise, the one for jax.lax.conv_transpose. What the library refuses is a TconvError.
@@ -40,6 +40,7 @@ from ._gradients import (
     conv_transpose2d_backward_weights,
 )
 from ._packed import Plan
+from ._stream import Stream
 from ._version import VERSION as __version__
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "OutOfMemoryError",
     "Plan",
     "SizeOverflowError",
+    "Stream",
     "TconvError",
     "UnavailableError",
     "UnsupportedError",

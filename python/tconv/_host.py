@@ -75,7 +75,7 @@ def conv_transpose(
         inputs += operands.make(prepared.shape[1], layout, prepared.copy_addend)
     result = Result(given, target, missing, prepared.shape, layout, inputs, lies)
     written = result.written
-    if not _is_dense(written, layout):
+    if not is_dense(written, layout):
         of_slice, dense = (key, counted_strides(written)), prepared
         prepared = prepared_layers.get(of_slice) or prepared_layers.make(of_slice, lambda: _for_slice(dense, written))
     addresses = (address(src), address(weights), address(bias), address(written))
@@ -119,7 +119,7 @@ class Packed:
         self.layer.check_x(arrays["x"].shape, dtype, self.dtype)
         missing = self.layer.missing_axes
         src = with_axes(arrays["x"], missing)
-        if not _is_dense(src, self._layout):
+        if not is_dense(src, self._layout):
             src = copy(src, self._layout)
         target = None
         if "out" in arrays:
@@ -131,10 +131,10 @@ class Packed:
         if "addend" in arrays:
             _arrays.check_shape("addend", arrays["addend"].shape, self.output_shape, "that of the result, ")
             addend = with_axes(arrays["addend"], missing)
-            addend = addend if _is_dense(addend, self._layout) else copy(addend, self._layout)
+            addend = addend if is_dense(addend, self._layout) else copy(addend, self._layout)
             inputs = (src, addend)
         # the bias and the numbers of channels are this object's own, and overlap nothing
-        result = Result(given, target, missing, self._shape, self._layout, inputs, _is_dense)
+        result = Result(given, target, missing, self._shape, self._layout, inputs, is_dense)
         post = self.layer.addresses(self._of_channels, address(addend)) if self.layer.posts else ()
         execute(self.plan, address(src), 0, address(self._bias), address(result.written), post)
         return result.hand_over()
@@ -302,7 +302,7 @@ def lies(array: np.ndarray, layout: int) -> bool:
     return bool(strides) and _layer.lies_in(layout, array.shape, strides)
 
 
-def _is_dense(array: np.ndarray, layout: int) -> bool:
+def is_dense(array: np.ndarray, layout: int) -> bool:
     flags = (array if layout == lib.NCHW else array.transpose(0, 2, 3, 1)).flags
     return flags.c_contiguous and flags.aligned
 

@@ -32,6 +32,9 @@ POST_SIGMOID, POST_TANH, POST_SILU, POST_GELU, POST_GELU_TANH, POST_MISH = range
 POST_ELU, POST_SOFTPLUS, POST_HARDSWISH, POST_SNAKE = range(13, 17)
 MAX_POST_OPS = 8
 
+# Of tconv_desc.stream_axis.
+STREAM_ROWS, STREAM_COLUMNS = 1, 2
+
 # Of tconv_status; _errors.py has the others as exceptions.
 INVALID_ARGUMENT = 1
 
@@ -236,6 +239,14 @@ def output_shape(desc: Desc) -> tuple[int, int, int, int]:
     """The shape of dst, n, c, h, w; raises what is wrong with desc."""
     shape, issue = (c.c_int64 * 4)(), Issue()
     if library().tconv_output_shape(c.byref(desc), c.byref(shape), c.byref(issue)):
+        raise error(issue)
+    return shape[0], shape[1], shape[2], shape[3]
+
+
+def carry_shape(desc: Desc) -> tuple[int, int, int, int]:
+    """The shape of a stream's carry, n, c, h, w; raises what is wrong with desc."""
+    shape, issue = (c.c_int64 * 4)(), Issue()
+    if library().tconv_carry_shape(c.byref(desc), c.byref(shape), c.byref(issue)):
         raise error(issue)
     return shape[0], shape[1], shape[2], shape[3]
 

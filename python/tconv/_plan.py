@@ -13,6 +13,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 from . import _library as lib
 
 Value = TypeVar("Value")
+OfPlan = TypeVar("OfPlan", bound="Plan")
 
 # As many layers as a large network has, several sizes of each. A plan is a few kilobytes.
 CAPACITY = 512
@@ -65,7 +66,7 @@ class Plan:
         # what the caller has to give
         self.workspace_size = 0 if self._in_scratch else size.value
 
-    def pack(self, weights: int, stream: int) -> Plan:
+    def pack(self: OfPlan, weights: int, stream: int) -> OfPlan:
         """A plan of the same layer that holds the weights at this address, packed on the stream; they are read until
         that is done. It ignores those that execute is given. On CUDA it has memory of the device, which it gives back
         when the device is done."""
@@ -75,7 +76,7 @@ class Plan:
             self._handle, c.byref(tensor), stream, c.byref(handle), c.byref(issue)
         ):
             raise lib.error(issue)
-        plan = Plan.__new__(Plan)
+        plan = type(self).__new__(type(self))
         plan._own(handle.value, self._tensor_tags[0], self.op, self._post_dtypes)
         return plan
 
@@ -195,6 +196,11 @@ class _Frames(threading.local):
 
 
 _frames = _Frames()
+
+
+def scratch() -> int:
+    """The address of the calling thread's scratch memory."""
+    return _frames.frame.scratch
 
 
 # Everything that has a clear().

@@ -31,7 +31,7 @@ except ImportError:
 PUBLIC = [(module, name) for module in MODULES for name in module.__all__]
 FUNCTIONS = [(m, n) for m, n in PUBLIC if inspect.isfunction(getattr(m, n))]
 # A layer, or what is called as one.
-LAYERS = [(m, n) for m, n in PUBLIC if n == "Plan" or "ConvTranspose" in n]
+LAYERS = [(m, n) for m, n in PUBLIC if n in ("Plan", "Stream") or "ConvTranspose" in n]
 
 
 def called(pair):

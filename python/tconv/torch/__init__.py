@@ -31,6 +31,8 @@ from ._modules import ConvTranspose1d, ConvTranspose2d, LazyConvTranspose1d, Laz
 from ._portable import portable
 from ._reasons import Counters, counters
 from ._replace import Replaced, Restored, replace, restore
+from ._stream import conv_transpose1d_step
+from ._streaming import StreamingConvTranspose1d
 
 __all__ = [
     "ConvTranspose1d",
@@ -44,8 +46,10 @@ __all__ = [
     "LazyConvTranspose2d",
     "Replaced",
     "Restored",
+    "StreamingConvTranspose1d",
     "cat",
     "conv_transpose1d",
+    "conv_transpose1d_step",
     "conv_transpose2d",
     "counters",
     "decompositions",

@@ -269,6 +269,11 @@ def make_desc(
 
 
 def make_plan(desc: lib.Desc, device: torch.device, now: Settings) -> Plan:
+    return Plan(desc, options_for(device, now))
+
+
+def options_for(device: torch.device, now: Settings) -> lib.Options:
+    """For plans of tensors that live there."""
     options = lib.new_options()
     if device.type == "cuda":
         options.backend, options.location = lib.BACKEND_CUDA, lib.LOCATION_CUDA
@@ -276,7 +281,7 @@ def make_plan(desc: lib.Desc, device: torch.device, now: Settings) -> Plan:
     else:
         options.backend, options.location = lib.BACKEND_CPU, lib.LOCATION_HOST
         options.threads = now.threads
-    return Plan(desc, options)
+    return options
 
 
 def choose_format(
