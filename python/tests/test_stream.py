@@ -121,6 +121,8 @@ def test_streams_begin_and_rest_by_masks():
     got = stream(x[..., :4], reset=[True, False, False], active=[True, False, True])
     np.testing.assert_array_equal(got[0], y[0, :, :12])
     np.testing.assert_array_equal(stream.flush(active=[False, True, False])[1], 1 + kept_after(stream, x, 8)[1])
+    stream(x[..., :0], reset=[False, False, True], active=[True, True, False])
+    assert stream.carry[2].any()
     stream(x[..., :0], reset=[False, False, True])
     assert not stream.carry[2].any() and stream.carry[0].any() and not stream.carry[1].any()
     stream.reset([0])
