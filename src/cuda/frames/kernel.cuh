@@ -88,7 +88,7 @@ __device__ __forceinline__ void make_fragments(const lane_weights<Mode> &weights
                     __byte_perm(weights.at[i / 2 * 2][m], weights.at[i / 2 * 2 + 1][m], i % 2 == 0 ? 0x5410 : 0x7632);
             } else {
                 const uint32_t word = weights.at[i / 2][2 * m + i % 2];
-                a[m][0].at[i] = Mode::STRICT ? word : round_quickly_for_mma(word);
+                a[m][0].at[i] = Mode::STRICT ? word : round_for_mma(word);
                 if (Mode::STRICT)
                     split_for_mma(a[m][0].at[i], &a[m][1].at[i]);
             }
@@ -172,7 +172,7 @@ __device__ __forceinline__ void multiply_step(const fragment_a (&a)[Mode::MMAS][
         if (Mode::STRICT)
             split_for_mma(b[0].at[i], &b[1].at[i]);
         else if (Mode::SIZE == 4)
-            b[0].at[i] = round_quickly_for_mma(b[0].at[i]);
+            b[0].at[i] = round_for_mma(b[0].at[i]);
     }
     if constexpr (Mode::STRICT) {
         float step[Mode::MMAS][4] = {};
