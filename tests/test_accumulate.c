@@ -99,7 +99,7 @@ Test(accumulate, corners)
 {
     check_corners(TCONV_BACKEND_CPU);
     for (size_t w = 0; w < way_count; w++)
-        cr_assert_gt(taken[w], 0, "%s takes no layer", ways[w].text);
+        cr_assert(taken[w] > 0 || way_is_of_streams_alone(&ways[w]), "%s takes no layer", ways[w].text);
 }
 
 /* ------------------------------------------------------------------------------------------------------- by class */

@@ -21,7 +21,8 @@
 #define GROUPS     (PRECISIONS * LAYOUTS)
 #define MOST       3 /* implementations of a layer */
 #define LAYERS     317
-#define UNTIMED    9 /* layers of a group that cuda_depthwise sums by spans */
+#define UNTIMED                                                                                                        \
+    13 /* layers of a group that cuda_depthwise sums by spans, or whose blocks write short runs of weights now */
 
 /* What the predictions of a precision may be off by in each layout, NCHW before NHWC: the median of |log(predicted / taken)| of
  * what is taken, and the worst factor. They are the model's own, and a little for rounding in another compiler. */

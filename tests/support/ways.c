@@ -37,6 +37,11 @@ static void add_way(struct way ways[MAX_WAYS], size_t *count, const char *implem
              cpu ? harness_cpu_isa_name(isa) : harness_math_name(math));
 }
 
+bool way_is_of_streams_alone(const struct way *way)
+{
+    return strcmp(way->implementation, "cpu_carry") == 0 || strcmp(way->implementation, "cuda_carry") == 0;
+}
+
 size_t list_ways(tconv_backend backend, struct way ways[MAX_WAYS])
 {
     const char *prefix = backend == TCONV_BACKEND_CUDA ? "cuda_" : "cpu_", *name;

@@ -21,6 +21,9 @@ struct way {
 /* The ways of one backend; fills ways and returns how many. At least one on a machine that has the backend. */
 size_t list_ways(tconv_backend backend, struct way ways[MAX_WAYS]);
 
+/* Whether the way takes streams and no other layers; its sums are those of an inner layer, which is another's. */
+bool way_is_of_streams_alone(const struct way *way);
+
 /* Returns the case with the way's math. Its memory is that of test: it must not be destroyed. */
 harness_case case_of_way(const harness_case *test, const struct way *way);
 

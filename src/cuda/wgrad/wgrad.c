@@ -32,7 +32,7 @@ typedef struct sub_layer {
     planned_layer plan;
 } sub_layer;
 
-enum { MOST_LAYERS = 8 }; /* of a plan */
+enum { MOST_LAYERS = 4 }; /* of a plan */
 
 typedef struct wgrad_plan {
     int count;
