@@ -32,7 +32,7 @@ POST_SIGMOID, POST_TANH, POST_SILU, POST_GELU, POST_GELU_TANH, POST_MISH = range
 POST_ELU, POST_SOFTPLUS, POST_HARDSWISH, POST_SNAKE = range(13, 17)
 MAX_POST_OPS = 8
 
-# Of tconv_desc.stream_axis.
+# These are the values of tconv_desc.stream_axis.
 STREAM_ROWS, STREAM_COLUMNS = 1, 2
 
 # Of tconv_status; _errors.py has the others as exceptions.

@@ -14,7 +14,7 @@ from ._stream_plan import NO_POSTS, StreamPlan
 from ._types import Array, Padding, Sizes, SupportsDLPack
 from .post import PostOp
 
-# By the axis that the caller names: desc.stream_axis, and the axis of n, c, h, w.
+# Each axis that a caller can name has its desc.stream_axis and its place among the axes n, c, h, w.
 _AXES = {-1: (lib.STREAM_COLUMNS, 3), -2: (lib.STREAM_ROWS, 2)}
 
 

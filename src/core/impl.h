@@ -161,7 +161,8 @@ typedef struct tconv_implementation {
     bool accumulates;
     /* Whether it takes outputs through the layer's post-ops (desc.post). Where not, the same. */
     bool applies_posts;
-    /* Whether it computes streams (stream.h), whose execute is given arguments->step. It takes no other layers. */
+    /* Whether it computes streams (stream.h), whose execute is given arguments->step. An implementation that takes no
+       other layers declines those. */
     bool streams;
     /* Of a stream: whether its bits do not depend on chunks, batch and slots. NULL: they may. */
     bool (*chunk_invariant)(const tconv_layer *layer, const void *made);

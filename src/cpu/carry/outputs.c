@@ -59,7 +59,7 @@ DEFINE_COPY(f64, double, double, AS_IT_IS, AS_IT_IS)
 DEFINE_COPY(f16, uint16_t, float, tconv_float_from_f16, tconv_f16_from_float)
 DEFINE_COPY(bf16, uint16_t, float, tconv_float_from_bf16, tconv_bf16_from_float)
 
-/* By the carry's dtype. */
+/* Each dtype of a carry has its own pair of functions. */
 static const struct {
     void (*load)(const void *carry, int64_t count, void *outputs, int64_t step);
     void (*save)(void *carry, int64_t count, const void *outputs, int64_t step);
