@@ -172,12 +172,17 @@ def compare(plans, row, precision, layout, device):
     return [statistics.median(times) for times in zip(*rounds, strict=True)], difference
 
 
-def workloads(names):
-    for file in ("workloads.csv", "workloads_broad.csv"):
+def workloads(names, files=("workloads.csv", "workloads_broad.csv")):
+    """(name, row) of the layers with these names in the files; of all layers if there are no names."""
+    for file in files:
         with open(HERE / file, newline="") as lines:
             for row in csv.DictReader(lines):
                 if not names or row["name"] in names:
                     yield row["name"], {key: int(value) for key, value in row.items() if key != "name"}
+
+
+def broad_workloads(names=()):
+    return list(workloads(names, ("workloads_broad.csv",)))
 
 
 def report(ratios):

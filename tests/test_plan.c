@@ -302,7 +302,7 @@ Test(plan, explain_tells_whole_plans)
         tconv_op op;
         const char *name, *last; /* the last word of the implementation, or of the implementation inside of it */
     } rows[] = {
-        {"n=16 ci=128 h=128 w=128 co=128 k=9 s=3", TCONV_BACKWARD_WEIGHTS, "cuda_wgrad", "cycles"},
+        {"n=16 ci=128 h=128 w=128 co=128 k=9 s=3", TCONV_BACKWARD_WEIGHTS, "cuda_wgrad", "bias"},
         {"n=16 ci=64 h=128 w=416 co=64 k=3x7 p=1x3", TCONV_FORWARD, "cuda_cells", "flat"},
         {"n=16 ci=64 h=128 w=416 co=64 k=3x7 p=1x3", TCONV_FORWARD, "cuda_gemm_col2im", "flat"},
         {"n=16 ci=128 h=128 w=128 co=128 k=9 s=3", TCONV_BACKWARD_DATA, "cuda_dgrad", "flat"},

@@ -28,6 +28,12 @@ static inline const tconv_axis *tconv_unstreamed_axis(const tconv_problem *probl
     return problem->desc.stream_axis == TCONV_STREAM_OF_ROWS ? &problem->w : &problem->h;
 }
 
+/* Returns whether the carry has fewer digits than the sums that it carries. */
+static inline bool tconv_carry_is_narrow(const tconv_problem *problem)
+{
+    return tconv_is_stream(problem) && tconv_dtype_size(problem->carry_dtype) < sizeof(float);
+}
+
 /* Checks the rules of stream_axis and carry_dtype, of a desc whose other fields are valid by themselves. */
 tconv_status tconv_stream_check(const tconv_desc *desc, tconv_issue *issue);
 

@@ -99,7 +99,7 @@ static bool describe_rung(const tconv_layer *layer, const carry_plan *plan, rung
     return true;
 }
 
-/* What implementations take for all rungs: the last one counted for a share, because most steps are short. */
+/* Returns how much a rung's time counts: the last one for a share, because most steps are short. */
 static double share_of(int rung_index)
 {
     return rung_index == 0 ? 1 : 1.0 / FEW_PIXELS;
@@ -295,8 +295,7 @@ static void *element_at(const void *tensor, const frame_strides *strides, int64_
     return (char *)(uintptr_t)tensor + (image * strides->image + place * strides->frame) * (int64_t)size;
 }
 
-static tconv_status stage_pixels(const tconv_layer *layer, const rung *by, const pass *now,
-                                 const tconv_arguments *arguments, tconv_issue *issue)
+static tconv_status stage_pixels(const rung *by, const pass *now, const tconv_arguments *arguments, tconv_issue *issue)
 {
     const tconv_problem *problem = arguments->step->problem;
     const frame_strides strides = strides_along(problem, &problem->src);
@@ -308,7 +307,6 @@ static tconv_status stage_pixels(const tconv_layer *layer, const rung *by, const
                           .others = tconv_unstreamed_axis(problem)->in,
                           .channels = problem->in_channels,
                           .rows = by->pixels};
-    (void)layer;
     return tconv_carry_stage(problem->dtype, &pixels, arguments->stream, issue);
 }
 
@@ -365,7 +363,7 @@ static fold describe_fold(const tconv_problem *problem, const carry_plan *plan, 
     outputs.carry_strides.other = of_rows ? 1 : outputs.tail;
     outputs.carry_strides.channel = outputs.tail * other->out;
     outputs.carry_strides.image = outputs.channels * outputs.carry_strides.channel;
-    outputs.narrow_carry = tconv_dtype_size(problem->carry_dtype) < sizeof(float);
+    outputs.narrow_carry = tconv_carry_is_narrow(problem);
     outputs.order = problem->layout == TCONV_NHWC ? CHANNELS_INSIDE : of_rows ? OTHERS_INSIDE : RESIDUES_INSIDE;
     outputs.steps = tconv_cuda_post_steps(problem, arguments->post);
     return outputs;
@@ -400,7 +398,7 @@ static tconv_status run_pass(const tconv_layer *layer, const carry_plan *plan, c
     tconv_status status = tconv_device_enter(&guard, device, issue);
     if (status != TCONV_SUCCESS)
         return status;
-    status = stage_pixels(layer, by, now, arguments, issue);
+    status = stage_pixels(by, now, arguments, issue);
     if (status == TCONV_SUCCESS && packs)
         status = pack_rungs(layer, plan, by, arguments->weights, (void *)(uintptr_t)arguments->packed,
                             arguments->stream, issue);
@@ -469,7 +467,7 @@ static bool is_batch_invariant(const tconv_layer *layer, const void *bytes)
 /* A carry of fewer digits is rounded wherever a chunk ends. */
 static bool is_chunk_invariant(const tconv_layer *layer, const void *bytes)
 {
-    return is_batch_invariant(layer, bytes) && tconv_dtype_size(layer->problem.carry_dtype) >= sizeof(float);
+    return is_batch_invariant(layer, bytes) && !tconv_carry_is_narrow(&layer->problem);
 }
 
 const tconv_implementation tconv_cuda_carry = {.name = "cuda_carry",

@@ -31,7 +31,7 @@ template <class From> __global__ void __launch_bounds__(FOLD_THREADS) stage_kern
     }
 }
 
-/* What a thread has: the places of a residue, of an image, a channel and a place of the other axis. */
+/* The outputs of a thread: the places of a residue, of an image, a channel and a place of the other axis. */
 struct owned {
     int64_t image, part, channel, residue, other;
 };

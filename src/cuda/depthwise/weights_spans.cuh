@@ -237,7 +237,7 @@ __device__ __forceinline__ int find_total(int warp, int row, int tap, int channe
     return ((warp * most + row) * taps + tap) * (by_lanes ? CHANNEL_PITCH : 1) + channel;
 }
 
-/* What a block has: groups of taps from one on, channels from one on, and a part of the tasks. */
+/* The share of a block: groups of taps from one on, channels from one on, and a part of the tasks. */
 struct block_share {
     int group, channel, part;
 };

@@ -216,7 +216,7 @@ static void make_plan(const tconv_problem *problem, const tconv_target *target, 
     params->carry.tail = (int)problem->tail;
     params->carry.tail_places = divisor_of((int)tconv_max(problem->tail, 1));
     params->carry.channels = (int)problem->out_channels;
-    params->carry.narrow = tconv_is_stream(problem) && tconv_dtype_size(problem->carry_dtype) < sizeof(float);
+    params->carry.narrow = tconv_carry_is_narrow(problem);
     cut_images(problem, most_columns, plan);
     cut_channels(problem, tconv_cuda_target_of(target).multiprocessors, plan);
     lay_out_shared(problem, plan);

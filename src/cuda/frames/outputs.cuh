@@ -101,7 +101,7 @@ __device__ __forceinline__ output_row find_output_row(const parameters &of, int 
     return {image.whole, image.rest, row.rest};
 }
 
-/* What a block has of the carry in shared memory, behind its products: the slot of each image, and the tail of each row. */
+/* The part of the carry that a block keeps in shared memory, behind its products: slots of images, and tails of rows. */
 struct carried {
     int *slots;
     float *sums;

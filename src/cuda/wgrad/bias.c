@@ -86,30 +86,29 @@ tconv_status tconv_wgrad_add_bias_parts(const tconv_layer *layer, const void *pa
                                stream, issue, count > 0 && tconv_wgrad_may_overlap(layer));
 }
 
-int64_t tconv_wgrad_count_bias_parts(const tconv_layer *layer)
-{
-    return plan_parts(layer).parts;
-}
-
-tconv_status tconv_wgrad_sum_bias_parts(const tconv_layer *layer, const void *diff_dst, void *parts, bool overlaps,
-                                        void *stream, tconv_issue *issue)
+tconv_status tconv_wgrad_sum_bias_parts(const tconv_layer *layer, const void *diff_dst, void *parts, bias_order order,
+                                        int64_t *count, void *stream, tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
     bias_parameters params = plan_parts(layer);
     params.aligned = is_aligned(problem, diff_dst);
+    params.beside = order == BIAS_BESIDE;
     void *arguments[] = {&params, &diff_dst, &parts};
+    *count = params.parts;
     if (params.parts == 0)
         return TCONV_SUCCESS;
     return tconv_launch_blocks(tconv_wgrad_bias_kernel(problem->dtype, problem->layout, params.vectors),
                                params.channel_blocks * params.parts, BIAS_THREADS, arguments, stream, issue,
-                               overlaps && tconv_wgrad_may_overlap(layer));
+                               order != BIAS_AFTER && tconv_wgrad_may_overlap(layer));
 }
 
 tconv_status tconv_wgrad_sum_bias(const tconv_layer *layer, const void *diff_dst, void *scratch, void *bias,
                                   bool overlaps, void *stream, tconv_issue *issue)
 {
-    const tconv_status status = tconv_wgrad_sum_bias_parts(layer, diff_dst, scratch, overlaps, stream, issue);
+    int64_t parts;
+    const tconv_status status = tconv_wgrad_sum_bias_parts(
+        layer, diff_dst, scratch, overlaps ? BIAS_OVERLAPPING : BIAS_AFTER, &parts, stream, issue);
     if (status != TCONV_SUCCESS)
         return status;
-    return tconv_wgrad_add_bias_parts(layer, scratch, tconv_wgrad_count_bias_parts(layer), bias, stream, issue);
+    return tconv_wgrad_add_bias_parts(layer, scratch, parts, bias, stream, issue);
 }

@@ -78,6 +78,28 @@ __device__ __forceinline__ void add_vectors(Sum (&sums)[V], const Element *from,
         sums[j].add((double)few[j]);
 }
 
+/* The kernel that adds the parts begins early, but for parts that are summed beside the kernel ahead: that adds them later, and
+ * would crowd where no block of the two is. */
+__device__ __forceinline__ void begin(const bias_parameters &p)
+{
+    if (!p.beside)
+        launch_dependents();
+}
+
+/* Waits until parts may be written: the kernel ahead may read what lies there. */
+__device__ __forceinline__ void wait_for_place(const bias_parameters &p)
+{
+    if (!p.beside)
+        wait_for_kernel_ahead();
+}
+
+/* One block waits for the kernel ahead, so that the end of this kernel is the end of both. The others make room. */
+__device__ __forceinline__ void end(const bias_parameters &p)
+{
+    if (p.beside && blockIdx.x == gridDim.x - 1)
+        wait_for_kernel_ahead();
+}
+
 /* The threads that sum so many channels: all those read after one another are a multiple of them. */
 __device__ __forceinline__ int threads_of(int channels, int vector)
 {
@@ -90,9 +112,11 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
     sum_parts_kernel(const __grid_constant__ bias_parameters p, const Element *from, lossless *parts)
 {
     using Sum = std::conditional_t<sizeof(Element) == sizeof(double), lossless, plain>;
-    __shared__ lossless shared[THREADS * V];
+    __shared__ lossless shared[THREADS * (V + 1)];
+    /* The sums of each thread are followed by a gap, or lanes would meet in a bank. */
+    const auto sum_at = [&](int number) -> lossless & { return shared[number + number / V]; };
     const int at = (int)threadIdx.x * V;
-    launch_dependents();
+    begin(p);
     for (int64_t block = blockIdx.x; block < p.channel_blocks * p.parts; block += gridDim.x) {
         const int64_t part = block / p.channel_blocks, first = block % p.channel_blocks * p.block_channels;
         const int channels = (int)min(p.block_channels, p.channels - first), threads = threads_of(channels, V);
@@ -110,19 +134,20 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
         }
 #pragma unroll
         for (int j = 0; j < V; j++)
-            shared[at + j] = sums[j];
+            sum_at(at + j) = sums[j];
         __syncthreads();
         for (int rows = threads * V / channels, half; rows > 1; rows = half) {
             half = (rows + 1) / 2;
             for (int i = (int)threadIdx.x; i < (rows - half) * channels; i += THREADS)
-                shared[i].add(shared[i + half * channels]);
+                sum_at(i).add(sum_at(i + half * channels));
             __syncthreads();
         }
-        wait_for_kernel_ahead(); /* which may read what lies there */
+        wait_for_place(p);
         for (int i = (int)threadIdx.x; i < channels; i += THREADS)
-            parts[part * p.channels + first + i] = shared[i];
+            parts[part * p.channels + first + i] = sum_at(i);
         __syncthreads();
     }
+    end(p);
 }
 
 template <class Element, int V>
@@ -132,7 +157,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
     using Sum = std::conditional_t<sizeof(Element) == sizeof(double), lossless, plain>;
     const int at = (int)threadIdx.x % WARP * V, warps = THREADS / WARP;
     const int64_t step = (int64_t)WARP * V;
-    launch_dependents();
+    begin(p);
     for (int64_t item = (int64_t)blockIdx.x * warps + (int)threadIdx.x / WARP; item < p.channels * p.parts;
          item += (int64_t)gridDim.x * warps) {
         const int64_t part = item / p.channels, channel = item % p.channels;
@@ -151,10 +176,11 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
         for (int j = 1; j < V; j++)
             sum.add((lossless)sums[j]);
         add_lanes(sum);
-        wait_for_kernel_ahead(); /* which may read what lies there */
+        wait_for_place(p);
         if (at == 0)
             parts[part * p.channels + channel] = sum;
     }
+    end(p);
 }
 
 template <class Element>

@@ -24,6 +24,8 @@ typedef struct bias_parameters {
     int64_t pieces, parts, part_pieces;               /* of all images */
     bool vectors;                                     /* vectors of pixels or channels are neighbours in memory */
     bool aligned;                                     /* and their addresses are aligned */
+    bool
+        beside; /* the kernel ahead runs beside: it needs nothing of the parts' place, and the last block alone waits for it */
 } bias_parameters;
 
 /* Returns the kernel that writes partial sums, of tensors in NCHW or NHWC, whose loads are vectors or single

@@ -87,8 +87,8 @@ __device__ __forceinline__ void produce_boxes(const parameters &p, const tensor_
             tma_load(stage.buffer() + box.to, map, box.x, box.y + walk.column * columns, box.z + walk.row * rows,
                      walk.image, stage.full());
     }
-    if (!p.late_dependents)
-        launch_dependents(); /* what adds slices: not before, or it would crowd where no block is */
+    if (p.dependents == AS_LOADS_END)
+        launch_dependents();
 }
 
 /* Sums the gradient of the bias from the boxes, in the producer warps that do not issue boxes. */
@@ -219,6 +219,8 @@ __global__ void TCONV_HOPPER_BOUNDS(BOX_BLOCK_THREADS)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(STAGE_ALIGNMENT) char shared[]; /* the stages, the barriers and the tables */
     char *barriers = shared + p.stages * p.stage_bytes;
+    if (p.dependents == AS_BLOCKS_BEGIN)
+        launch_dependents();
     const int warp = warp_of_block();
     const auto [number, split] = find_work(p);
     const block_tile block = find_block(p, number);

@@ -186,6 +186,8 @@ __global__ void __launch_bounds__(RESIDENT_WARPS<MODE, HEIGHT> *WARP) outer_kern
     const int warp_m = warp % p.warps_m, warp_n = warp / p.warps_m;
     const auto [first, count] = find_k_tiles(p, split);
 
+    if (p.dependents == AS_BLOCKS_BEGIN)
+        launch_dependents();
     const tables tables = make_tables<Element>(p, shared, block.slots,
                                                [&](int i) { return find_slot(p, block, i, (int)sizeof(Element)); });
     __syncthreads();

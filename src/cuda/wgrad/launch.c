@@ -36,9 +36,9 @@ static int64_t launches_of(const planned_layer *plan)
 
 int64_t tconv_wgrad_scratch(const tconv_layer *layer, const planned_layer *plan)
 {
-    const int64_t parts =
-        plan->bias_beside ? tconv_wgrad_count_bias_parts(layer) : plan->bias_parts * launches_of(plan);
-    return (int64_t)(bias_offset(plan) + tconv_wgrad_bias_parts_bytes(layer, parts));
+    const size_t bias = plan->bias_apart ? tconv_wgrad_bias_scratch(layer)
+                                         : tconv_wgrad_bias_parts_bytes(layer, plan->bias_parts * launches_of(plan));
+    return (int64_t)(bias_offset(plan) + bias);
 }
 
 static void *bias_parts_in(const planned_layer *plan, const tconv_arguments *arguments)
@@ -138,6 +138,8 @@ static tconv_status launch_copied(const tconv_layer *layer, const planned_layer 
         copied.diff_dst = src + cut->src_bytes;
         copied.images = (int)tconv_wgrad_images_of_chunk(&layer->problem, cut, chunk);
         copied.adds = chunk > 0;
+        if (chunk < chunks_of(cut) - 1)
+            copied.dependents = AS_LOADS_END;
         status =
             tconv_wgrad_make_copies(layer, cut, chunk, arguments->src, arguments->dst, src, arguments->stream, issue);
         if (status == TCONV_SUCCESS)
@@ -154,42 +156,41 @@ tconv_status tconv_wgrad_launch(const tconv_layer *layer, const planned_layer *p
 {
     parameters params = plan->params;
     void *const bias_parts = bias_parts_in(plan, arguments), *const stream = arguments->stream;
+    const bool sums_bias_in_pass = arguments->bias != NULL && plan->bias_apart;
     tconv_status status = TCONV_SUCCESS;
     params.src = arguments->src;
     params.diff_dst = arguments->dst;
     params.slices = arguments->scratch;
-    params.late_dependents = arguments->bias != NULL && plan->bias_beside;
+    if (sums_bias_in_pass)
+        params.dependents = plan->bias_early ? AS_BLOCKS_BEGIN : AS_BLOCKS_END;
     if (plan->writes_weights)
         params.weights.at = arguments->weights;
-    slices->bias = bias_parts;
     if (arguments->bias != NULL && plan->bias_parts > 0)
         params.bias_parts = bias_parts;
     if (params.k_tiles > 0)
         status = plan->copies.images > 0 ? launch_copied(layer, plan, &params, arguments, issue)
                                          : launch_products(layer, plan, &params, stream, issue);
+    int64_t parts = 0;
     if (arguments->bias != NULL && has_bias_parts(plan)) {
-        slices->bias_parts = plan->bias_parts * launches_of(plan);
+        parts = plan->bias_parts * launches_of(plan);
         if (params.bias_parts == NULL && status == TCONV_SUCCESS)
             status = sum_slots(layer, plan, arguments->dst, bias_parts, stream, issue);
     }
     if (status != TCONV_SUCCESS)
         return status;
-    /* The bias's pass would take the place of blocks that multiply where no other pass comes between. */
-    slices->bias_waits = params.k_tiles > 0 && plan->writes_weights;
-    if (slices->bias_waits)
-        return status;
-    wgrad_slices sums = {.tiles = params.tiles, .count = params.k_tiles > 0 ? params.splits : 0};
-    int64_t parts = slices->bias_parts;
-    if (arguments->bias != NULL && plan->bias_beside) {
-        parts = tconv_wgrad_count_bias_parts(layer);
-        status = tconv_wgrad_sum_bias_parts(layer, arguments->dst, bias_parts, sums.count > 0, stream, issue);
+    if (sums_bias_in_pass) {
+        const bias_order order = params.k_tiles == 0 ? BIAS_AFTER : plan->bias_early ? BIAS_BESIDE : BIAS_OVERLAPPING;
+        status = tconv_wgrad_sum_bias_parts(layer, arguments->dst, bias_parts, order, &parts, stream, issue);
     }
     if (status != TCONV_SUCCESS)
         return status;
-    if (parts > 0) {
+    slices->bias_is_added = parts > 0;
+    if (plan->writes_weights && params.k_tiles > 0)
+        return parts > 0 ? tconv_wgrad_add_bias_parts(layer, bias_parts, parts, arguments->bias, stream, issue)
+                         : status;
+    wgrad_slices sums = {.tiles = params.tiles, .count = params.k_tiles > 0 ? params.splits : 0};
+    if (parts > 0)
         sums.with = tconv_wgrad_bias_parts_of(layer, bias_parts, parts, arguments->bias);
-        slices->bias_is_added = true;
-    }
     return tconv_wgrad_add_slices(layer, &sums, arguments->scratch, arguments->weights, stream, issue);
 }
 

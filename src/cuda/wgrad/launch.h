@@ -15,7 +15,7 @@ static inline bool has_bias_parts(const planned_layer *plan)
 }
 
 /* Launches the kernels that compute the gradient of the weights of a plan, and with it, where the plan's blocks do so
- * and the caller asks for the bias, partial sums of the bias. *slices gets bias_parts, bias and bias_waits. */
+ * and the caller asks for the bias, partial sums of the bias. *slices gets what is added already. */
 tconv_status tconv_wgrad_launch(const tconv_layer *layer, const planned_layer *plan, const tconv_arguments *arguments,
                                 wgrad_slices *slices, tconv_issue *issue);
 

@@ -72,6 +72,13 @@ typedef struct weight_store {
     int pitch;          /* sums from an input channel's to the next's in shared memory */
 } weight_store;
 
+/* When the next kernel of the call begins. */
+typedef enum dependents_time {
+    AS_LOADS_END,  /* what adds slices: not before, or it would crowd where no block is */
+    AS_BLOCKS_END, /* likewise, of a kernel by boxes: its last products take less time than another's, and what sums the bias would crowd */
+    AS_BLOCKS_BEGIN /* what sums the bias of a large gradient of dst, beside the products */
+} dependents_time;
+
 typedef struct parameters {
     const void *src, *diff_dst;
     float *slices;
@@ -98,9 +105,9 @@ typedef struct parameters {
     weight_store weights;
     int table_bytes; /* bytes of a block's tables in shared memory, before the stages (wgmma: behind them) */
     int stage_bytes, stages;
-    bool late_dependents; /* BOXES: the next kernel begins when blocks end, as it would crowd where no block is */
-    bool adds;            /* blocks add to what the slices hold */
-    int flush_tiles;      /* K-tiles after which a block adds its accumulators to the slice */
+    dependents_time dependents;
+    bool adds;       /* blocks add to what the slices hold */
+    int flush_tiles; /* K-tiles after which a block adds its accumulators to the slice */
 } parameters;
 
 /* How a kernel loads src and the gradient of dst from memory. */

@@ -1,4 +1,4 @@
-/* The search for a plan: candidates, each of which is laid out and predicted by what its block takes for a K-tile. */
+/* The search for a plan: candidates, each of which is laid out and predicted by its work (work.c). */
 #include "plan.h"
 #include "../cuda_target.h"
 
@@ -7,7 +7,6 @@
 #include "../model/search.h"
 #include "../numeric/divisor.h"
 #include "../numeric/segment.h"
-#include "cost.h"
 #include "plan_boxes.h"
 #include "plan_lines.h"
 #include "plan_splits.h"
@@ -31,12 +30,9 @@ enum {
 /* The output channels of a tile of a kernel by mma.sync, at most. */
 static const int64_t chunks[] = {64, 128, 256};
 
-/* Copies are predicted to take this beside the products. */
-#define COPY_BYTES   9.0    /* of src and of the gradient of dst, in a cycle of every multiprocessor */
-#define CHUNK_CYCLES 9000.0 /* of a chunk that is copied, beside that: two launches */
-
-/* A gradient of dst of at most so many bytes is summed in less time than slices are added. */
-#define BESIDE_BYTES 8e6
+/* The bias of a gradient of dst of at most so many bytes is summed between the products and the pass that adds slices: beside the
+ * products, a few multiprocessors would sum it. */
+#define LATE_BYTES 8e6
 
 /* Returns the neighbouring pixels of a row of `extent` pixels that one load can read, from multiples of `begins` on: a
  * power of two of at most a vector. */
@@ -146,9 +142,10 @@ static void lay_out_stage(const tconv_layer *layer, planned_layer *plan, const t
 
 /* The search for the plan of a layer. */
 typedef struct tile_search {
-    const tconv_layer *layer;
-    planned_layer trial; /* the candidate's: what all candidates have alike is set in it */
-    tconv_search best;   /* its seconds are cycles */
+    const tconv_layer *whole; /* the layer, */
+    const tconv_layer *layer; /* or a part of it, whose tensors are copied: what tiles are cut of */
+    planned_layer trial;      /* the candidate's: what all candidates have alike is set in it */
+    tconv_search best;
 } tile_search;
 
 /* Makes the plan of a candidate, in which layer-wide members are set; false where it does not fit. */
@@ -178,11 +175,16 @@ static bool lay_out(const tconv_layer *layer, const candidate_tile *candidate, p
                                      .accumulates = problem->desc.accumulate != 0,
                                      .pitch = (int)(tiles->block_n + tiles->block_n / WARP) | 1};
     params->sharers = can_share(plan) ? MOST_SHARERS : 1;
-    tconv_wgrad_choose_splits(layer, plan,
-                              plan->kernel->family == BY_BOXES   ? tconv_wgrad_box_cycles(plan, slots.count)
-                              : plan->kernel->family == BY_WGMMA ? tconv_wgrad_wgmma_cycles(layer, plan, slots.count)
-                                                                 : tconv_wgrad_mma_cycles(layer, plan, slots.count));
     return true;
+}
+
+/* Offers a candidate. */
+static void offer(tile_search *search, const candidate_tile *candidate)
+{
+    if (!lay_out(search->layer, candidate, &search->trial))
+        return;
+    tconv_wgrad_choose_splits(search->whole, &search->best.machine, &search->trial);
+    tconv_search_keep(&search->best, &search->trial, search->trial.seconds);
 }
 
 /* Offers all boxes of inputs as K-tiles. Of those that are predicted alike the first is taken, which has the longest rows. */
@@ -198,9 +200,8 @@ static void offer_k_tiles(tile_search *search, candidate_tile *candidate)
                 candidate->k_log2 = k;
                 candidate->column_log2 = column;
                 candidate->row_log2 = row;
-                if ((k - column - row <= images || (column == columns && row == rows)) &&
-                    lay_out(search->layer, candidate, &search->trial))
-                    tconv_search_keep(&search->best, &search->trial, search->trial.cycles);
+                if (k - column - row <= images || (column == columns && row == rows))
+                    offer(search, candidate);
             }
 }
 
@@ -228,7 +229,8 @@ static void offer_taps(tile_search *search, candidate_tile *candidate)
 static tile_search begin(const tconv_layer *layer, planned_layer *best)
 {
     const tconv_problem *problem = &layer->problem;
-    return (tile_search){.layer = layer,
+    return (tile_search){.whole = layer,
+                         .layer = layer,
                          .trial.math = numerics_of(layer),
                          .trial.params = {.src_strides = problem->src,
                                           .dst_strides = problem->dst,
@@ -294,15 +296,10 @@ static void offer_copies(tile_search *search)
     copies.trial.params.dst_strides = chunk.problem.dst;
     if (half)
         offer_kernels(&copies, BY_BOXES, false);
-    if (copied.blocks == 0 && chunks_of(&cut) <= 1) /* kernels by boxes alone add to slices */
+    if (!copies.best.found && chunks_of(&cut) <= 1) /* kernels by boxes alone add to slices */
         offer_kernels(&copies, BY_WGMMA, false);
-    const double bytes = (double)problem->batch * (double)problem->element_size *
-                         ((double)(problem->in_channels * problem->h.in * problem->w.in) +
-                          (double)(problem->out_channels * problem->h.out * problem->w.out));
-    copied.cycles = (copied.cycles + CHUNK_CYCLES) * (double)chunks_of(&cut) +
-                    bytes / (COPY_BYTES * tconv_cuda_target_of(&layer->target).multiprocessors);
-    if (copied.blocks > 0)
-        tconv_search_keep(&search->best, &copied, copied.cycles);
+    if (copies.best.found)
+        tconv_search_keep(&search->best, &copied, copied.seconds);
 }
 
 bool tconv_wgrad_choose(const tconv_layer *layer, planned_layer *best)
@@ -321,9 +318,10 @@ bool tconv_wgrad_choose(const tconv_layer *layer, planned_layer *best)
         offer_copies(&search);
     }
     best->bias_parts = tconv_wgrad_bias_parts(layer, best);
-    best->bias_beside = best->bias_parts == 0 && !best->writes_weights &&
-                        (double)(problem->batch * problem->out_channels) * (double)(problem->h.out * problem->w.out) *
-                                (double)problem->element_size <=
-                            BESIDE_BYTES;
+    best->bias_apart = best->bias_parts == 0;
+    best->bias_early = best->writes_weights || (double)(problem->batch * problem->out_channels) *
+                                                       (double)(problem->h.out * problem->w.out) *
+                                                       (double)problem->element_size >
+                                                   LATE_BYTES;
     return search.best.found;
 }

@@ -17,8 +17,9 @@ typedef struct planned_layer {
     int64_t slots;       /* of a K-tile in the shared memory of a block */
     bool writes_weights; /* blocks write the gradient of the weights, and no slices */
     int64_t bias_parts;  /* partial sums of the gradient of the bias that blocks write for a channel; 0: they do not */
-    bool bias_beside;    /* the pass that sums the bias comes before that which adds slices, and this one ends both */
-    double cycles;       /* predicted; 0: there is no plan yet */
+    bool bias_apart;     /* a pass sums the bias in a place of the workspace of its own, */
+    bool bias_early;     /* beside the products, and not after them */
+    double seconds;      /* predicted */
     tensor_map_recipe src, dst; /* of src and of the gradient of dst, without addresses; where TMA brings them */
     copy_cut copies;            /* that are read instead of src and of the gradient of dst; or none */
     parameters params;          /* without addresses, and as if all addresses were aligned */

@@ -1,23 +1,19 @@
 /* The number of split-K slices: each slice has blocks of its own. */
 #include "plan_splits.h"
-#include "../cuda_target.h"
 
 #include "../../core/checked.h"
+#include "../model/planned.h"
+#include "work.h"
 
 enum {
     SLICES_BYTES = 60 << 20,    /* of all slices, at most, where there are several */
     LEAST_SUMMED_CHANNELS = 32, /* of a chunk, for its blocks to sum the bias */
+    MOST_ROUNDS = 4,            /* blocks of a place, one after another */
 
     /* How many bytes a weight takes in the tables of a block that writes weights (store_weights.cuh): an int and an
      * int64_t. */
     WEIGHT_TABLE_BYTES = 12
 };
-
-/* The prediction is made of these beside cost.c. */
-#define BEGIN_CYCLES 5000.0 /* of a block, until its first product */
-#define STORE_BYTES  32.0   /* of a block's sums, in a cycle */
-#define ADD_BYTES    8.0    /* of all slices, in a cycle of every multiprocessor */
-#define SECTOR_TIMES 0.5 /* of a byte of a slice, that a byte takes by which a sector of weights is more than the run */
 
 /* Returns whether blocks that have all terms of their sums can write the weights: the sums and the tables of a block
  * fit in the memory of its stages. */
@@ -30,9 +26,7 @@ static bool can_write_weights(const planned_layer *plan)
                (int64_t)params->stages * params->stage_bytes;
 }
 
-/* Returns how many times as many bytes move as are written where a block writes its weights: memory moves whole
- * sectors. */
-static double written_part(const planned_layer *plan, int element_size)
+double tconv_wgrad_written_part(const planned_layer *plan)
 {
     const sum_tiles *tiles = &plan->params.tiles;
     int64_t run = tiles->columns.group_taps;
@@ -40,7 +34,7 @@ static double written_part(const planned_layer *plan, int element_size)
         run = tiles->chunk;
     else if (tiles->columns.groups == 1)
         run *= tiles->rows.group_taps * (tiles->rows.groups == 1 ? tiles->chunk : 1);
-    const double bytes = (double)run * element_size;
+    const double bytes = (double)run * numerics_bytes(plan->math);
     return bytes >= SECTOR_BYTES ? 1 : SECTOR_BYTES / bytes;
 }
 
@@ -71,33 +65,41 @@ int64_t tconv_wgrad_bias_parts(const tconv_layer *layer, const planned_layer *pl
     return params->splits * tiles->m_tiles * tiles->rows.groups * tiles->columns.groups;
 }
 
-void tconv_wgrad_choose_splits(const tconv_layer *layer, planned_layer *plan, double cycles)
+/* Returns the predicted seconds with so many slices, which it sets. */
+static double split(const tconv_layer *layer, const tconv_cuda_machine *machine, int64_t splits, planned_layer *plan)
 {
-    parameters *params = &plan->params;
-    const sum_tiles *tiles = &params->tiles;
-    const int64_t places = (int64_t)tconv_cuda_target_of(&layer->target).multiprocessors * plan->resident;
-    const double tile_bytes = (double)tiles->block_m * (double)tiles->block_n * 4;
-    const double slice_bytes = tile_bytes * (double)tiles->count;
-    const int element_size = (int)layer->problem.element_size;
-    const double weight_bytes = slice_bytes / sizeof(float) * element_size;
-    const double written = (written_part(plan, element_size) - 1) * weight_bytes * SECTOR_TIMES;
-    const int64_t most = tconv_min(tconv_max(1, params->k_tiles), tconv_ceil_div(4 * places, tiles->count));
-    const double most_bytes = plan->copies.images > 0 ? (double)COPIED_SLICES_BYTES : (double)SLICES_BYTES;
-    for (int64_t splits = 1; splits <= most; splits++) {
-        if (splits > 1 && slice_bytes * (double)splits * (keeps_lost(plan, splits) ? 2 : 1) > most_bytes)
+    plan->params.splits = (int)splits;
+    plan->blocks = splits * plan->params.tiles.count;
+    plan->writes_weights = splits == 1 && can_write_weights(plan);
+    const tconv_cuda_work work = tconv_wgrad_work(layer, plan);
+    return tconv_cuda_seconds_of(machine, &work);
+}
+
+/* Returns whether so many slices are within their bound. */
+static bool fits(const planned_layer *plan, int64_t splits)
+{
+    const double bytes = (double)tconv_wgrad_slice_sums(&plan->params.tiles) * sizeof(float) * (double)splits;
+    const double most = plan->copies.images > 0 ? (double)COPIED_SLICES_BYTES : (double)SLICES_BYTES;
+    return splits == 1 || bytes * (keeps_lost(plan, splits) ? 2 : 1) <= most;
+}
+
+void tconv_wgrad_choose_splits(const tconv_layer *layer, const tconv_cuda_machine *machine, planned_layer *plan)
+{
+    const int64_t places = (int64_t)machine->multiprocessors * plan->resident;
+    const int64_t k_tiles = tconv_max(1, plan->params.k_tiles), count = plan->params.tiles.count;
+    int64_t best = 1;
+    plan->seconds = split(layer, machine, best, plan);
+    /* Those that fill a part of the places, or all of them up to MOST_ROUNDS times: as many as give each the same K-tiles. */
+    for (int64_t quarters = 1; quarters <= 4 * MOST_ROUNDS; quarters += quarters < 4 ? 1 : 4) {
+        const int64_t room = tconv_min(places * quarters / 4 / count, k_tiles);
+        if (room < 2)
             continue;
-        const double rounds = (double)tconv_ceil_div(splits * tiles->count, places);
-        const double block = BEGIN_CYCLES + (double)tconv_ceil_div(params->k_tiles, splits) * cycles +
-                             plan->resident * tile_bytes / STORE_BYTES;
-        const bool writes = splits == 1 && written < slice_bytes && can_write_weights(plan);
-        const double added = (writes ? written : (double)splits * slice_bytes) /
-                             (ADD_BYTES * tconv_cuda_target_of(&layer->target).multiprocessors);
-        const double all = rounds * block + added;
-        if (splits == 1 || all < plan->cycles) {
-            plan->cycles = all;
-            params->splits = (int)splits;
-            plan->writes_weights = writes;
+        const int64_t splits = tconv_ceil_div(k_tiles, tconv_ceil_div(k_tiles, room));
+        const double seconds = fits(plan, splits) ? split(layer, machine, splits, plan) : plan->seconds;
+        if (seconds < plan->seconds) {
+            plan->seconds = seconds;
+            best = splits;
         }
     }
-    plan->blocks = params->splits * tiles->count;
+    split(layer, machine, best, plan);
 }

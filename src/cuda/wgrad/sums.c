@@ -34,10 +34,7 @@ static tconv_status launch_gradients(const tconv_layer *layer, const void *plan,
         status = tconv_wgrad_add_slices(layer, &slices, arguments->scratch, arguments->weights, stream, issue);
     if (status != TCONV_SUCCESS || arguments->bias == NULL || slices.bias_is_added)
         return status;
-    if (slices.bias_parts > 0)
-        return tconv_wgrad_add_bias_parts(layer, slices.bias, slices.bias_parts, arguments->bias, stream, issue);
-    return tconv_wgrad_sum_bias(layer, arguments->dst, arguments->scratch, arguments->bias,
-                                has_weights && !slices.bias_waits, stream, issue);
+    return tconv_wgrad_sum_bias(layer, arguments->dst, arguments->scratch, arguments->bias, has_weights, stream, issue);
 }
 
 tconv_status tconv_wgrad_execute_gradients(const tconv_layer *layer, const void *plan, const tconv_arguments *arguments,

@@ -31,9 +31,6 @@ typedef struct wgrad_slices {
     bool are_double;       /* the sums of the slices are double, else float */
     bool are_added;        /* the gradient of the weights holds the sums already, */
     bool bias_is_added;    /* and that of the bias */
-    bool bias_waits;       /* the bias's pass must not begin before the kernel that was launched last has ended */
-    int64_t bias_parts;    /* partial sums of the gradient of the bias that the kernel has written, of each channel */
-    const void *bias;      /* these partial sums, in the order in which bias.cu has its own */
     wgrad_bias_parts with; /* that are added beside the slices */
 } wgrad_slices;
 
@@ -89,15 +86,18 @@ size_t tconv_wgrad_bias_scratch(const tconv_layer *layer);
 tconv_status tconv_wgrad_sum_bias(const tconv_layer *layer, const void *diff_dst, void *scratch, void *bias,
                                   bool overlaps, void *stream, tconv_issue *issue);
 
-/* The two steps of that: the partial sums, of which there are so many of each channel, and their description for a kernel that
- * adds them. */
-int64_t tconv_wgrad_count_bias_parts(const tconv_layer *layer);
-tconv_status tconv_wgrad_sum_bias_parts(const tconv_layer *layer, const void *diff_dst, void *parts, bool overlaps,
-                                        void *stream, tconv_issue *issue);
+/* When the kernel that writes partial sums of the bias runs: after the kernel ahead; from before its end on; or beside it, in
+ * a place of the workspace of its own, where the kernel ahead has its dependents launched as it begins. */
+typedef enum bias_order { BIAS_AFTER, BIAS_OVERLAPPING, BIAS_BESIDE } bias_order;
+
+/* The two steps of that: the partial sums, of which each channel gets *count, and their description for a kernel that adds
+ * them. */
+tconv_status tconv_wgrad_sum_bias_parts(const tconv_layer *layer, const void *diff_dst, void *parts, bias_order order,
+                                        int64_t *count, void *stream, tconv_issue *issue);
 wgrad_bias_parts tconv_wgrad_bias_parts_of(const tconv_layer *layer, const void *parts, int64_t count, void *bias);
 
 /* Launches the kernel that adds `count` partial sums of each channel, in order, to the gradient of the bias. The second
- * function returns the bytes of so many partial sums of all channels. */
+ * function returns the bytes of `parts` partial sums of all channels. */
 tconv_status tconv_wgrad_add_bias_parts(const tconv_layer *layer, const void *parts, int64_t count, void *bias,
                                         void *stream, tconv_issue *issue);
 size_t tconv_wgrad_bias_parts_bytes(const tconv_layer *layer, int64_t parts);

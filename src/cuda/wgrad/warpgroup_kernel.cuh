@@ -396,6 +396,8 @@ __global__ void TCONV_HOPPER_BOUNDS(WARPGROUP_BLOCK_THREADS)
     static_assert(STAGE_BARRIERS * sizeof(uint64_t) <= BARRIER_BYTES, "they fit");
     extern __shared__ __align__(STAGE_ALIGNMENT) char shared[]; /* the stages, the barriers and the tables */
     char *barriers = shared + p.stages * p.stage_bytes;
+    if (p.dependents == AS_BLOCKS_BEGIN)
+        launch_dependents();
     const int warp = warp_of_block();
     const auto [number, split] = find_work(p);
     const block_tile block = find_block(p, number);

@@ -115,7 +115,7 @@ static bool choose(const tconv_layer *layer, wgrad_plan *plan)
         plan->layers[i].depth = layers[i];
         planned = tconv_wgrad_choose(&sub, &plan->layers[i].plan);
         plan->layers[i].plan.bias_parts = 0; /* the bias has the channels of the layer */
-        plan->layers[i].plan.bias_beside = false;
+        plan->layers[i].plan.bias_apart = false;
     }
     return planned ? true : choose_whole(layer, plan);
 }
@@ -193,14 +193,14 @@ static void describe(const tconv_layer *layer, const void *memory, char *text, s
         begun = snprintf(text, capacity, "layers=%lld channels=%lld ", layers, (long long)depth->problem.out_channels);
     snprintf(text + begun, capacity - (size_t)begun,
              "by=%s reads=%s block_tile=%dx%lld tile=%dx%d taps=%dx%d chunk=%lld k_tile=%dx%dx%d k_tiles=%d stages=%d "
-             "stage_bytes=%d splits=%d blocks=%lld sharers=%d resident=%d parts=%lld writes=%s bias=%s cycles=%.0f",
+             "stage_bytes=%d splits=%d blocks=%lld sharers=%d resident=%d parts=%lld writes=%s bias=%s",
              families[first->kernel->family], loads[first->load], params->tiles.block_m,
              (long long)params->tiles.block_n, first->kernel->channels, first->kernel->pairs,
              params->tiles.rows.group_taps, params->tiles.columns.group_taps, (long long)params->tiles.chunk,
              1 << params->images_log2, 1 << params->rows.tile_log2, 1 << params->columns.tile_log2, params->k_tiles,
              params->stages, params->stage_bytes, params->splits, (long long)first->blocks, params->sharers,
              first->resident, (long long)chunks_of(&first->copies), first->writes_weights ? "weights" : "slices",
-             first->bias_parts > 0 ? "products" : "pass", first->cycles);
+             first->bias_parts > 0 ? "products" : "pass");
 }
 
 const tconv_implementation tconv_cuda_wgrad = {.name = "cuda_wgrad",

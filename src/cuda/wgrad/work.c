@@ -1,5 +1,5 @@
-/* The work of a plan, see ../model/work.h. A K-block is a K-tile of a block; a tile is a block's tile of sums, with the K-tiles
- * of the block's slice. The search for the plan has a formula of its own (cost.h). */
+/* The work of a plan, see ../model/work.h: what the search for the plan compares, and what the plan is predicted to take. A K-block
+ * is a K-tile of a block; a tile is a block's tile of sums, with the K-tiles of the block's slice. */
 #include "work.h"
 
 #include <math.h>
@@ -8,148 +8,231 @@
 #include "../cuda_target.h"
 #include "../gemm/shape.h"
 #include "../model/planned.h"
-#include "cost.h"
+#include "plan_splits.h"
+#include "strict.h"
 
-/* The corrections, fitted to the times of bench/results/h200_ablation.csv.gz. */
+/* How many times as long as by the machine's numbers things take in the kernels of a family and a load mode, and what a K-tile
+ * and a block take beside. Fitted to times of plans that searches with changed times have found (bench/sweep_weights.py). */
+typedef struct corrections {
+    double tensor;        /* products */
+    double shared;        /* reads and writes of shared memory */
+    double l2;            /* bytes of boxes */
+    double fragment;      /* operands of wgmma that warps load to registers */
+    double row;           /* rows of boxes */
+    double vector;        /* bytes that threads copy by vectors */
+    double gathered;      /* mma.sync: bytes of single elements, each of which counts as so many */
+    double wait;          /* loads of single elements that a thread waits for, each of which counts as so many; */
+    double slot;          /* for each slot that is copied by elements, beside them; */
+    double unit;          /* and for each unit of a line, */
+    double small;         /* with so many beside for a unit of less than four elements */
+    double turned;        /* bytes of units that are transposed in registers */
+    double sector;        /* bytes of single elements that share no sector, for each sector beside the least */
+    double chain;         /* mma.sync: products of a warp that wait for one another */
+    double k_tile, block; /* cycles beside, */
+    double copied;        /* and of a K-tile by lines some of which threads copy */
+} corrections;
 
-/* Cycles of a K-tile, for barriers and addresses: of a kernel by mma.sync, and of one by wgmma. */
-static const double MMA_TF32_CYCLES = 4000; /* with the rounding of the operands to TF32 */
-static const double MMA_STRICT_CYCLES = 1100;
-static const double MMA_HALF_CYCLES = 1820;
-static const double WGMMA_CYCLES = 930; /* in f32 */
-static const double WGMMA_HALF_CYCLES = 120;
-static const double TILE_CYCLES = 3850; /* of a block, until its first product */
+enum { TF32_MATH, HALF_MATH, STRICT_MATH };
 
-/* A kernel by wgmma, but not by boxes. */
-static const double L2_TIMES = 1.75;      /* a load takes so many times as long as one of a long row by TMA */
-static const double SHARED_TIMES = 1.55;  /* shared memory takes so many times as long: warps read single words */
-static const double TF32_FRAGMENTS = 0.6; /* a fragment of TF32 takes this part of the machine's cycles for one */
-static const double ROW_PART = 0.4;       /* a row of a box takes this part of the machine's cycles for one, */
-static const double HALF_ROW_PART = 0.75; /* and a row of lines of 16 bits takes this part */
-static const double ELEMENT_WAITS = 0.66; /* a producer waits for this part of its loads of single elements */
-static const double HALF_UNIT_WAITS = 3;  /* a unit of a line of 16 bits is waited for as long as so many loads */
-static const double RATE_WARPS = 4;       /* the machine's rate of splitting is of so many warps */
+/* A row for each kernel that there is; 0 where a kernel has nothing of the kind. */
+static const struct {
+    kernel_family family;
+    load_mode load;
+    int math;
+    corrections times;
+} table[] = {
+    {BY_MMA, ELEMENTS, TF32_MATH, {1.6, 1.2, 1.1, 0, 0, 0, 0.34, 0.067, 8, 0, 0, 0, 0.3, 0.12, 6146, 327, 0}},
+    {BY_MMA, ELEMENTS, HALF_MATH, {1, 1, 0.14, 0, 0, 0, 1.6, 0.2, 0.063, 0, 0, 0, 0.3, 0.34, 3785, 1646, 0}},
+    {BY_MMA, ELEMENTS, STRICT_MATH, {1.2, 1, 1.9, 0, 0, 0, 1.8, 0.51, 6.2, 0, 0, 0, 0.3, 0.2, 337, 489, 0}},
+    {BY_MMA, CHANNELS, TF32_MATH, {0.53, 2.9, 0.37, 0, 0, 0.38, 0, 0, 0, 0, 0, 0, 0, 0.048, 3367, 8436, 0}},
+    {BY_MMA, CHANNELS, HALF_MATH, {0.92, 3.3, 1.6, 0, 0, 1.6, 0, 0, 0, 0, 0, 0, 0, 0.054, 2007, 7559, 0}},
+    {BY_MMA, CHANNELS, STRICT_MATH, {1.8, 1, 1.3, 0, 0, 1.4, 0, 0, 0, 0, 0, 0, 0, 0.82, 1886, 8083, 0}},
+    {BY_WGMMA, ELEMENTS, TF32_MATH, {1.3, 0.97, 3.6, 0.2, 0, 0, 0, 0.48, 0.22, 0, 0, 0, 0.3, 0, 2106, 329, 0}},
+    {BY_WGMMA, ELEMENTS, HALF_MATH, {0.58, 0.81, 0.15, 0.4, 0, 0, 0, 0.62, 0.11, 0, 0, 0, 0.3, 0, 274, 586, 0}},
+    {BY_WGMMA, ELEMENTS, STRICT_MATH, {0.85, 2, 0.21, 0.87, 0, 0, 0, 0.47, 6.6, 0, 0, 0, 0.3, 0, 837, 491, 0}},
+    {BY_WGMMA, LINES, TF32_MATH, {1.2, 1.9, 1.5, 0.69, 0.38, 0.085, 0, 0.44, 0, 0.8, 0.094, 0, 0, 0, 32, 7843, 1558}},
+    {BY_WGMMA, LINES, HALF_MATH, {0.55, 1.4, 2, 1.5, 0.32, 1, 0, 1, 0, 2.1, 0.26, 2.3, 0, 0, 13, 549, 1455}},
+    {BY_WGMMA, LINES, STRICT_MATH, {1.4, 0.62, 1.9, 1.4, 0.47, 0.21, 0, 1, 0, 1.5, 0.28, 0, 0, 0, 187, 481, 954}},
+    {BY_WGMMA, CHANNELS, TF32_MATH, {1.6, 1.2, 0.89, 0.17, 0.36, 2.4, 0, 0, 0, 0, 0, 0, 0, 0, 1111, 6933, 0}},
+    {BY_WGMMA, CHANNELS, HALF_MATH, {0.48, 1.8, 1.3, 0.3, 0.3, 2.4, 0, 0, 0, 0, 0, 0, 0, 0, 207, 2444, 0}},
+    {BY_WGMMA, CHANNELS, STRICT_MATH, {1.4, 1.5, 0.15, 0.13, 0.05, 2.1, 0, 0, 0, 0, 0, 0, 0, 0, 1156, 3934, 0}},
+    {BY_WGMMA, SRC_CHANNELS, HALF_MATH, {2.5, 1.1, 0.059, 0.12, 0, 0.19, 0, 0.54, 0.039, 0, 0, 0, 0, 0, 1182, 209, 0}},
+    {BY_BOXES, BOXES, HALF_MATH, {1.3, 0.47, 0.073, 0, 0.45, 0, 0, 0, 0, 0, 0, 0, 0, 0, 208, 3727, 0}},
+};
 
-/* A kernel by mma.sync. */
-static const double TF32_WAITS = 0.62;    /* a thread waits for this part of its loads of single elements of TF32 */
-static const double GATHERED_BYTES = 1.8; /* another single element takes as long as so many gathered bytes */
+/* A slice is written, read and added in so many times the time of a pass that copies. */
+static const double SLICE_TIMES = 2.1;
+/* Where a block writes runs of weights shorter than a sector, a byte that the sector has beside takes this part of one of a
+ * pass. */
+static const double SECTOR_TIMES = 0.42;
 
-static const double SLICE_TIMES = 1.8; /* the pass that adds slices takes so many times as long as one that copies */
-
-enum { COPY_LAUNCHES = 2 }; /* of a chunk: of src, and of the gradient of dst */
+enum {
+    COPY_LAUNCHES = 2,   /* of a chunk: of src, and of the gradient of dst */
+    STRICT_PRODUCTS = 3, /* of a product in strict f32 */
+    STRICT_PASSES = 4,   /* of src through shared memory in strict f32, whose planes are written and read */
+    TURNED_PASSES = 3,   /* of src through shared memory where it goes through registers, */
+    COPIED_PASSES = 2,   /* and of the gradient of dst where lanes copy it by vectors */
+    SMALL_UNIT = 4,      /* elements: see corrections */
+    STEP_LANES = 4       /* neighbouring pixels that lanes read at once from lines */
+};
 
 static bool is_half(const planned_layer *plan)
 {
     return numerics_bytes(plan->math) == 2;
 }
 
-/* Counts the products of a K-tile by mma.sync, and the reading of their operands. */
-static void count_mma(const planned_layer *plan, tconv_cuda_work *work)
+static const corrections *corrections_of(const planned_layer *plan)
 {
-    const bool half = is_half(plan), strict = plan->math == NUMERICS_STRICT;
+    const int math = is_half(plan) ? HALF_MATH : plan->math == NUMERICS_STRICT ? STRICT_MATH : TF32_MATH;
+    const size_t rows = sizeof table / sizeof table[0];
+    size_t row = 0;
+    while (row + 1 < rows &&
+           (table[row].family != plan->kernel->family || table[row].load != plan->load || table[row].math != math))
+        row++;
+    return &table[row].times;
+}
+
+/* Counts the products of a K-tile by mma.sync, and the reading of their operands. */
+static void count_mma(const planned_layer *plan, const corrections *times, tconv_cuda_work *work)
+{
+    const bool half = is_half(plan);
     const double warps = plan->threads / (double)WARP, uneven = ceil(warps / 4) * 4 / warps;
     const double height = plan->kernel->channels / 16.0, width = plan->kernel->pairs / 8.0;
     const double steps = plan->params.k_pixels / (half ? 16.0 : 8.0);
-    const double mmas = steps * height * width * (strict ? WGRAD_STRICT_PRODUCTS : 1);
-    work->mma_sync = mmas * warps * uneven;
-    work->mma_chain = plan->math == NUMERICS_TF32 ? 0 : mmas;
+    const double mmas = steps * height * width * (plan->math == NUMERICS_STRICT ? STRICT_PRODUCTS : 1);
+    work->mma_sync = mmas * warps * uneven * times->tensor;
+    work->mma_chain = mmas * times->chain;
     work->shared_bytes = steps * warps * (height * 16 + width * 8) * MMA_K_BYTES;
     work->loads = work->shared_bytes / (WARP * (half ? VECTOR_BYTES : 4.0));
-    work->issue_cycles = half ? MMA_HALF_CYCLES : strict ? MMA_STRICT_CYCLES : MMA_TF32_CYCLES;
+}
+
+/* Returns how often a shared-memory bank is read for one pixel of lines: with a stride, lanes meet in banks, unless they have
+ * taps of neighbouring columns; and they do where the pixels that they read at once are of several rows. */
+static double line_loads(const parameters *params, bool half)
+{
+    const int power = params->columns.stride & -params->columns.stride, columns = 1 << params->columns.tile_log2;
+    const double rows = columns < STEP_LANES ? (double)STEP_LANES / columns : 1;
+    return (double)(power < 8 ? power : 8) / params->lines.twins * (half ? 2 : 1) * rows * rows;
 }
 
 /* Counts the same by wgmma. */
-static void count_wgmma(const planned_layer *plan, tconv_cuda_work *work)
+static void count_wgmma(const planned_layer *plan, const corrections *times, tconv_cuda_work *work)
 {
     const bool half = is_half(plan), strict = plan->math == NUMERICS_STRICT;
     const double channels = plan->kernel->channels;
     const double steps = plan->params.k_pixels * numerics_bytes(plan->math) / (double)MMA_K_BYTES;
-    const double mmas = steps * plan->kernel->pairs / MMA_M, products = mmas * (strict ? WGRAD_STRICT_PRODUCTS : 1);
-    const double reads = plan->load == LINES ? tconv_wgrad_line_loads(&plan->params, half) : 1;
-    work->wgmma = products * channels / 8;
+    const double mmas = steps * plan->kernel->pairs / MMA_M, products = mmas * (strict ? STRICT_PRODUCTS : 1);
+    const double reads = plan->load == LINES ? line_loads(&plan->params, half) : 1;
+    work->wgmma = products * channels / 8 * times->tensor;
     work->wgmma_chain = work->wgmma / WARPGROUPS;
-    if (plan->kernel->family == BY_WGMMA)
-        work->fragments = mmas / WARPGROUPS * (plan->math == NUMERICS_TF32 ? TF32_FRAGMENTS : 1);
+    work->fragments = plan->kernel->family == BY_WGMMA ? mmas / WARPGROUPS * times->fragment : 0;
     work->shared_bytes = mmas * MMA_A_BYTES * reads + products * channels * MMA_K_BYTES;
-    work->issue_cycles = half ? WGMMA_HALF_CYCLES : WGMMA_CYCLES;
 }
 
-/* The elements of a K-tile, and how a block brings them: by TMA, or by copies of its warps. */
+/* The elements of a K-tile, and how a block brings them: by TMA, or by copies of its threads. */
 typedef struct tile_copies {
-    double src, dst;        /* elements */
-    double rows;            /* of boxes that TMA brings */
-    double vector_bytes;    /* copied by vectors */
-    double unit_bytes;      /* copied by units that are transposed in registers */
-    double elements, units; /* loads of single elements, and of units of lines */
+    double src, dst;     /* elements */
+    double rows;         /* of boxes that TMA brings */
+    double vector_bytes; /* copied by vectors */
+    double turned_bytes; /* copied by units that are transposed in registers */
+    double elements;     /* loads of single elements, or of the few that follow one another, */
+    double sectors;      /* by how much their sectors are more than the least, */
+    double slots;        /* and the slots whose elements they are */
+    double units, small; /* loads of units of lines; those of less than four elements once more */
 } tile_copies;
 
-static tile_copies find_copies(const planned_layer *plan)
+/* Returns how many times as many bytes move as are used: memory moves whole sectors, and single elements that are `apart`
+ * elements apart may use a part of a sector. */
+static double sector_part(const planned_layer *plan, int apart)
+{
+    const double run = (double)apart * (double)(1 << plan->params.columns.tile_log2);
+    const double sector = SECTOR_BYTES / (double)numerics_bytes(plan->math);
+    const bool channels = plan->load == CHANNELS || plan->load == SRC_CHANNELS || plan->params.lines.src_vectors;
+    return channels || run >= sector ? 1 : sector / run;
+}
+
+/* Counts how src is brought. */
+static void find_src_copies(const planned_layer *plan, tile_copies *copies)
 {
     const parameters *params = &plan->params;
     const line_layout *lines = &params->lines;
     const bool by_lines = plan->load == LINES, half = is_half(plan);
     const double size = numerics_bytes(plan->math);
-    tile_copies copies = {.src = (double)params->k_pixels * params->tiles.block_m};
+    if (plan->load == BOXES)
+        copies->rows = copies->src / BOX_CHANNELS;
+    else if (by_lines && lines->src_box_pixels > 0)
+        copies->rows = copies->src / lines->src_box_pixels;
+    else if (plan->load == CHANNELS || plan->load == SRC_CHANNELS || (by_lines && lines->src_vectors))
+        copies->vector_bytes = copies->src * size;
+    else if (by_lines && half && params->src_unit > 1)
+        copies->turned_bytes = copies->src * size;
+    else
+        copies->elements = copies->src / (half && !by_lines ? 1 : params->src_unit);
+    copies->sectors = copies->elements * (sector_part(plan, 1) - 1);
+}
+
+static tile_copies find_copies(const planned_layer *plan)
+{
+    const parameters *params = &plan->params;
+    const line_layout *lines = &params->lines;
+    const bool by_lines = plan->load == LINES;
+    const double size = numerics_bytes(plan->math);
+    tile_copies copies = {.src = (double)params->k_pixels *
+                                 (plan->kernel->family == BY_MMA ? params->tiles.block_m : plan->kernel->channels)};
     copies.dst =
         by_lines ? (params->stage_bytes - params->src_bytes) / size : (double)plan->slots * (double)params->tiles.chunk;
-    if (plan->load == BOXES)
-        return copies;
-    if (by_lines && lines->src_box_pixels > 0)
-        copies.rows += copies.src / lines->src_box_pixels;
-    else if (plan->load == CHANNELS || plan->load == SRC_CHANNELS || (by_lines && lines->src_vectors))
-        copies.vector_bytes += copies.src * size;
-    else if (by_lines && half && params->src_unit > 1)
-        copies.unit_bytes += copies.src * size;
-    else
-        copies.elements += copies.src / (half ? 1 : params->src_unit);
-    if (params->box_bytes > 0)
+    find_src_copies(plan, &copies);
+    if (plan->load == BOXES) {
+        copies.rows += copies.dst / BOX_CHANNELS;
+    } else if (params->box_bytes > 0) {
         copies.rows += by_lines ? copies.dst / lines->length / params->sharers : (double)plan->slots;
-    else if (by_lines)
-        copies.units += copies.dst / lines->unit;
-    else if (plan->load == CHANNELS)
+    } else if (by_lines) {
+        copies.units = copies.dst / lines->unit;
+        copies.small = lines->unit < SMALL_UNIT ? copies.units : 0;
+    } else if (plan->load == CHANNELS) {
         copies.vector_bytes += copies.dst * size;
-    else
+    } else {
         copies.elements += copies.dst;
+        copies.sectors += copies.dst * (sector_part(plan, params->columns.stride) - 1);
+        copies.slots = (double)plan->slots;
+    }
     return copies;
 }
 
-/* Returns the bytes of the sectors that a K-tile's elements move. */
-static double moved_bytes(const tconv_layer *layer, const planned_layer *plan, const tile_copies *copies)
+/* Counts how a block loads a K-tile. */
+static void count_loads(const planned_layer *plan, const corrections *times, tconv_cuda_work *work)
 {
-    const double size = (double)layer->problem.element_size;
-    if (plan->load == BOXES)
-        return (copies->src + copies->dst) * size;
-    const double dst = plan->load == LINES ? 1.0 / plan->params.sharers
-                                           : tconv_wgrad_sector_part(layer, plan, plan->params.columns.stride);
-    return (copies->src * tconv_wgrad_sector_part(layer, plan, 1) + copies->dst * dst) * size;
+    const tile_copies copies = find_copies(plan);
+    const parameters *params = &plan->params;
+    const bool mma = plan->kernel->family == BY_MMA, strict = plan->math == NUMERICS_STRICT;
+    const bool turned = plan->kernel->family == BY_WGMMA && plan->math == NUMERICS_TF32 && plan->load == CHANNELS;
+    const double size = numerics_bytes(plan->math), copiers = mma ? plan->threads : WARPGROUP_PRODUCERS;
+    const double src_passes = turned ? TURNED_PASSES : strict && !mma ? STRICT_PASSES : 1;
+    const double dst_passes = turned && params->box_bytes == 0 ? COPIED_PASSES : 1;
+    const double dst_part = plan->load == LINES ? 1.0 / params->sharers : sector_part(plan, params->columns.stride);
+    work->shared_bytes += (copies.src * src_passes + copies.dst * dst_passes) * size;
+    work->shared_bytes *= times->shared;
+    work->box_bytes = (copies.src * sector_part(plan, 1) + copies.dst * dst_part) * size * times->l2;
+    work->box_rows = copies.rows * times->row;
+    work->convert_bytes = copies.vector_bytes * times->vector;
+    work->gather_bytes = copies.elements * times->gathered + copies.sectors * times->sector;
+    work->issue_cycles =
+        times->k_tile + (plan->load == LINES && copies.units + copies.vector_bytes > 0 ? times->copied : 0);
+    work->transpose_bytes = copies.turned_bytes * times->turned;
+    work->split_bytes =
+        strict && !mma ? copies.src * size / 2 : 0; /* by eight warps, where the machine's rate is of four */
+    work->chain_loads = (copies.elements * times->wait + copies.slots * times->slot + copies.units * times->unit +
+                         copies.small * times->small) /
+                        copiers;
 }
 
-/* Counts how a block by mma.sync loads a K-tile. */
-static void count_mma_loads(const planned_layer *plan, const tile_copies *copies, tconv_cuda_work *work)
+/* Returns by how many bytes the sectors are more that a block's weights lie in. */
+static double sector_bytes(const planned_layer *plan)
 {
-    work->shared_bytes += (copies->src + copies->dst) * numerics_bytes(plan->math);
-    work->convert_bytes = copies->vector_bytes;
-    if (plan->math == NUMERICS_TF32)
-        work->chain_loads = copies->elements / plan->threads * TF32_WAITS;
-    else
-        work->gather_bytes = copies->elements * GATHERED_BYTES;
-}
-
-/* Counts the same by wgmma. */
-static void count_wgmma_loads(const planned_layer *plan, const tile_copies *copies, tconv_cuda_work *work)
-{
-    const bool half = is_half(plan), strict = plan->math == NUMERICS_STRICT;
-    const double size = numerics_bytes(plan->math), producers = WARPGROUP_PRODUCERS / (double)WARP;
-    const shared_passes passes = tconv_wgrad_shared_passes(plan);
-    const double waits = copies->elements * ELEMENT_WAITS + copies->units * (half ? HALF_UNIT_WAITS : 1);
-    work->shared_bytes += (copies->src * passes.src + copies->dst * passes.dst) * size;
-    work->shared_bytes *= SHARED_TIMES;
-    work->box_bytes *= L2_TIMES;
-    work->box_rows = copies->rows * (half && plan->load == LINES ? HALF_ROW_PART : ROW_PART);
-    work->convert_bytes = copies->vector_bytes;
-    work->transpose_bytes = copies->unit_bytes;
-    work->split_bytes = strict ? copies->src * size * RATE_WARPS / producers : 0;
-    work->chain_loads = waits / WARPGROUP_PRODUCERS;
+    const sum_tiles *tiles = &plan->params.tiles;
+    const int size = numerics_bytes(plan->math);
+    const double weights = (double)tiles->block_m * (double)tiles->block_n * (double)tiles->count * size;
+    return (tconv_wgrad_written_part(plan) - 1) * weights;
 }
 
 /* Counts the launches beside the kernel: those that add slices, and those that make copies, chunk by chunk. */
@@ -157,10 +240,11 @@ static void count_passes(const planned_layer *plan, tconv_cuda_work *work)
 {
     const parameters *params = &plan->params;
     if (!plan->writes_weights) {
-        work->passes += 1;
         work->pass_bytes += params->splits * (double)tconv_wgrad_slice_sums(&params->tiles) * sizeof(float) *
                             (keeps_lost(plan, params->splits) ? 2 : 1) * SLICE_TIMES;
     }
+    if (plan->writes_weights)
+        work->pass_bytes += sector_bytes(plan) * SECTOR_TIMES;
     if (plan->copies.images > 0) {
         const double chunks = (double)chunks_of(&plan->copies);
         work->rounds *= chunks;
@@ -172,27 +256,17 @@ static void count_passes(const planned_layer *plan, tconv_cuda_work *work)
 tconv_cuda_work tconv_wgrad_work(const tconv_layer *layer, const planned_layer *plan)
 {
     const parameters *params = &plan->params;
+    const corrections *times = corrections_of(plan);
     const double sums = params->tiles.block_m * (double)params->tiles.block_n;
     const double blocks = (double)plan->blocks / tconv_cuda_target_of(&layer->target).multiprocessors;
-    const tile_copies copies = find_copies(plan);
     tconv_cuda_work work = tconv_cuda_begin_work(layer);
+    if (plan->kernel->family == BY_MMA)
+        count_mma(plan, times, &work);
+    else
+        count_wgmma(plan, times, &work);
+    count_loads(plan, times, &work);
     work.issues = 1;
-    work.tile_cycles = TILE_CYCLES;
-    work.box_bytes = moved_bytes(layer, plan, &copies);
-    switch (plan->kernel->family) {
-    case BY_MMA:
-        count_mma(plan, &work);
-        count_mma_loads(plan, &copies, &work);
-        break;
-    case BY_WGMMA:
-        count_wgmma(plan, &work);
-        count_wgmma_loads(plan, &copies, &work);
-        break;
-    case BY_BOXES:
-        count_wgmma(plan, &work);
-        work.shared_bytes += work.box_bytes;
-        break;
-    }
+    work.tile_cycles = times->block;
     work.stages = params->stages;
     work.k_blocks = (double)tconv_ceil_div(params->k_tiles, params->splits);
     work.prologue = fmin(work.k_blocks, params->stages - 1);
