@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "../../core/checked.h"
+#include "../../core/space_to_depth.h"
 #include "../../core/views.h"
 #include "../cuda_backend.h"
 #include "../igemm/sums.h"
@@ -34,16 +35,29 @@ static const double ROWS_TIMES = 1.6;
 typedef struct dgrad_form {
     dgrad_source source;
     bool rows_per_tap, columns_per_tap;
-    bool one_pixel;
+    bool one_pixel, to_depth;
 } dgrad_form;
 
 /* STRIDED, which derives no weights, comes before forms that are predicted to take as long. */
 static const dgrad_form FORMS[] = {
-    {STRIDED, false, false, true},     {STRIDED, false, false, false},   {STRIDED_BY_CHUNKS, false, false, false},
-    {TRANSPOSED, false, false, false}, {NATIVE, false, false, false},    {REARRANGED, false, false, false},
-    {REARRANGED, true, true, false},   {REARRANGED, true, false, false}, {REARRANGED, false, true, false}};
+    {.source = STRIDED, .one_pixel = true},
+    {.source = STRIDED, .to_depth = true},
+    {.source = STRIDED},
+    {.source = STRIDED_BY_CHUNKS},
+    {.source = TRANSPOSED},
+    {.source = NATIVE},
+    {.source = REARRANGED},
+    {.source = REARRANGED, .rows_per_tap = true, .columns_per_tap = true},
+    {.source = REARRANGED, .rows_per_tap = true},
+    {.source = REARRANGED, .columns_per_tap = true}};
 
-static const int64_t PARTS[] = {1, 2, 3, 4, 8, 16}; /* of the channels that are summed */
+/* Parts of the channels that are summed, or of planes. */
+typedef struct dgrad_parts {
+    int64_t count;
+    bool of_planes;
+} dgrad_parts;
+static const dgrad_parts PARTS[] = {{1, false}, {2, false}, {3, false}, {4, false}, {8, false}, {16, false},
+                                    {2, true},  {3, true},  {4, true},  {8, true},  {16, true}};
 
 /* Returns whether an axis may be read as it lies: it has one plane, and forward's paddings are not negative. An axis of
  * one input has another stride than 1 in the form in which implementations see it (tconv_axis_canonical). */
@@ -177,7 +191,9 @@ static bool fits_scratch(const dgrad_plan *plan)
 static bool has_long_sums(const tconv_layer *inner)
 {
     const tconv_problem *problem = &inner->problem;
-    const double terms = (double)problem->group_in * (double)problem->h.kernel * (double)problem->w.kernel;
+    const double of_planes = (double)(problem->groups * problem->group_in) / (double)problem->in_channels;
+    const double terms =
+        (double)problem->group_in * (double)problem->h.kernel * (double)problem->w.kernel / of_planes;
     return terms > MAX_TENSOR_TERMS && !tconv_cuda_is_strict(inner);
 }
 
@@ -190,7 +206,8 @@ static const tconv_implementation *admit(const void *outer, const tconv_inner_pl
     const bool is_igemm = implementation == &tconv_cuda_igemm;
     if (implementation != &tconv_cuda_general && has_long_sums(&inner->layer))
         return NULL;
-    if (is_strided(plan) && !is_igemm && (plan->source == TRANSPOSED || implementation != &tconv_cuda_cells))
+    const bool by_cells = implementation == &tconv_cuda_cells && !plan->of_planes && !plan->to_depth;
+    if (is_strided(plan) && !is_igemm && (plan->source == TRANSPOSED || !by_cells))
         return NULL;
     if (plan->parts > 1 && inner->layer.problem.element_size == 2)
         return is_igemm ? &tconv_igemm_sums : NULL;
@@ -336,22 +353,24 @@ static bool plan_best_chunks(const tconv_layer *layer, int64_t channels, dgrad_p
     return plan_chunks(layer, channels, implementation, plan, work) < DBL_MAX;
 }
 
-/* Returns whether channels of a chunk may be summed in so many parts, whole K-blocks of 128 bytes each: where a tile of
- * 64 x 128 for each multiprocessor is more than there is. */
-static bool may_have_parts(const tconv_layer *layer, int64_t channels, int64_t parts, const dgrad_plan *plan)
+/* Returns whether a chunk may be summed in parts, those of channels whole K-blocks of 128 bytes each: where a tile of 64 x 128
+ * for each multiprocessor is more than there is. */
+static bool may_have_parts(const tconv_layer *layer, int64_t channels, const dgrad_plan *plan)
 {
+    const int64_t parts = plan->parts;
     const tconv_problem *problem = &layer->problem;
     const double elements =
         (double)plan->images * (double)problem->in_channels * (double)plan->chunk_rows * (double)plan->chunk_columns;
     const int64_t k_block = 128 / (int64_t)problem->element_size;
-    return parts == 1 || (!problem->desc.accumulate && problem->dtype != TCONV_F64 && problem->groups == 1 &&
-                          channels % (parts * k_block) == 0 &&
+    const bool cuts_well =
+        plan->of_planes ? is_strided(plan) : problem->groups == 1 && channels % (parts * k_block) == 0;
+    return parts == 1 || (!problem->desc.accumulate && problem->dtype != TCONV_F64 && cuts_well &&
                           elements < 64.0 * 128.0 * tconv_cuda_target_of(&layer->target).multiprocessors &&
                           (double)parts * elements * sizeof(float) <= (double)MAX_SCRATCH);
 }
 
 /* Plans a layer in one form, to take less than a limit, 0 for none. */
-static const char *plan_form(const tconv_layer *layer, const dgrad_form *form, int64_t parts, double limit,
+static const char *plan_form(const tconv_layer *layer, const dgrad_form *form, const dgrad_parts *parts, double limit,
                              dgrad_plan *plan, tconv_cuda_work *work)
 {
     const tconv_problem *problem = &layer->problem;
@@ -359,7 +378,9 @@ static const char *plan_form(const tconv_layer *layer, const dgrad_form *form, i
     memset(plan, 0, sizeof *plan);
     tconv_inner_begin(&plan->inner, plan->inner_bytes, sizeof plan->inner_bytes);
     plan->source = form->source;
-    plan->parts = parts;
+    plan->parts = parts->count;
+    plan->of_planes = parts->of_planes;
+    plan->to_depth = form->to_depth;
     plan->rows = tconv_cuda_planes_of(&problem->h, form->rows_per_tap);
     plan->columns = tconv_cuda_planes_of(&problem->w, form->columns_per_tap);
     plan->one_pixel = form->one_pixel;
@@ -369,7 +390,7 @@ static const char *plan_form(const tconv_layer *layer, const dgrad_form *form, i
         plan->rows = plan->columns = tconv_cuda_planes_of(&axis, false);
     }
     if (!count_channels(problem, plan, &channels) || !cut_chunks(problem, channels, plan) ||
-        !may_have_parts(layer, is_strided(plan) ? summed : channels, parts, plan) ||
+        !may_have_parts(layer, is_strided(plan) ? summed : channels, plan) ||
         !tconv_dgrad_describe_inner(layer, channels, plan))
         return "planes or weights too many for a layer";
     const double left = limit > 0 ? limit - seconds_of_passes(layer, plan) : 0;
@@ -389,32 +410,54 @@ static double seconds_of_weights(const tconv_layer *layer, const dgrad_plan *pla
     return !is_strided(plan) ? packing : plan->inner.sizes.reads_unpacked ? -packing : 0;
 }
 
+static bool is_along_columns(const tconv_problem *before, const tconv_problem *after, bool columns)
+{
+    (void)before, (void)after;
+    return columns;
+}
+
+/* Makes pixels of columns a stride apart; false where those between are no channels, or some are outside. */
+static bool columns_to_depth(const tconv_layer *layer, tconv_layer *deep)
+{
+    tconv_depth_layer made[TCONV_MOST_DEPTH_LAYERS];
+    if (tconv_space_to_depth(&layer->problem, 1, is_along_columns, made) != 1 || made[0].count != 1)
+        return false;
+    *deep = *layer;
+    deep->problem = made[0].problem;
+    deep->problem.layout = layer->problem.layout;
+    return deep->problem.dst.c == 1 && deep->problem.out_channels <= MAX_COUNT && layer->problem.w.in > 1;
+}
+
 const char *tconv_dgrad_make_plan(const tconv_layer *layer, double limit, dgrad_plan *plan, tconv_cuda_work *work)
 {
     struct {
+        const tconv_layer *layer;
         const dgrad_form *form;
-        int64_t parts;
+        const dgrad_parts *parts;
     } tried, best;
+    tconv_layer deep;
+    const bool has_depth = columns_to_depth(layer, &deep);
     tconv_search search = tconv_search_begin(layer, limit, &best, sizeof best);
     const double saved = tconv_cuda_packing_seconds(layer); /* at most */
     const char *why = TCONV_NO_FASTER;
     bool is_best = false; /* the last plan is */
     for (size_t f = 0; f < sizeof FORMS / sizeof FORMS[0]; f++)
         for (size_t p = 0; p < sizeof PARTS / sizeof PARTS[0]; p++) {
-            if (!is_tried(&layer->problem, &FORMS[f]))
-                continue;
+            tried.layer = FORMS[f].to_depth ? &deep : layer;
             tried.form = &FORMS[f];
-            tried.parts = PARTS[p];
-            const char *refusal =
-                plan_form(layer, &FORMS[f], PARTS[p], search.limited ? search.limit + saved : 0, plan, work);
+            tried.parts = &PARTS[p];
+            if ((FORMS[f].to_depth && !has_depth) || !is_tried(&tried.layer->problem, &FORMS[f]))
+                continue;
+            const char *refusal = plan_form(tried.layer, tried.form, tried.parts,
+                                            search.limited ? search.limit + saved : 0, plan, work);
             is_best =
                 refusal == NULL && tconv_search_keep(&search, &tried,
                                                      tconv_cuda_seconds_of(&search.machine, work) * times_of(plan) +
                                                          seconds_of_weights(layer, plan));
-            why = PARTS[p] == 1 && refusal != NULL ? refusal : why;
+            why = PARTS[p].count == 1 && refusal != NULL ? refusal : why;
         }
     if (!search.found)
         return why;
     /* The best is planned once more, because a plan stays where it is written. */
-    return is_best ? NULL : plan_form(layer, best.form, best.parts, 0, plan, work);
+    return is_best ? NULL : plan_form(best.layer, best.form, best.parts, 0, plan, work);
 }

@@ -29,7 +29,7 @@ struct stage_origin {
                   (layer.per_tap ? column_shift(layer, tile, tap) : layer.first_column)) *
                      layer.src_column_stride +
                  layer.columns[tile.column_phase].src_residue),
-          channel(tile.group * layer.group_in + k_block * layer.k_block_channels),
+          channel(tile.src_group * layer.group_in + k_block * layer.k_block_channels),
           left(layer.group_in - k_block * layer.k_block_channels), position(tile.column)
     {
     }
@@ -117,7 +117,7 @@ __device__ __forceinline__ void load_a(const parameters &layer, const shared_lay
             const axis_phase &row = layer.rows[tile.row_phase], &column = layer.columns[tile.column_phase];
             const int taps = row.taps * column.taps;
             const int taps_before = row.first_tap * layer.column_taps + row.taps * column.first_tap;
-            const int64_t first = tile.group * layer.group_a_tiles +
+            const int64_t first = tile.src_group * layer.group_a_tiles +
                                   (int64_t)taps_before * layer.k_blocks * layer.tiles_along_m +
                                   (int64_t)(tile.first_m_tile / layer.m_tiles) * layer.k_blocks * taps;
             const char *from = static_cast<const char *>(layer.weights) + first * layer.a_tile_bytes;
@@ -160,7 +160,7 @@ __device__ __forceinline__ void load_a_boxes(const parameters &layer, const CUte
                         const int element = first + tap.row * layer.kernel_row_step * layer.kernel_columns +
                                             tap.column * layer.kernel_column_step;
                         tma_load(stage.buffer() + i * layer.a_tile_bytes, map, k_block * layer.k_block_channels,
-                                 element, tile.first_m_tile * MMA_M, tile.group, stage.full());
+                                 element, tile.first_m_tile * MMA_M, tile.src_group, stage.full());
                         tap.next();
                     }
                     stage.next();

@@ -147,6 +147,8 @@ typedef struct parameters {
     int row_phases;
     int column_phases;
     int src_phases;     /* that a tile sums over, where phases are those of src; else 1, its own */
+    bool sums_phases;   /* phases are those of src */
+    int src_groups;     /* channel groups of src: where phases of src come in parts, each part has them again */
     int row_step;       /* rows of src from a tap to the next */
     int column_step;    /* columns of src from a tap to the next */
     int phase_rotation; /* rounds of tiles of all phases after which the phases' order is rotated by one */
@@ -163,13 +165,15 @@ typedef struct parameters {
     fast_divisor by_phase_rotation;
     fast_divisor by_column_phases;
     fast_divisor by_groups;
+    fast_divisor by_src_groups;
     fast_divisor by_column_tiles;
     fast_divisor by_row_tiles;
     fast_divisor by_channel_m_tiles;
     fast_divisor by_columns; /* columns of what a tile's pixels lie in: an image of a B stage or flat_columns */
     fast_divisor by_rows;    /* rows likewise */
     int64_t group_a_tiles;   /* A tiles of a channel group */
-    int groups;              /* channel groups */
+    int groups;              /* channel groups of dst */
+    bool begins;             /* the kernel ahead, which may still run, is another call's or has to end */
 
     int mma_m_tile[WARPGROUPS][MAX_MMA_TILES];   /* the MMA tile's M tile in the block tile */
     int mma_pixel[WARPGROUPS][MAX_MMA_TILES];    /* its first position, in pixels of a B stage */

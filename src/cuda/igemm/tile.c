@@ -202,19 +202,32 @@ static int64_t sum_of_greatest(const int *numbers, int all, int64_t wanted)
     return sum;
 }
 
+/* Returns the taps of the part of phases with most of them. */
+static int64_t taps_of_longest_part(const int *taps, int phases, int of_part)
+{
+    int64_t longest = 0;
+    for (int first = 0; first < phases; first += of_part) {
+        int64_t sum = 0;
+        for (int i = first; i < first + of_part; i++)
+            sum += taps[i];
+        longest = tconv_max(longest, sum);
+    }
+    return longest;
+}
+
 /* Returns the mean taps of the tiles of the multiprocessor with most to do: it has tiles of all phases in turn, and of
  * those left in the last round the longest. Of a tile that sums over phases, the mean taps of one. */
 static double mean_tile_taps(const parameters *params, int multiprocessors)
 {
     if (params->merged)
         return 1;
-    if (params->src_phases > 1)
-        return (double)taps_of(params->rows, params->row_phases) * params->column_taps / params->src_phases;
     int taps[MAX_PHASES * MAX_PHASES];
     int64_t sum = 0;
     const int phases = params->row_phases * params->column_phases;
     for (int i = 0; i < phases; i++)
         sum += taps[i] = params->rows[i / params->column_phases].taps * params->columns[i % params->column_phases].taps;
+    if (params->sums_phases)
+        return (double)taps_of_longest_part(taps, phases, params->src_phases) / params->src_phases;
     const int64_t tiles = tconv_ceil_div(params->tiles, multiprocessors), left = tiles % phases;
     sum *= tiles / phases;
     sum += sum_of_greatest(taps, phases, left);
@@ -313,6 +326,7 @@ void tconv_igemm_describe_layer(const tconv_layer *layer, bool src_transposed, l
     params->flat_rows = (int)problem->h.in;
     params->flat_columns = (int)problem->w.in;
     params->groups = (int)problem->groups;
+    params->src_groups = (int)tconv_igemm_src_groups(problem);
     params->group_in = (int)problem->group_in;
     params->group_out = (int)problem->group_out;
     params->pixel_bytes = tconv_igemm_pixel_bytes(problem);
@@ -324,7 +338,9 @@ void tconv_igemm_describe_layer(const tconv_layer *layer, bool src_transposed, l
     params->row_step = (int)layer->rows.shift_step;
     params->column_step = (int)layer->columns.shift_step;
     const bool of_src = layer->phases_of_src;
-    params->src_phases = of_src ? params->row_phases * params->column_phases : 1;
+    params->sums_phases = of_src;
+    params->src_phases =
+        of_src ? params->row_phases * params->column_phases * params->src_groups / params->groups : 1;
     params->row_stride = of_src ? 1 : (int)layer->rows.stride;
     params->column_stride = of_src ? 1 : (int)layer->columns.stride;
     params->src_row_stride = of_src ? (int)layer->rows.stride : 1;
@@ -372,6 +388,7 @@ void tconv_igemm_describe_divisors(parameters *params)
     params->by_phase_rotation = divisor_of(params->phase_rotation);
     params->by_column_phases = divisor_of(params->column_phases);
     params->by_groups = divisor_of(params->groups);
+    params->by_src_groups = divisor_of(params->src_groups);
     params->by_column_tiles = divisor_of(params->column_tiles);
     params->by_row_tiles = divisor_of(params->row_tiles);
     params->by_channel_m_tiles = divisor_of(params->channel_m_tiles);

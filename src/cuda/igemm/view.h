@@ -21,6 +21,13 @@ typedef struct layer_view {
     tconv_phase phases[MAX_VIEW_PHASES]; /* phases of the view, where it is another layer */
 } layer_view;
 
+/* Returns the channel groups of src. A layer of more has them several times, each time for a part of the phases of src, whose
+ * sums are output channels of their own: cuda_dgrad adds them. */
+static inline int64_t tconv_igemm_src_groups(const tconv_problem *problem)
+{
+    return problem->in_channels / problem->group_in;
+}
+
 /*
  * core/views.h has what views are. One pixel: NCHW alone, whose images of one pixel lie as in NHWC.
  *

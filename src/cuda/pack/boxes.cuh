@@ -96,20 +96,19 @@ template <class Word> struct pack_box {
         if (boxes.plain) {
             source += of_row * boxes.outer_step;
         } else {
-            const unsigned row_of_m = out + of_row, fused_rows = boxes.diagonal_rows, inner_rows = boxes.inner.count;
-            const unsigned fused = row_of_m / fused_rows, of_group = row_of_m % fused_rows,
-                           inner = of_group % inner_rows;
-            source += fused * boxes.diagonal_step + of_group / inner_rows * boxes.outer_step +
-                      inner / boxes.inner.columns * boxes.inner.row_step +
-                      inner % boxes.inner.columns * boxes.inner.column_step;
+            const quotient fused = divide(out + of_row, boxes.by_diagonal_rows),
+                           outer = divide(fused.rest, boxes.by_inner_rows),
+                           inner = divide(outer.rest, boxes.by_inner_columns);
+            source += fused.whole * boxes.diagonal_step + outer.whole * boxes.outer_step +
+                      inner.whole * boxes.inner.row_step + inner.rest * boxes.inner.column_step;
             if constexpr (fills) {
-                const unsigned column = (unsigned)element % boxes.filling.columns;
-                source += (unsigned)element / boxes.filling.columns * boxes.filling.row_step + column * boxes.from.w;
-                if (inner >= (unsigned)boxes.filling.count ||
-                    column * boxes.filling.count + inner >= (unsigned)boxes.filling.kernel)
+                const quotient at = divide(element, boxes.by_filling_columns);
+                source += at.whole * boxes.filling.row_step + at.rest * boxes.from.w;
+                if (outer.rest >= boxes.filling.count ||
+                    at.rest * boxes.filling.count + outer.rest >= boxes.filling.kernel)
                     end = 0;
             }
-            first = (int)fused * boxes.diagonal_in - in - before;
+            first = fused.whole * boxes.diagonal_in - in - before;
             end = min(end, first + boxes.diagonal_in);
         }
         core_row<Word> values;
@@ -121,27 +120,38 @@ template <class Word> struct pack_box {
         return values;
     }
 
-    /* Copies the box to shared memory, in the order in which weights lie. */
-    template <bool fills> __device__ __forceinline__ void copy(const pack_boxes &boxes, Word *shared) const
+    /* Copies the box to shared memory, in the order in which weights lie. meanwhile() is called while the first of them are
+     * on their way. What a box has no items for is branched over: most of the time of packing few weights is that of
+     * fetching instructions. */
+    template <bool fills, class Meanwhile>
+    __device__ __forceinline__ void copy(const pack_boxes &boxes, Word *shared, Meanwhile meanwhile) const
     {
         const int items = boxes.by_channel.divisor << boxes.cores_log2;
-        for (int first = (int)threadIdx.x; first < items; first += PACK_AT_ONCE<Word> * PACK_THREADS) {
+        for (int before = 0; before < items; before += PACK_AT_ONCE<Word> * PACK_THREADS) {
             core_row<Word> values[PACK_AT_ONCE<Word>];
             int to[PACK_AT_ONCE<Word>];
 #pragma unroll
             for (int k = 0; k < PACK_AT_ONCE<Word>; k++) {
-                const int item = min(first + k * PACK_THREADS, items - 1);
+                const int first = before + k * PACK_THREADS, item = min(first + (int)threadIdx.x, items - 1);
+                if (first >= items)
+                    break;
                 const quotient of = divide(item, boxes.by_channel), at = divide(of.rest, boxes.by_inner);
                 values[k] = read<fills>(boxes, of.whole, boxes.kernel_inside ? at.whole : at.rest,
                                         boxes.kernel_inside ? at.rest : at.whole);
                 to[k] = of.whole * CORE_CHANNELS<Word> * boxes.channel_pitch + with_gaps<Word>(of.rest);
             }
+            if (before == 0)
+                meanwhile();
 #pragma unroll
-            for (int k = 0; k < PACK_AT_ONCE<Word>; k++)
-                if (first + k * PACK_THREADS < items)
+            for (int k = 0; k < PACK_AT_ONCE<Word>; k++) {
+                const int first = before + k * PACK_THREADS;
+                if (first >= items)
+                    break;
+                if (first + (int)threadIdx.x < items)
 #pragma unroll
                     for (int i = 0; i < CORE_CHANNELS<Word>; i++)
                         shared[to[k] + i * boxes.channel_pitch] = values[k].at[i];
+            }
         }
     }
 };
@@ -192,19 +202,25 @@ __global__ void __launch_bounds__(PACK_THREADS)
     __shared__ pack_run runs[PACK_RUNS];
     const unsigned others = order.other_blocks();
     Word *copy = reinterpret_cast<Word *>(shared);
-    launch_dependents();
+    wait_for_kernel_ahead(); /* another call's, or this one's before weights are derived */
+    launch_dependents();     /* which read and write what that one had to itself */
     if (blockIdx.x < others) {
         order.template do_other<Word>(blockIdx.x);
         return;
     }
     for (unsigned number = blockIdx.x - others; number < order.boxes.count; number += gridDim.x - others) {
         const pack_box<Word> box(order, static_cast<const Word *>(weights), number);
+        int before = 0;
+        const auto find_runs = [&] {
+            if ((int)threadIdx.x < min(PACK_RUNS, (int)order.boxes.runs - before))
+                runs[threadIdx.x] = order.run_of(box.strip, before + (int)threadIdx.x);
+        };
         if (order.boxes.in_shared)
-            box.template copy<Order::FILLS>(order.boxes, copy);
-        for (int before = 0; before < order.boxes.runs; before += PACK_RUNS) {
+            box.template copy<Order::FILLS>(order.boxes, copy, find_runs);
+        for (; before < order.boxes.runs; before += PACK_RUNS) {
             const int count = min(PACK_RUNS, (int)order.boxes.runs - before);
-            for (int run = (int)threadIdx.x; run < count; run += PACK_THREADS)
-                runs[run] = order.run_of(box.strip, before + run);
+            if (before > 0 || !order.boxes.in_shared)
+                find_runs();
             __syncthreads();
             write_runs<planes>(order, box, copy, runs, count, static_cast<core_row<Word> *>(packed));
             __syncthreads();
@@ -221,8 +237,15 @@ tconv_status launch_boxes(const Order &order, size_t element_size, int planes, i
                                          : planes == 2     ? pack_by_boxes<Order, uint32_t, 2>
                                                            : pack_by_boxes<Order, uint32_t, 1>;
     const int64_t copy_bytes = ((int64_t)order.boxes.channel_pitch << order.boxes.cores_log2) * PACK_CORE_BYTES;
-    return launch_order(kernel, order, (int64_t)order.other_blocks() + order.boxes.count,
-                        tconv_max(copy_bytes, other_shared_bytes), weights, packed, stream, issue);
+    Order launched = order;
+    void *arguments[] = {&launched, &weights, &packed};
+    const launch_grid grid = {(const void *)kernel,
+                              tconv_min((int64_t)order.other_blocks() + order.boxes.count, INT32_MAX),
+                              PACK_THREADS,
+                              tconv_max(copy_bytes, other_shared_bytes),
+                              true,
+                              0};
+    return tconv_launch_kernel(&grid, arguments, stream, issue);
 }
 
 } // namespace tconv

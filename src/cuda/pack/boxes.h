@@ -51,6 +51,7 @@ typedef struct pack_boxes {
     int strip_cores_log2;    /* of a strip */
     bool plain;              /* rows of M lie at even distances, of a group that is not fused */
     bool kernel_inside;      /* elements lie closer than rows of M */
+    fast_divisor by_diagonal_rows, by_inner_rows, by_inner_columns, by_filling_columns; /* unless boxes are plain */
     bool in_shared;          /* boxes are read through shared memory; else what follows is zeros */
     fast_divisor by_inner;   /* elements or rows of a box, whichever lie closer */
     fast_divisor by_channel; /* weights of an input channel of a box */
