@@ -146,8 +146,8 @@ static bool describe_strided(const tconv_layer *layer, dgrad_plan *plan)
         describe_window(problem, plan, inner);
         rows.pad = columns.pad = 0; /* windows begin where their first taps are */
     }
-    inner_layer->group_weights =
-        plan->parts > 1 && !plan->of_planes ? inner->group_in * inner->weight.in : problem->group_in * problem->weight.in;
+    inner_layer->group_weights = plan->parts > 1 && !plan->of_planes ? inner->group_in * inner->weight.in
+                                                                     : problem->group_in * problem->weight.in;
     if (plan->parts > 1) {
         inner->dst = dense_strides(inner);
         inner->dst_extent = plan->images * inner->h.out * inner->w.out * inner->out_channels;

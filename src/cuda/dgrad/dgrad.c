@@ -230,7 +230,10 @@ static void describe(const tconv_layer *layer, const void *bytes, char *text, si
         snprintf(planes, sizeof planes, "src=%s planes=%lldx%lld taps=%lldx%lld chunks=%lld%s%s",
                  plan->source == TRANSPOSED ? "transposed" : "in_place", (long long)plan->rows.count,
                  (long long)plan->columns.count, (long long)plan->rows.taps, (long long)plan->columns.taps,
-                 (long long)chunks_of(plan), plan->one_pixel ? " one_pixel=1" : plan->to_depth ? " to_depth=1" : "",
+                 (long long)chunks_of(plan),
+                 plan->one_pixel  ? " one_pixel=1"
+                 : plan->to_depth ? " to_depth=1"
+                                  : "",
                  plan->of_planes ? " of_planes=1" : "");
     else if (plan->source == REARRANGED)
         snprintf(planes, sizeof planes, "src=planes planes=%lldx%lld taps=%lldx%lld chunks=%lldx%lldx%lld",

@@ -18,6 +18,9 @@ static const int64_t MAX_DEPTH = (int64_t)32 << 20;   /* bytes of a chunk's plan
 static const int64_t MAX_COUNT = INT32_MAX;           /* of channels */
 static const int64_t MORE_CHUNKS = 4; /* than are needed are considered: tiles of smaller ones may fill whole waves */
 
+/* Of a tile for each multiprocessor, elements that are summed in parts of planes, at most: those of nearly as many took longer. */
+static const double MOST_OF_PLANES = 0.75;
+
 /* Terms of a sum in TF32 and 16-bit dtypes, of which tensor cores lose 7e-9 for each: longer ones come in parts, or are
  * cuda_general's. */
 static const double MAX_TENSOR_TERMS = 16384;
@@ -28,6 +31,7 @@ static const double MAX_TENSOR_TERMS = 16384;
 static const double TRANSPOSE_TIMES = 1.3;
 static const double WINDOW_TIMES = 1.8;
 static const double PARTS_TIMES = 1.12;
+static const double TAPS_TIMES = 1.12; /* more, where parts are of planes with several taps */
 static const double REARRANGED_TIMES = 1.15;
 static const double ROWS_TIMES = 1.6;
 
@@ -39,17 +43,16 @@ typedef struct dgrad_form {
 } dgrad_form;
 
 /* STRIDED, which derives no weights, comes before forms that are predicted to take as long. */
-static const dgrad_form FORMS[] = {
-    {.source = STRIDED, .one_pixel = true},
-    {.source = STRIDED, .to_depth = true},
-    {.source = STRIDED},
-    {.source = STRIDED_BY_CHUNKS},
-    {.source = TRANSPOSED},
-    {.source = NATIVE},
-    {.source = REARRANGED},
-    {.source = REARRANGED, .rows_per_tap = true, .columns_per_tap = true},
-    {.source = REARRANGED, .rows_per_tap = true},
-    {.source = REARRANGED, .columns_per_tap = true}};
+static const dgrad_form FORMS[] = {{.source = STRIDED, .one_pixel = true},
+                                   {.source = STRIDED, .to_depth = true},
+                                   {.source = STRIDED},
+                                   {.source = STRIDED_BY_CHUNKS},
+                                   {.source = TRANSPOSED},
+                                   {.source = NATIVE},
+                                   {.source = REARRANGED},
+                                   {.source = REARRANGED, .rows_per_tap = true, .columns_per_tap = true},
+                                   {.source = REARRANGED, .rows_per_tap = true},
+                                   {.source = REARRANGED, .columns_per_tap = true}};
 
 /* Parts of the channels that are summed, or of planes. */
 typedef struct dgrad_parts {
@@ -192,13 +195,12 @@ static bool has_long_sums(const tconv_layer *inner)
 {
     const tconv_problem *problem = &inner->problem;
     const double of_planes = (double)(problem->groups * problem->group_in) / (double)problem->in_channels;
-    const double terms =
-        (double)problem->group_in * (double)problem->h.kernel * (double)problem->w.kernel / of_planes;
+    const double terms = (double)problem->group_in * (double)problem->h.kernel * (double)problem->w.kernel / of_planes;
     return terms > MAX_TENSOR_TERMS && !tconv_cuda_is_strict(inner);
 }
 
 /* Returns the implementation, or NULL where the inner layer is none for it. (One whose plan has another's in it,
- * cuda_gemm_col2im, has no room.) In 16 bits, parts are those of cuda_igemm that has sums in f32 for outputs. */
+ * cuda_gemm_col2im, has no room.) In 16 bits, parts are those of cuda_igemm alone, which has sums in f32 for outputs. */
 static const tconv_implementation *admit(const void *outer, const tconv_inner_plan *inner,
                                          const tconv_implementation *implementation)
 {
@@ -209,9 +211,9 @@ static const tconv_implementation *admit(const void *outer, const tconv_inner_pl
     const bool by_cells = implementation == &tconv_cuda_cells && !plan->of_planes && !plan->to_depth;
     if (is_strided(plan) && !is_igemm && (plan->source == TRANSPOSED || !by_cells))
         return NULL;
-    if (plan->parts > 1 && inner->layer.problem.element_size == 2)
-        return is_igemm ? &tconv_igemm_sums : NULL;
-    return implementation;
+    if (plan->parts > 1 && is_igemm)
+        return &tconv_igemm_sums;
+    return plan->parts > 1 && inner->layer.problem.element_size == 2 ? NULL : implementation;
 }
 
 /* Returns how much longer than predicted an implementation takes, or a plan by it is taken to. */
@@ -221,7 +223,8 @@ static double times_by(const tconv_implementation *implementation)
 }
 static double times_of(const dgrad_plan *plan)
 {
-    return times_by(plan->inner.implementation) * (plan->parts > 1 ? PARTS_TIMES : 1) *
+    const bool of_taps = plan->of_planes && plan->rows.taps * plan->columns.taps > 1;
+    return times_by(plan->inner.implementation) * (plan->parts > 1 ? PARTS_TIMES : 1) * (of_taps ? TAPS_TIMES : 1) *
            (plan->source == REARRANGED ? REARRANGED_TIMES : 1);
 }
 
@@ -364,8 +367,9 @@ static bool may_have_parts(const tconv_layer *layer, int64_t channels, const dgr
     const int64_t k_block = 128 / (int64_t)problem->element_size;
     const bool cuts_well =
         plan->of_planes ? is_strided(plan) : problem->groups == 1 && channels % (parts * k_block) == 0;
-    return parts == 1 || (!problem->desc.accumulate && problem->dtype != TCONV_F64 && cuts_well &&
-                          elements < 64.0 * 128.0 * tconv_cuda_target_of(&layer->target).multiprocessors &&
+    const double most =
+        64.0 * 128.0 * tconv_cuda_target_of(&layer->target).multiprocessors * (plan->of_planes ? MOST_OF_PLANES : 1);
+    return parts == 1 || (!problem->desc.accumulate && problem->dtype != TCONV_F64 && cuts_well && elements < most &&
                           (double)parts * elements * sizeof(float) <= (double)MAX_SCRATCH);
 }
 
@@ -448,8 +452,8 @@ const char *tconv_dgrad_make_plan(const tconv_layer *layer, double limit, dgrad_
             tried.parts = &PARTS[p];
             if ((FORMS[f].to_depth && !has_depth) || !is_tried(&tried.layer->problem, &FORMS[f]))
                 continue;
-            const char *refusal = plan_form(tried.layer, tried.form, tried.parts,
-                                            search.limited ? search.limit + saved : 0, plan, work);
+            const char *refusal =
+                plan_form(tried.layer, tried.form, tried.parts, search.limited ? search.limit + saved : 0, plan, work);
             is_best =
                 refusal == NULL && tconv_search_keep(&search, &tried,
                                                      tconv_cuda_seconds_of(&search.machine, work) * times_of(plan) +

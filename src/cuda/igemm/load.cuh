@@ -14,6 +14,12 @@
 namespace tconv::igemm
 {
 
+/* Has a tensor map brought to where TMA reads it. */
+__device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap *map)
+{
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
 /* The pixel of src that a B stage begins with, and its first channel; im2col: the pixel that its tap takes for the first
  * position of all. */
 struct stage_origin {
@@ -22,9 +28,10 @@ struct stage_origin {
     int position; /* im2col: the tile's first */
     __device__ __forceinline__ stage_origin(const parameters &layer, const tile_place &tile, const tap_walk &tap,
                                             int k_block)
-        : image(tile.image),
-          row((tile.row + (layer.per_tap ? row_shift(layer, tile, tap) : layer.first_row)) * layer.src_row_stride +
-              layer.rows[tile.row_phase].src_residue),
+        : image(layer.image_rows > 0 ? layer.rows[tile.row_phase].src_image : tile.image),
+          row(tile.image * layer.image_rows +
+              (tile.row + (layer.per_tap ? row_shift(layer, tile, tap) : layer.first_row)) * layer.src_row_stride +
+              layer.rows[tile.row_phase].src_residue + layer.columns[tile.column_phase].src_row),
           column(((layer.im2col ? 0 : tile.column) +
                   (layer.per_tap ? column_shift(layer, tile, tap) : layer.first_column)) *
                      layer.src_column_stride +

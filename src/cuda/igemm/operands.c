@@ -32,9 +32,8 @@ static void plan_packing(planned_layer *planned)
     source->column_phases = params->column_phases;
     source->column_taps = params->column_taps;
     source->group_a_tiles = params->group_a_tiles;
-    const int strips = params->merged
-                           ? params->channel_m_tiles
-                           : params->tiles_along_m * params->m_tiles / (source->alternating ? 2 : 1);
+    const int strips = params->merged ? params->channel_m_tiles
+                                      : params->tiles_along_m * params->m_tiles / (source->alternating ? 2 : 1);
     const int run_columns = source->alternating ? columns[1].first_tap + columns[1].taps : params->column_taps;
     source->by_k_blocks = divisor_of(params->k_blocks);
     source->by_strips = divisor_of(strips);
@@ -129,10 +128,11 @@ static tensor_map_recipe describe_pixels(const tconv_problem *problem, const lay
     const parameters *params = &plan->params;
     const uint64_t element = problem->element_size;
     const int row_step = params->src_row_stride, column_step = params->src_column_stride;
+    const int64_t images = params->image_rows > 0 ? problem->h.in / params->image_rows : params->images;
     tensor_map_recipe map = {.dtype = problem->dtype,
                              .swizzle = swizzle_of(params),
                              .extents = {(uint64_t)problem->in_channels, (uint64_t)params->in_columns,
-                                         (uint64_t)params->in_rows, (uint64_t)params->images},
+                                         (uint64_t)params->in_rows, (uint64_t)images},
                              .strides = {(uint64_t)params->from.w * element, (uint64_t)params->from.h * element,
                                          (uint64_t)params->from.n * element},
                              .box = {(uint32_t)params->k_block_channels, span_of(params->box_columns, column_step),

@@ -52,8 +52,8 @@ template <bool fills> struct order : tf32_order, weight_source {
     {
         const quotient block_tile = divide(m_tile, by_m_tiles);
         const int k_block = block_tile.whole * by_k_blocks.divisor + strip.k_block;
-        const int64_t a_tile = strip.group * group_a_tiles +
-                               (int64_t)before * (by_k_blocks.divisor * tiles_along_m) + (int64_t)k_block * taps + tap;
+        const int64_t a_tile = strip.group * group_a_tiles + (int64_t)before * (by_k_blocks.divisor * tiles_along_m) +
+                               (int64_t)k_block * taps + tap;
         return (a_tile * by_m_tiles.divisor + block_tile.rest) * (k_steps * boxes.step_rows);
     }
 
@@ -67,17 +67,18 @@ template <bool fills> struct order : tf32_order, weight_source {
             if (run >= all)
                 return {strip.block > 0 ? -1 : row_of(strip, phase_m_tiles + run - all, 0, 1, 0), -1};
             const int m_tile = (at.whole * channel_m_tiles + strip.block) * column_phases + at.rest;
-            return {row_of(strip, m_tile, 0, 1, 0), element_of(rows[at.whole].first_kernel, columns[at.rest].first_kernel)};
+            return {row_of(strip, m_tile, 0, 1, 0),
+                    element_of(rows[at.whole].first_kernel, columns[at.rest].first_kernel)};
         }
         const packed_phase row = rows[find_phase(rows, row_phases, at.whole)];
         const int column_phase = find_phase(columns, alternating ? 2 : column_phases, at.rest);
         const packed_phase column = columns[column_phase];
         const int row_tap = at.whole - row.first_tap, column_tap = at.rest - column.first_tap;
-        return {row_of(strip, alternating ? strip.block * 2 + column_phase : strip.block,
-                       row.first_tap * column_taps + (alternating ? 0 : row.taps * column.first_tap),
-                       row.taps * column.taps, row_tap * column.taps + column_tap),
-                element_of(row.first_kernel + row_tap * kernel_step[0],
-                           column.first_kernel + column_tap * kernel_step[1])};
+        return {
+            row_of(strip, alternating ? strip.block * 2 + column_phase : strip.block,
+                   row.first_tap * column_taps + (alternating ? 0 : row.taps * column.first_tap),
+                   row.taps * column.taps, row_tap * column.taps + column_tap),
+            element_of(row.first_kernel + row_tap * kernel_step[0], column.first_kernel + column_tap * kernel_step[1])};
     }
 
   private:

@@ -95,10 +95,70 @@ static void place_narrow_mma_tiles(layer_plan *plan)
         }
 }
 
+/* Returns whether the only row of src is seen as rows of columns a stride apart, each of which has all pixels of some column
+ * phases: where TMA cannot step over those between. */
+static bool has_columns_as_rows(const tconv_layer *layer)
+{
+    const tconv_axis *rows = &layer->problem.h, *columns = &layer->problem.w;
+    return layer->phases_of_src && layer->columns.stride > MAX_BOX_STEP && columns->in % layer->columns.stride == 0 &&
+           rows->in == 1 && rows->out == 1 && layer->rows.count == 1 && layer->rows.max_taps == 1 &&
+           layer->rows.phases[0].residue == 0;
+}
+
+/* Returns whether rows of src that lie a stride apart, of all images, are seen as the rows of an image that a row phase has:
+ * likewise. No tap reads rows that are not there, which would be those of another image. */
+static bool has_rows_as_images(const tconv_layer *layer)
+{
+    const tconv_problem *problem = &layer->problem;
+    const tconv_phase_table *rows = &layer->rows;
+    const int64_t stride = rows->stride, image_rows = problem->h.in / stride;
+    if (!layer->phases_of_src || stride <= MAX_BOX_STEP || layer->columns.stride > MAX_BOX_STEP ||
+        problem->h.in % stride != 0 || problem->src.n != problem->h.in * problem->src.h)
+        return false;
+    for (int64_t i = 0; i < rows->count; i++) {
+        const tconv_phase *phase = &rows->phases[i];
+        const int64_t first = phase->residue / stride;
+        if (phase->residue < 0 || first + phase->outputs - 1 - (phase->taps - 1) * rows->shift_step >= image_rows)
+            return false;
+    }
+    return problem->batch * image_rows < HOPPER_MAX_EXTENT;
+}
+
 /* Returns whether TMA can step over the pixels between those of a phase of src. */
 static bool tma_steps_over(const tconv_layer *layer)
 {
     return !layer->phases_of_src || (layer->rows.stride <= MAX_BOX_STEP && layer->columns.stride <= MAX_BOX_STEP);
+}
+
+static void describe_rows_as_images(const tconv_layer *layer, parameters *params)
+{
+    const int stride = (int)layer->rows.stride;
+    params->from.n = params->from.h;
+    params->from.h *= stride;
+    params->image_rows = params->in_rows / stride;
+    params->in_rows = params->images * params->image_rows;
+    params->src_row_stride = 1;
+    for (int i = 0; i < params->row_phases; i++) {
+        axis_phase *phase = &params->rows[i];
+        phase->src_image = phase->src_residue % stride;
+        phase->src_residue /= stride;
+    }
+}
+
+static void describe_columns_as_rows(const tconv_layer *layer, parameters *params)
+{
+    const int stride = (int)layer->columns.stride;
+    params->from.h = params->from.w;
+    params->from.w *= stride;
+    params->in_rows = stride;
+    params->in_columns /= stride;
+    params->src_row_stride = params->src_column_stride = 1;
+    for (int i = 0; i < params->column_phases; i++) {
+        axis_phase *phase = &params->columns[i];
+        const int column = (int)tconv_floor_div(phase->src_residue, stride);
+        phase->src_row = phase->src_residue - column * stride;
+        phase->src_residue = column;
+    }
 }
 
 /* The inputs of the taps that are first and last along an axis, in elements of src, where phases are those of src. */
@@ -317,7 +377,7 @@ void tconv_igemm_describe_layer(const tconv_layer *layer, bool src_transposed, l
         problem->layout == TCONV_NHWC || src_transposed || tconv_igemm_is_transposed_before(layer);
     params->by_tma = params->src_channels_last &&
                      (params->from.n | params->from.h | params->from.w) * element % BOX_ALIGNMENT == 0 &&
-                     tma_steps_over(layer);
+                     (tma_steps_over(layer) || has_columns_as_rows(layer) || has_rows_as_images(layer));
     params->flat = space.flat;
     params->merged = is_merged(layer);
     params->images = (int)space.images;
@@ -339,8 +399,8 @@ void tconv_igemm_describe_layer(const tconv_layer *layer, bool src_transposed, l
     params->column_step = (int)layer->columns.shift_step;
     const bool of_src = layer->phases_of_src;
     params->sums_phases = of_src;
-    params->src_phases =
-        of_src ? params->row_phases * params->column_phases * params->src_groups / params->groups : 1;
+    params->sums = plan->sums;
+    params->src_phases = of_src ? params->row_phases * params->column_phases * params->src_groups / params->groups : 1;
     params->row_stride = of_src ? 1 : (int)layer->rows.stride;
     params->column_stride = of_src ? 1 : (int)layer->columns.stride;
     params->src_row_stride = of_src ? (int)layer->rows.stride : 1;
@@ -349,6 +409,10 @@ void tconv_igemm_describe_layer(const tconv_layer *layer, bool src_transposed, l
     describe_axis(&layer->rows, of_src, params->rows);
     describe_axis(&layer->columns, of_src, params->columns);
     params->column_taps = (int)taps_of(params->columns, params->column_phases);
+    if (has_columns_as_rows(layer))
+        describe_columns_as_rows(layer, params);
+    if (has_rows_as_images(layer))
+        describe_rows_as_images(layer, params);
     params->kernel_columns = (int)problem->w.kernel;
     params->kernel_row_step = (int)layer->rows.kernel_step;
     params->kernel_column_step = (int)layer->columns.kernel_step;
@@ -410,6 +474,7 @@ bool tconv_igemm_describe_tile(const tconv_layer *layer, const tile_choice *choi
     const int64_t pitch = choice->columns + space.column_halo, stage_rows = choice->rows + space.row_halo;
     const int64_t most_columns = most_box_pixels(params->src_column_stride);
     if (stage_rows > most_box_pixels(params->src_row_stride) || choice->images > MAX_TMA_BOX ||
+        (params->image_rows > 0 && choice->images > 1) ||
         (pitch > most_columns && (stage_rows > 1 || choice->images > 1)))
         return false;
     params->pitch = (int)pitch;

@@ -42,7 +42,7 @@ static inline int64_t tconv_igemm_src_groups(const tconv_problem *problem)
  * That multiplies the products, but each row of dst is stored as it lies.
  *
  * Fused groups: groups whose channels are no whole K-blocks of 128 bytes, as few as make whole K-blocks, or all, if
- * those have at most 512 bytes of channels. That multiplies the products, but those of few channels would be padding for
+ * those have at most 512 bytes of channels or an M tile of output channels. That multiplies the products, but those of few channels would be padding for
  * the most part.
  *
  * The view points into itself and into the layer.

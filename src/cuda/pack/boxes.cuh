@@ -36,6 +36,10 @@ namespace tconv
 constexpr int PACK_CORE_BYTES = CORE_ROW_BYTES; /* of K of a core */
 constexpr int PACK_M = MMA_M;                   /* rows of a core of a plane */
 constexpr int PACK_RUNS = 128;                  /* runs that are found at a time, by as many threads */
+constexpr int PACK_BLOCKS = 6;                  /* of a multiprocessor */
+/* Bytes of shared memory of a block, at least: as many blocks as that want all that there is, as the kernels around do, so that
+ * multiprocessors need not be set up anew in between. */
+constexpr int PACK_SHARED_BYTES = 32 * 1024;
 
 struct pack_strip {
     int group;     /* channel group */
@@ -120,11 +124,8 @@ template <class Word> struct pack_box {
         return values;
     }
 
-    /* Copies the box to shared memory, in the order in which weights lie. meanwhile() is called while the first of them are
-     * on their way. What a box has no items for is branched over: most of the time of packing few weights is that of
-     * fetching instructions. */
-    template <bool fills, class Meanwhile>
-    __device__ __forceinline__ void copy(const pack_boxes &boxes, Word *shared, Meanwhile meanwhile) const
+    /* Copies the box to shared memory, in the order in which weights lie. What a box has no items for is branched over. */
+    template <bool fills> __device__ __forceinline__ void copy(const pack_boxes &boxes, Word *shared) const
     {
         const int items = boxes.by_channel.divisor << boxes.cores_log2;
         for (int before = 0; before < items; before += PACK_AT_ONCE<Word> * PACK_THREADS) {
@@ -140,8 +141,6 @@ template <class Word> struct pack_box {
                                         boxes.kernel_inside ? at.rest : at.whole);
                 to[k] = of.whole * CORE_CHANNELS<Word> * boxes.channel_pitch + with_gaps<Word>(of.rest);
             }
-            if (before == 0)
-                meanwhile();
 #pragma unroll
             for (int k = 0; k < PACK_AT_ONCE<Word>; k++) {
                 const int first = before + k * PACK_THREADS;
@@ -195,7 +194,7 @@ __device__ __forceinline__ void write_runs(const Order &order, const pack_box<Wo
 }
 
 template <class Order, class Word, int planes>
-__global__ void __launch_bounds__(PACK_THREADS)
+__global__ void __launch_bounds__(PACK_THREADS, Order::FILLS ? PACK_BLOCKS - 1 : PACK_BLOCKS)
     pack_by_boxes(const __grid_constant__ Order order, const void *__restrict__ weights, void *__restrict__ packed)
 {
     extern __shared__ uint4 shared[];
@@ -210,17 +209,12 @@ __global__ void __launch_bounds__(PACK_THREADS)
     }
     for (unsigned number = blockIdx.x - others; number < order.boxes.count; number += gridDim.x - others) {
         const pack_box<Word> box(order, static_cast<const Word *>(weights), number);
-        int before = 0;
-        const auto find_runs = [&] {
-            if ((int)threadIdx.x < min(PACK_RUNS, (int)order.boxes.runs - before))
-                runs[threadIdx.x] = order.run_of(box.strip, before + (int)threadIdx.x);
-        };
-        if (order.boxes.in_shared)
-            box.template copy<Order::FILLS>(order.boxes, copy, find_runs);
-        for (; before < order.boxes.runs; before += PACK_RUNS) {
+        for (int before = 0; before < order.boxes.runs; before += PACK_RUNS) {
             const int count = min(PACK_RUNS, (int)order.boxes.runs - before);
-            if (before > 0 || !order.boxes.in_shared)
-                find_runs();
+            if ((int)threadIdx.x < count)
+                runs[threadIdx.x] = order.run_of(box.strip, before + (int)threadIdx.x);
+            if (before == 0 && order.boxes.in_shared)
+                box.template copy<Order::FILLS>(order.boxes, copy);
             __syncthreads();
             write_runs<planes>(order, box, copy, runs, count, static_cast<core_row<Word> *>(packed));
             __syncthreads();
@@ -228,7 +222,8 @@ __global__ void __launch_bounds__(PACK_THREADS)
     }
 }
 
-/* Packs in one launch, whose other thread blocks need so many bytes of shared memory. */
+/* Packs in one launch, whose other thread blocks need so many bytes of shared memory. Without others it overlaps with the
+ * kernel ahead: these take long, and would crowd on the multiprocessors that are free first. */
 template <class Order>
 tconv_status launch_boxes(const Order &order, size_t element_size, int planes, int64_t other_shared_bytes,
                           const void *weights, void *packed, void *stream, tconv_issue *issue)
@@ -242,8 +237,8 @@ tconv_status launch_boxes(const Order &order, size_t element_size, int planes, i
     const launch_grid grid = {(const void *)kernel,
                               tconv_min((int64_t)order.other_blocks() + order.boxes.count, INT32_MAX),
                               PACK_THREADS,
-                              tconv_max(copy_bytes, other_shared_bytes),
-                              true,
+                              tconv_max(tconv_max(copy_bytes, other_shared_bytes), PACK_SHARED_BYTES),
+                              order.other_blocks() == 0,
                               0};
     return tconv_launch_kernel(&grid, arguments, stream, issue);
 }
