@@ -256,7 +256,7 @@ struct pixel_coordinates {
     }
     __device__ __forceinline__ bool exists(const parameters &layer) const
     {
-        return image < layer.images && (unsigned)row < (unsigned)layer.in_rows &&
+        return image < layer.src_images && (unsigned)row < (unsigned)layer.in_rows &&
                (unsigned)column < (unsigned)layer.in_columns;
     }
 };

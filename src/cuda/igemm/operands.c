@@ -128,11 +128,10 @@ static tensor_map_recipe describe_pixels(const tconv_problem *problem, const lay
     const parameters *params = &plan->params;
     const uint64_t element = problem->element_size;
     const int row_step = params->src_row_stride, column_step = params->src_column_stride;
-    const int64_t images = params->image_rows > 0 ? problem->h.in / params->image_rows : params->images;
     tensor_map_recipe map = {.dtype = problem->dtype,
                              .swizzle = swizzle_of(params),
                              .extents = {(uint64_t)problem->in_channels, (uint64_t)params->in_columns,
-                                         (uint64_t)params->in_rows, (uint64_t)images},
+                                         (uint64_t)params->in_rows, (uint64_t)params->src_images},
                              .strides = {(uint64_t)params->from.w * element, (uint64_t)params->from.h * element,
                                          (uint64_t)params->from.n * element},
                              .box = {(uint32_t)params->k_block_channels, span_of(params->box_columns, column_step),

@@ -111,7 +111,8 @@ typedef struct parameters {
     bool cuts_pairs;             /* the first of a pair has an output more than the other */
     int mma_taps[MAX_MMA_TILES]; /* column taps of each of a pair */
 
-    int images;     /* of src */
+    int images;     /* of dst */
+    int src_images; /* as src is read */
     int image_rows; /* where src has rows a stride apart as images: rows of such an image that are of one image; else 0 */
     int in_rows;    /* of src; flat: 1 */
     int in_columns;   /* of src; flat: the pixels of an image, or of all images */

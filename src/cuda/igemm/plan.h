@@ -140,9 +140,6 @@ position_space tconv_igemm_space(const tconv_layer *layer, bool per_tap, bool sr
 position_space tconv_igemm_im2col_space(const tconv_layer *layer);
 position_space tconv_igemm_space_of_choice(const tconv_layer *layer, const tile_choice *choice);
 
-/* Returns whether TMA may bring the input of a tap for positions that follow one another from row to row. */
-bool tconv_igemm_may_be_im2col(const tconv_layer *layer);
-
 /* Fills in the parameters that no choice but src_transposed changes. */
 void tconv_igemm_describe_layer(const tconv_layer *layer, bool src_transposed, layer_plan *plan);
 
@@ -158,6 +155,21 @@ bool tconv_igemm_describe_tile(const tconv_layer *layer, const tile_choice *choi
 /* Returns whether MMA tiles of a warpgroup can be neighbouring column phases, whose columns are stored together. Where
  * the phases differ in taps there must be but two, and a B stage must have the input of both. */
 bool tconv_igemm_has_pairs(const tconv_layer *layer, const tile_choice *choice, const parameters *params);
+
+/* phases.c */
+
+/* Returns the outputs of the phase with most of them. */
+int64_t tconv_igemm_most_outputs(const tconv_phase_table *table);
+
+/* Returns whether TMA may bring the input of a tap for positions that follow one another from row to row, and fills in where
+ * those are. */
+bool tconv_igemm_may_be_im2col(const tconv_layer *layer);
+void tconv_igemm_describe_im2col(const tconv_layer *layer, parameters *params);
+
+/* Returns whether TMA can bring the pixels of a phase of src without those between, and fills in how src is seen for that.
+ * Before, params have src as it lies. */
+bool tconv_igemm_tma_reaches_phases(const tconv_layer *layer);
+void tconv_igemm_describe_phases(const tconv_layer *layer, parameters *params);
 
 /* stages.c */
 

@@ -19,15 +19,6 @@ static int planes_of(numerics arithmetic)
     return numerics_split(arithmetic) ? 2 : 1;
 }
 
-/* Returns the outputs of the phase with most of them. */
-static int64_t most_outputs(const tconv_phase_table *table)
-{
-    int64_t most = 0;
-    for (int64_t i = 0; i < table->count; i++)
-        most = tconv_max(most, table->phases[i].outputs);
-    return most;
-}
-
 /* Returns whether all phases of an axis have one tap, on the input of the same number, and as many outputs. */
 static bool is_plain(const tconv_phase_table *table)
 {
@@ -95,118 +86,10 @@ static void place_narrow_mma_tiles(layer_plan *plan)
         }
 }
 
-/* Returns whether the only row of src is seen as rows of columns a stride apart, each of which has all pixels of some column
- * phases: where TMA cannot step over those between. */
-static bool has_columns_as_rows(const tconv_layer *layer)
-{
-    const tconv_axis *rows = &layer->problem.h, *columns = &layer->problem.w;
-    return layer->phases_of_src && layer->columns.stride > MAX_BOX_STEP && columns->in % layer->columns.stride == 0 &&
-           rows->in == 1 && rows->out == 1 && layer->rows.count == 1 && layer->rows.max_taps == 1 &&
-           layer->rows.phases[0].residue == 0;
-}
-
-/* Returns whether rows of src that lie a stride apart, of all images, are seen as the rows of an image that a row phase has:
- * likewise. No tap reads rows that are not there, which would be those of another image. */
-static bool has_rows_as_images(const tconv_layer *layer)
-{
-    const tconv_problem *problem = &layer->problem;
-    const tconv_phase_table *rows = &layer->rows;
-    const int64_t stride = rows->stride, image_rows = problem->h.in / stride;
-    if (!layer->phases_of_src || stride <= MAX_BOX_STEP || layer->columns.stride > MAX_BOX_STEP ||
-        problem->h.in % stride != 0 || problem->src.n != problem->h.in * problem->src.h)
-        return false;
-    for (int64_t i = 0; i < rows->count; i++) {
-        const tconv_phase *phase = &rows->phases[i];
-        const int64_t first = phase->residue / stride;
-        if (phase->residue < 0 || first + phase->outputs - 1 - (phase->taps - 1) * rows->shift_step >= image_rows)
-            return false;
-    }
-    return problem->batch * image_rows < HOPPER_MAX_EXTENT;
-}
-
-/* Returns whether TMA can step over the pixels between those of a phase of src. */
-static bool tma_steps_over(const tconv_layer *layer)
-{
-    return !layer->phases_of_src || (layer->rows.stride <= MAX_BOX_STEP && layer->columns.stride <= MAX_BOX_STEP);
-}
-
-static void describe_rows_as_images(const tconv_layer *layer, parameters *params)
-{
-    const int stride = (int)layer->rows.stride;
-    params->from.n = params->from.h;
-    params->from.h *= stride;
-    params->image_rows = params->in_rows / stride;
-    params->in_rows = params->images * params->image_rows;
-    params->src_row_stride = 1;
-    for (int i = 0; i < params->row_phases; i++) {
-        axis_phase *phase = &params->rows[i];
-        phase->src_image = phase->src_residue % stride;
-        phase->src_residue /= stride;
-    }
-}
-
-static void describe_columns_as_rows(const tconv_layer *layer, parameters *params)
-{
-    const int stride = (int)layer->columns.stride;
-    params->from.h = params->from.w;
-    params->from.w *= stride;
-    params->in_rows = stride;
-    params->in_columns /= stride;
-    params->src_row_stride = params->src_column_stride = 1;
-    for (int i = 0; i < params->column_phases; i++) {
-        axis_phase *phase = &params->columns[i];
-        const int column = (int)tconv_floor_div(phase->src_residue, stride);
-        phase->src_row = phase->src_residue - column * stride;
-        phase->src_residue = column;
-    }
-}
-
-/* The inputs of the taps that are first and last along an axis, in elements of src, where phases are those of src. */
-typedef struct tap_span {
-    int64_t first, last;
-} tap_span;
-
-static tap_span tap_span_of(const tconv_phase_table *table)
-{
-    tap_span span = {table->phases[0].residue, table->phases[0].residue};
-    for (int64_t i = 0; i < table->count; i++) {
-        const tconv_phase *phase = &table->phases[i];
-        const int64_t first = phase->first_shift * table->stride + phase->residue;
-        const int64_t last = first - (phase->taps - 1) * table->shift_step * table->stride;
-        span.first = tconv_min(span.first, tconv_min(first, last));
-        span.last = tconv_max(span.last, tconv_max(first, last));
-    }
-    return span;
-}
-
-static bool is_im2col_corner(int64_t corner)
-{
-    return corner >= MIN_IM2COL_CORNER && corner <= MAX_IM2COL_CORNER;
-}
-
-/* Returns whether im2col has room for the corners of the inputs that an axis's first taps take: the upper corner is as
- * far from src's last element as the last position's first tap. */
-static bool has_im2col_corners(const tconv_phase_table *table, int64_t in)
-{
-    const tap_span span = tap_span_of(table);
-    const int64_t upper = span.first + (most_outputs(table) - 1) * table->stride - (in - 1);
-    return is_im2col_corner(span.first) && is_im2col_corner(upper) && span.last - span.first <= MAX_IM2COL_OFFSET;
-}
-
 /* Returns the pixels of a box along an axis, at most, that lie so far apart. */
 static int64_t most_box_pixels(int64_t stride)
 {
     return (MAX_TMA_BOX - 1) / stride + 1;
-}
-
-/* Fills in where positions are that follow one another from row to row. */
-static void describe_im2col(const tconv_layer *layer, parameters *params)
-{
-    params->im2col = params->flat = true;
-    params->flat_rows = (int)most_outputs(&layer->rows);
-    params->flat_columns = (int)most_outputs(&layer->columns);
-    params->first_row = (int)tap_span_of(&layer->rows).first;
-    params->first_column = (int)tap_span_of(&layer->columns).first;
 }
 
 /* Fills in raw stages, where TMA can read NCHW: it brings of each channel a run of pixels, of whole images or, where
@@ -320,8 +203,8 @@ position_space tconv_igemm_space(const tconv_layer *layer, bool per_tap, bool sr
     const tconv_problem *problem = &layer->problem;
     const tconv_strides src = src_strides(problem, src_transposed);
     position_space space = {.images = tconv_max(1, problem->batch),
-                            .rows = most_outputs(&layer->rows),
-                            .columns = most_outputs(&layer->columns)};
+                            .rows = tconv_igemm_most_outputs(&layer->rows),
+                            .columns = tconv_igemm_most_outputs(&layer->columns)};
     if (!per_tap) {
         space.row_halo = layer->rows.max_shift - layer->rows.min_shift;
         space.column_halo = layer->columns.max_shift - layer->columns.min_shift;
@@ -354,14 +237,6 @@ position_space tconv_igemm_space_of_choice(const tconv_layer *layer, const tile_
                           : tconv_igemm_space(layer, choice->per_tap, choice->src_transposed);
 }
 
-bool tconv_igemm_may_be_im2col(const tconv_layer *layer)
-{
-    const tconv_problem *problem = &layer->problem;
-    return layer->phases_of_src && tma_steps_over(layer) && problem->batch > 0 &&
-           tconv_igemm_im2col_space(layer).columns < HOPPER_MAX_EXTENT &&
-           has_im2col_corners(&layer->rows, problem->h.in) && has_im2col_corners(&layer->columns, problem->w.in);
-}
-
 void tconv_igemm_describe_layer(const tconv_layer *layer, bool src_transposed, layer_plan *plan)
 {
     const tconv_problem *problem = &layer->problem;
@@ -377,7 +252,7 @@ void tconv_igemm_describe_layer(const tconv_layer *layer, bool src_transposed, l
         problem->layout == TCONV_NHWC || src_transposed || tconv_igemm_is_transposed_before(layer);
     params->by_tma = params->src_channels_last &&
                      (params->from.n | params->from.h | params->from.w) * element % BOX_ALIGNMENT == 0 &&
-                     (tma_steps_over(layer) || has_columns_as_rows(layer) || has_rows_as_images(layer));
+                     tconv_igemm_tma_reaches_phases(layer);
     params->flat = space.flat;
     params->merged = is_merged(layer);
     params->images = (int)space.images;
@@ -409,10 +284,8 @@ void tconv_igemm_describe_layer(const tconv_layer *layer, bool src_transposed, l
     describe_axis(&layer->rows, of_src, params->rows);
     describe_axis(&layer->columns, of_src, params->columns);
     params->column_taps = (int)taps_of(params->columns, params->column_phases);
-    if (has_columns_as_rows(layer))
-        describe_columns_as_rows(layer, params);
-    if (has_rows_as_images(layer))
-        describe_rows_as_images(layer, params);
+    params->src_images = params->images;
+    tconv_igemm_describe_phases(layer, params);
     params->kernel_columns = (int)problem->w.kernel;
     params->kernel_row_step = (int)layer->rows.kernel_step;
     params->kernel_column_step = (int)layer->columns.kernel_step;
@@ -490,7 +363,7 @@ bool tconv_igemm_describe_tile(const tconv_layer *layer, const tile_choice *choi
     params->first_row = (int)layer->rows.min_shift;
     params->first_column = (int)layer->columns.min_shift;
     if (choice->im2col)
-        describe_im2col(layer, params);
+        tconv_igemm_describe_im2col(layer, params);
     params->image_tiles = (int)tconv_ceil_div(space.images, choice->images);
     params->row_tiles = (int)tconv_ceil_div(space.rows, choice->rows);
     params->column_tiles = (int)tconv_ceil_div(space.columns, choice->columns);
