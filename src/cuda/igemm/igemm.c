@@ -246,6 +246,7 @@ static tconv_status execute(const tconv_layer *layer, const void *implementation
     if (status != TCONV_SUCCESS)
         return status;
     const bool packed_before = arguments->packs && !tconv_igemm_reads_weights(planned); /* just before, by this call */
+    /* Else the kernel begins while the one ahead, of whatever call, still runs, and waits for its end. */
     params.begins = has_bias_only(layer) || !(packed_before || packs || params.src_transposed);
     grid.overlaps = true;
     void *kernel_arguments[] = {&params, &map, &weights_map};

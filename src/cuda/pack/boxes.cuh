@@ -36,10 +36,7 @@ namespace tconv
 constexpr int PACK_CORE_BYTES = CORE_ROW_BYTES; /* of K of a core */
 constexpr int PACK_M = MMA_M;                   /* rows of a core of a plane */
 constexpr int PACK_RUNS = 128;                  /* runs that are found at a time, by as many threads */
-constexpr int PACK_BLOCKS = 6;                  /* of a multiprocessor */
-/* Bytes of shared memory of a block, at least: as many blocks as that want all that there is, as the kernels around do, so that
- * multiprocessors need not be set up anew in between. */
-constexpr int PACK_SHARED_BYTES = 32 * 1024;
+constexpr int PACK_BLOCKS = 6;                  /* of a multiprocessor, for which registers are left */
 
 struct pack_strip {
     int group;     /* channel group */
@@ -127,12 +124,13 @@ template <class Word> struct pack_box {
     /* Copies the box to shared memory, in the order in which weights lie. What a box has no items for is branched over. */
     template <bool fills> __device__ __forceinline__ void copy(const pack_boxes &boxes, Word *shared) const
     {
+        constexpr int AT_ONCE = fills && sizeof(Word) == 2 ? 1 : PACK_AT_ONCE<Word>; /* or registers spill */
         const int items = boxes.by_channel.divisor << boxes.cores_log2;
-        for (int before = 0; before < items; before += PACK_AT_ONCE<Word> * PACK_THREADS) {
-            core_row<Word> values[PACK_AT_ONCE<Word>];
-            int to[PACK_AT_ONCE<Word>];
+        for (int before = 0; before < items; before += AT_ONCE * PACK_THREADS) {
+            core_row<Word> values[AT_ONCE];
+            int to[AT_ONCE];
 #pragma unroll
-            for (int k = 0; k < PACK_AT_ONCE<Word>; k++) {
+            for (int k = 0; k < AT_ONCE; k++) {
                 const int first = before + k * PACK_THREADS, item = min(first + (int)threadIdx.x, items - 1);
                 if (first >= items)
                     break;
@@ -142,7 +140,7 @@ template <class Word> struct pack_box {
                 to[k] = of.whole * CORE_CHANNELS<Word> * boxes.channel_pitch + with_gaps<Word>(of.rest);
             }
 #pragma unroll
-            for (int k = 0; k < PACK_AT_ONCE<Word>; k++) {
+            for (int k = 0; k < AT_ONCE; k++) {
                 const int first = before + k * PACK_THREADS;
                 if (first >= items)
                     break;
@@ -194,15 +192,14 @@ __device__ __forceinline__ void write_runs(const Order &order, const pack_box<Wo
 }
 
 template <class Order, class Word, int planes>
-__global__ void __launch_bounds__(PACK_THREADS, Order::FILLS ? PACK_BLOCKS - 1 : PACK_BLOCKS)
+__global__ void __launch_bounds__(PACK_THREADS, PACK_BLOCKS)
     pack_by_boxes(const __grid_constant__ Order order, const void *__restrict__ weights, void *__restrict__ packed)
 {
     extern __shared__ uint4 shared[];
     __shared__ pack_run runs[PACK_RUNS];
     const unsigned others = order.other_blocks();
     Word *copy = reinterpret_cast<Word *>(shared);
-    wait_for_kernel_ahead(); /* another call's, or this one's before weights are derived */
-    launch_dependents();     /* which read and write what that one had to itself */
+    launch_dependents();
     if (blockIdx.x < others) {
         order.template do_other<Word>(blockIdx.x);
         return;
@@ -222,8 +219,7 @@ __global__ void __launch_bounds__(PACK_THREADS, Order::FILLS ? PACK_BLOCKS - 1 :
     }
 }
 
-/* Packs in one launch, whose other thread blocks need so many bytes of shared memory. Without others it overlaps with the
- * kernel ahead: these take long, and would crowd on the multiprocessors that are free first. */
+/* Packs in one launch, whose other thread blocks need so many bytes of shared memory. */
 template <class Order>
 tconv_status launch_boxes(const Order &order, size_t element_size, int planes, int64_t other_shared_bytes,
                           const void *weights, void *packed, void *stream, tconv_issue *issue)
@@ -232,15 +228,8 @@ tconv_status launch_boxes(const Order &order, size_t element_size, int planes, i
                                          : planes == 2     ? pack_by_boxes<Order, uint32_t, 2>
                                                            : pack_by_boxes<Order, uint32_t, 1>;
     const int64_t copy_bytes = ((int64_t)order.boxes.channel_pitch << order.boxes.cores_log2) * PACK_CORE_BYTES;
-    Order launched = order;
-    void *arguments[] = {&launched, &weights, &packed};
-    const launch_grid grid = {(const void *)kernel,
-                              tconv_min((int64_t)order.other_blocks() + order.boxes.count, INT32_MAX),
-                              PACK_THREADS,
-                              tconv_max(tconv_max(copy_bytes, other_shared_bytes), PACK_SHARED_BYTES),
-                              order.other_blocks() == 0,
-                              0};
-    return tconv_launch_kernel(&grid, arguments, stream, issue);
+    return launch_order(kernel, order, (int64_t)order.other_blocks() + order.boxes.count,
+                        tconv_max(copy_bytes, other_shared_bytes), weights, packed, stream, issue);
 }
 
 } // namespace tconv
