@@ -148,11 +148,9 @@ static int64_t sum_of_greatest(const int *numbers, int all, int64_t wanted)
 /* Returns the taps of the part of phases with most of them. */
 static int64_t taps_of_longest_part(const int *taps, int phases, int of_part)
 {
-    int64_t longest = 0;
-    for (int first = 0; first < phases; first += of_part) {
-        int64_t sum = 0;
-        for (int i = first; i < first + of_part; i++)
-            sum += taps[i];
+    int64_t longest = 0, sum = 0;
+    for (int i = 0; i < phases; i++) {
+        sum = (i % of_part == 0 ? 0 : sum) + taps[i];
         longest = tconv_max(longest, sum);
     }
     return longest;
