@@ -18,7 +18,7 @@ static const struct {
     tconv_layout layout;
 } named[] = {
     {"n=2 ci=40 h=20 w=24 co=24 k=3 p=1", "src=as_it_lies", TCONV_NCHW},
-    {"n=2 ci=40 h=20 w=24 co=24 k=3x2 p=2x0 d=1x3", "src=as_it_lies", TCONV_NHWC},
+    {"n=12 ci=40 h=20 w=24 co=24 k=3x2 p=2x0 d=1x3", "src=as_it_lies", TCONV_NHWC},
     {"n=17 ci=64 h=24 w=24 co=64 k=4 s=2 p=1", "src=in_place planes=2x2 taps=2x2", TCONV_NHWC},
     {"n=9 ci=64 h=40 w=24 co=64 k=3 s=2 p=1 g=2", "src=in_place", TCONV_NHWC},
     {"n=9 ci=64 h=40 w=24 co=64 k=3 s=2 p=1 g=8", "src=in_place", TCONV_NHWC},
@@ -53,6 +53,27 @@ static const struct {
     {"n=3 ci=24 h=21 w=30 co=3 k=9x7 s=9x7 p=4x1", "src=planes planes=9x7", TCONV_NHWC},
     {"n=2 ci=24 h=7 w=9 co=6 k=8x9 s=8x9 p=3x1 g=2", "src=planes planes=8x9", TCONV_NHWC},
     {"n=2 ci=33 h=1 w=30 co=1 k=1x450 s=1x150 p=0x40", "src=planes planes=1x150", TCONV_NHWC},
+    /* Parts of planes: of planes alone, of rows of taps, of columns of taps, and with channel groups. */
+    {"ci=96 h=37 w=37 co=96 k=4 s=4", "planes=4x4 taps=1x1 chunks=1 of_planes=1 parts=8", TCONV_NHWC},
+    {"n=2 ci=48 h=1 w=300 co=64 k=1x15 s=1x2 p=0x3", "planes=1x2 taps=1x8 chunks=1 of_planes=1 parts=8", TCONV_NHWC},
+    {"n=2 ci=72 h=15 w=16 co=192 k=5 s=2 g=2", "planes=2x2 taps=3x3 chunks=1 of_planes=1 parts=4", TCONV_NHWC},
+    {"n=2 ci=72 h=15 w=16 co=192 k=5 s=2 g=2", "planes=2x2 taps=3x3 chunks=1 of_planes=1 parts=4", TCONV_NCHW},
+    /* Groups of more than 512 bytes of channels that are fused, because their outputs are few. */
+    {"n=2 ci=32 h=20 w=20 co=200 k=3 s=3 g=2", "of_planes=1 parts=3 by=cuda_igemm", TCONV_NHWC},
+};
+
+/* Weights as they lie in channels_last: columns a stride apart as pixels; beside that, rows of src that are more than TMA steps
+ * over apart, and columns. */
+static const struct {
+    const char *problem, *words;
+    tconv_layout layout;
+} deep[] = {
+    {"ci=40 h=1 w=30 co=8 k=1x64 s=1x16", "planes=1x1 taps=1x4 chunks=1 to_depth=1 parts=4", TCONV_NHWC},
+    {"n=2 ci=24 h=9 w=17 co=20 k=4x6 s=2x3 p=1x3", "planes=2x1 taps=2x2 chunks=1 to_depth=1", TCONV_NHWC},
+    {"n=2 ci=100 h=1 w=20 co=1 k=1x300 s=1x60", "planes=1x1 taps=1x5 chunks=1 to_depth=1", TCONV_NCHW},
+    {"n=3 ci=21 h=9 w=10 co=21 k=24 s=12", "src=in_place planes=12x1 taps=2x2 chunks=1 to_depth=1", TCONV_NHWC},
+    {"n=2 ci=520 h=1 w=43 co=256 k=1x20 s=1x10 p=0x5", "src=in_place planes=1x10 taps=1x2", TCONV_NHWC},
+    {"n=2 ci=520 h=1 w=43 co=256 k=1x20 s=1x10 p=0x5", "src=in_place planes=1x10 taps=1x2", TCONV_NCHW},
 };
 
 Test(gradients, layers_reach_every_way_of_planes)
@@ -62,6 +83,13 @@ Test(gradients, layers_reach_every_way_of_planes)
         layer.desc.layout = named[n].layout;
         layer.desc.math = TCONV_MATH_STRICT;
         cr_expect(is_planned(&layer.desc, named[n].words), "%s: not %s", named[n].problem, named[n].words);
+    }
+    for (size_t n = 0; n < COUNT(deep); n++) {
+        harness_layer layer = gradient_layer(deep[n].problem, TCONV_BACKWARD_DATA);
+        layer.desc.layout = deep[n].layout;
+        layer.desc.weight_layout = TCONV_WEIGHT_IHWO;
+        layer.desc.math = TCONV_MATH_TF32;
+        cr_expect(is_planned(&layer.desc, deep[n].words), "%s: not %s", deep[n].problem, deep[n].words);
     }
 }
 
@@ -81,6 +109,26 @@ Test(gradients_cuda, every_way_of_planes_is_exact)
                 continue;
             harness_case test = make_sampled_case(&layer, HARNESS_INTEGERS, n);
             cr_expect(check_way(&test, &way, 1, form % 2 != 0), "%s", named[n].problem);
+            harness_case_destroy(&test);
+        }
+}
+
+Test(gradients_cuda, columns_as_channels_are_exact)
+{
+    skip_without_cuda();
+    for (size_t n = 0; n < COUNT(deep); n++)
+        for (int form = 0; form < 4; form++) {
+            static const tconv_dtype dtypes[] = {TCONV_F32, TCONV_BF16, TCONV_F16, TCONV_F32};
+            const struct way way = {"cuda_dgrad", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT,
+                                    form == 3 ? TCONV_MATH_TF32 : TCONV_MATH_STRICT, "cuda_dgrad"};
+            harness_layer layer = gradient_layer(deep[n].problem, TCONV_BACKWARD_DATA);
+            layer.desc.layout = deep[n].layout;
+            layer.desc.dtype = dtypes[form];
+            layer.desc.weight_layout = TCONV_WEIGHT_IHWO;
+            if (!harness_has_integers(&layer))
+                continue;
+            harness_case test = make_sampled_case(&layer, HARNESS_INTEGERS, n);
+            cr_expect(check_way(&test, &way, 1, form % 2 != 0), "%s", deep[n].problem);
             harness_case_destroy(&test);
         }
 }

@@ -63,8 +63,68 @@ static tconv_strides dense_strides(const tconv_problem *inner)
     return (tconv_strides){.n = pixels * channels, .c = pixels, .h = inner->w.out, .w = 1};
 }
 
-/* Describes the inner layer whose planes are phases of its src: the layer with its tensors' roles exchanged. */
-static void describe_strided(const tconv_layer *layer, dgrad_plan *plan)
+/* Makes phases of so many taps at most, and returns how many; 0 where they are too many. */
+static int64_t cut_phases(const tconv_phase_table *table, int64_t most, tconv_phase *cut)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < table->count; i++)
+        for (int64_t tap = 0; tap < table->phases[i].taps; tap += most) {
+            if (count == MAX_PHASES)
+                return 0;
+            tconv_phase *phase = &cut[count++];
+            *phase = table->phases[i];
+            phase->residue -= tap * table->shift_step * table->stride;
+            phase->first_kernel += tap * table->kernel_step;
+            phase->taps = tconv_min(most, phase->taps - tap);
+        }
+    return count;
+}
+
+/* Returns the taps of the longest of so many parts of all phases, in the order of cuda_igemm. */
+static int64_t longest_part(const tconv_phase *rows, int64_t row_count, const tconv_phase *columns,
+                            int64_t column_count, int64_t parts)
+{
+    const int64_t of_part = row_count * column_count / parts;
+    int64_t longest = 0, taps = 0;
+    for (int64_t i = 0; i < row_count * column_count; i++) {
+        taps = (i % of_part == 0 ? 0 : taps) + rows[i / column_count].taps * columns[i % column_count].taps;
+        longest = tconv_max(longest, taps);
+    }
+    return longest;
+}
+
+/* Cuts phases along the axis with more taps, so that parts of them are as even as they can be; false where there are no
+ * such parts. */
+static bool cut_into_parts(tconv_phase_table *rows, tconv_phase_table *columns, int64_t parts)
+{
+    const bool of_rows = rows->max_taps >= columns->max_taps;
+    tconv_phase_table *const table = of_rows ? rows : columns;
+    const tconv_phase_table *const other = of_rows ? columns : rows;
+    tconv_phase cut[MAX_PHASES];
+    int64_t least = INT64_MAX, best = 0;
+    for (int64_t most = table->max_taps; most > 0; most = most == 1 ? 0 : tconv_ceil_div(most, 2)) {
+        const int64_t count = cut_phases(table, most, cut);
+        if (count == 0 || count * other->count % parts != 0)
+            continue;
+        const int64_t longest = of_rows ? longest_part(cut, count, other->phases, other->count, parts)
+                                        : longest_part(other->phases, other->count, cut, count, parts);
+        if (longest < least) {
+            least = longest;
+            best = most;
+        }
+    }
+    if (best == 0)
+        return false;
+    table->count = cut_phases(table, best, cut);
+    table->max_taps = tconv_min(best, table->max_taps);
+    table->max_shift = -(table->max_taps - 1) * table->shift_step;
+    memcpy(table->phases, cut, (size_t)table->count * sizeof *cut);
+    return true;
+}
+
+/* Describes the inner layer whose planes are phases of its src: the layer with its tensors' roles exchanged. False where
+ * planes have no such parts. */
+static bool describe_strided(const tconv_layer *layer, dgrad_plan *plan)
 {
     const tconv_problem *problem = &layer->problem;
     tconv_layer *inner_layer = &plan->inner.layer;
@@ -78,7 +138,7 @@ static void describe_strided(const tconv_layer *layer, dgrad_plan *plan)
     inner->batch = plan->images;
     inner->groups *= plan->parts;
     inner->out_channels *= plan->parts;
-    inner->group_in /= plan->parts;
+    inner->group_in /= plan->of_planes ? 1 : plan->parts;
     if (plan->one_pixel) /* the weights lie as the outputs do */
         inner->weight = (tconv_weight_strides){.in = 1, .out = problem->weight.in, .h = 1, .w = 1};
     tconv_cuda_planes rows = plan->rows, columns = plan->columns;
@@ -86,8 +146,8 @@ static void describe_strided(const tconv_layer *layer, dgrad_plan *plan)
         describe_window(problem, plan, inner);
         rows.pad = columns.pad = 0; /* windows begin where their first taps are */
     }
-    inner_layer->group_weights =
-        plan->parts > 1 ? inner->group_in * inner->weight.in : problem->group_in * problem->weight.in;
+    inner_layer->group_weights = plan->parts > 1 && !plan->of_planes ? inner->group_in * inner->weight.in
+                                                                     : problem->group_in * problem->weight.in;
     if (plan->parts > 1) {
         inner->dst = dense_strides(inner);
         inner->dst_extent = plan->images * inner->h.out * inner->w.out * inner->out_channels;
@@ -95,6 +155,7 @@ static void describe_strided(const tconv_layer *layer, dgrad_plan *plan)
     inner_layer->rows = phases_of(plan->row_phases, &rows, inner->h.out);
     inner_layer->columns = phases_of(plan->column_phases, &columns, inner->w.out);
     describe_sums(problem, plan);
+    return !plan->of_planes || cut_into_parts(&inner_layer->rows, &inner_layer->columns, plan->parts);
 }
 
 /* Describes the gradient of dst itself as the inner layer's src. */
@@ -186,10 +247,8 @@ bool tconv_dgrad_describe_inner(const tconv_layer *layer, int64_t channels, dgra
     const int64_t strides[4] = {dst->n, dst->c, dst->h, dst->w};
     tconv_layer *inner = &plan->inner.layer;
     tconv_desc desc;
-    if (is_strided(plan)) {
-        describe_strided(layer, plan);
-        return true;
-    }
+    if (is_strided(plan))
+        return describe_strided(layer, plan);
     if (tconv_desc_init(&desc) != TCONV_SUCCESS)
         return false;
     desc.batch = plan->images;

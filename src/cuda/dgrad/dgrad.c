@@ -24,8 +24,11 @@
  * Groups stay groups. Zeros stand for outputs that are not there and, in phases of fewer taps, for weights: they are
  * multiplied in every dtype, so that NaN and Inf go where the header has them for tensor cores.
  *
- * A layer of few elements has its sums cut into parts of (plane, output channel), or strided of output channels, as
- * channel groups, so that there are more tiles; partial sums are f32, and added by a launch behind. In 16 bits it is
+ * Where columns a stride apart make pixels, whose channels are those of the columns between (space-to-depth by strides alone,
+ * core/space_to_depth.h), a strided layer is seen so: fewer planes of more channels.
+ *
+ * A layer of few elements has its sums cut into parts of (plane, output channel), or strided of output channels or of planes
+ * and their taps, as channel groups, so that there are more tiles; partial sums are f32, and added by a launch behind. In 16 bits it is
  * cuda_igemm with a strided src alone that has such.
  *
  * A layer that accumulates has an inner layer that does, in one part and in chunks that share no output.
@@ -224,10 +227,14 @@ static void describe(const tconv_layer *layer, const void *bytes, char *text, si
     char inner[256], planes[112] = "src=as_it_lies";
     tconv_inner_describe(&plan->inner, inner, sizeof inner);
     if (is_strided(plan))
-        snprintf(planes, sizeof planes, "src=%s planes=%lldx%lld taps=%lldx%lld chunks=%lld%s",
+        snprintf(planes, sizeof planes, "src=%s planes=%lldx%lld taps=%lldx%lld chunks=%lld%s%s",
                  plan->source == TRANSPOSED ? "transposed" : "in_place", (long long)plan->rows.count,
                  (long long)plan->columns.count, (long long)plan->rows.taps, (long long)plan->columns.taps,
-                 (long long)chunks_of(plan), plan->one_pixel ? " one_pixel=1" : "");
+                 (long long)chunks_of(plan),
+                 plan->one_pixel  ? " one_pixel=1"
+                 : plan->to_depth ? " to_depth=1"
+                                  : "",
+                 plan->of_planes ? " of_planes=1" : "");
     else if (plan->source == REARRANGED)
         snprintf(planes, sizeof planes, "src=planes planes=%lldx%lld taps=%lldx%lld chunks=%lldx%lldx%lld",
                  (long long)plan->rows.count, (long long)plan->columns.count, (long long)plan->rows.taps,

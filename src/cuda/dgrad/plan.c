@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "../../core/checked.h"
+#include "../../core/space_to_depth.h"
 #include "../../core/views.h"
 #include "../cuda_backend.h"
 #include "../igemm/sums.h"
@@ -16,6 +17,9 @@ static const int64_t MAX_SCRATCH = (int64_t)48 << 20; /* bytes, of all that a ch
 static const int64_t MAX_DEPTH = (int64_t)32 << 20;   /* bytes of a chunk's planes: they stay in the L2 of an H200 */
 static const int64_t MAX_COUNT = INT32_MAX;           /* of channels */
 static const int64_t MORE_CHUNKS = 4; /* than are needed are considered: tiles of smaller ones may fill whole waves */
+
+/* Of a tile for each multiprocessor, elements that are summed in parts of planes, at most: those of nearly as many took longer. */
+static const double MOST_OF_PLANES = 0.75;
 
 /* Terms of a sum in TF32 and 16-bit dtypes, of which tensor cores lose 7e-9 for each: longer ones come in parts, or are
  * cuda_general's. */
@@ -27,6 +31,7 @@ static const double MAX_TENSOR_TERMS = 16384;
 static const double TRANSPOSE_TIMES = 1.3;
 static const double WINDOW_TIMES = 1.8;
 static const double PARTS_TIMES = 1.12;
+static const double TAPS_TIMES = 1.12; /* more, where parts are of planes with several taps */
 static const double REARRANGED_TIMES = 1.15;
 static const double ROWS_TIMES = 1.6;
 
@@ -34,16 +39,28 @@ static const double ROWS_TIMES = 1.6;
 typedef struct dgrad_form {
     dgrad_source source;
     bool rows_per_tap, columns_per_tap;
-    bool one_pixel;
+    bool one_pixel, to_depth;
 } dgrad_form;
 
 /* STRIDED, which derives no weights, comes before forms that are predicted to take as long. */
-static const dgrad_form FORMS[] = {
-    {STRIDED, false, false, true},     {STRIDED, false, false, false},   {STRIDED_BY_CHUNKS, false, false, false},
-    {TRANSPOSED, false, false, false}, {NATIVE, false, false, false},    {REARRANGED, false, false, false},
-    {REARRANGED, true, true, false},   {REARRANGED, true, false, false}, {REARRANGED, false, true, false}};
+static const dgrad_form FORMS[] = {{.source = STRIDED, .one_pixel = true},
+                                   {.source = STRIDED, .to_depth = true},
+                                   {.source = STRIDED},
+                                   {.source = STRIDED_BY_CHUNKS},
+                                   {.source = TRANSPOSED},
+                                   {.source = NATIVE},
+                                   {.source = REARRANGED},
+                                   {.source = REARRANGED, .rows_per_tap = true, .columns_per_tap = true},
+                                   {.source = REARRANGED, .rows_per_tap = true},
+                                   {.source = REARRANGED, .columns_per_tap = true}};
 
-static const int64_t PARTS[] = {1, 2, 3, 4, 8, 16}; /* of the channels that are summed */
+/* Parts of the channels that are summed, or of planes. */
+typedef struct dgrad_parts {
+    int64_t count;
+    bool of_planes;
+} dgrad_parts;
+static const dgrad_parts PARTS[] = {{1, false}, {2, false}, {3, false}, {4, false}, {8, false}, {16, false},
+                                    {2, true},  {3, true},  {4, true},  {8, true},  {16, true}};
 
 /* Returns whether an axis may be read as it lies: it has one plane, and forward's paddings are not negative. An axis of
  * one input has another stride than 1 in the form in which implementations see it (tconv_axis_canonical). */
@@ -177,12 +194,13 @@ static bool fits_scratch(const dgrad_plan *plan)
 static bool has_long_sums(const tconv_layer *inner)
 {
     const tconv_problem *problem = &inner->problem;
-    const double terms = (double)problem->group_in * (double)problem->h.kernel * (double)problem->w.kernel;
+    const double of_planes = (double)(problem->groups * problem->group_in) / (double)problem->in_channels;
+    const double terms = (double)problem->group_in * (double)problem->h.kernel * (double)problem->w.kernel / of_planes;
     return terms > MAX_TENSOR_TERMS && !tconv_cuda_is_strict(inner);
 }
 
 /* Returns the implementation, or NULL where the inner layer is none for it. (One whose plan has another's in it,
- * cuda_gemm_col2im, has no room.) In 16 bits, parts are those of cuda_igemm that has sums in f32 for outputs. */
+ * cuda_gemm_col2im, has no room.) In 16 bits, parts are those of cuda_igemm alone, which has sums in f32 for outputs. */
 static const tconv_implementation *admit(const void *outer, const tconv_inner_plan *inner,
                                          const tconv_implementation *implementation)
 {
@@ -190,11 +208,12 @@ static const tconv_implementation *admit(const void *outer, const tconv_inner_pl
     const bool is_igemm = implementation == &tconv_cuda_igemm;
     if (implementation != &tconv_cuda_general && has_long_sums(&inner->layer))
         return NULL;
-    if (is_strided(plan) && !is_igemm && (plan->source == TRANSPOSED || implementation != &tconv_cuda_cells))
+    const bool by_cells = implementation == &tconv_cuda_cells && !plan->of_planes && !plan->to_depth;
+    if (is_strided(plan) && !is_igemm && (plan->source == TRANSPOSED || !by_cells))
         return NULL;
-    if (plan->parts > 1 && inner->layer.problem.element_size == 2)
-        return is_igemm ? &tconv_igemm_sums : NULL;
-    return implementation;
+    if (plan->parts > 1 && is_igemm)
+        return &tconv_igemm_sums;
+    return plan->parts > 1 && inner->layer.problem.element_size == 2 ? NULL : implementation;
 }
 
 /* Returns how much longer than predicted an implementation takes, or a plan by it is taken to. */
@@ -204,7 +223,8 @@ static double times_by(const tconv_implementation *implementation)
 }
 static double times_of(const dgrad_plan *plan)
 {
-    return times_by(plan->inner.implementation) * (plan->parts > 1 ? PARTS_TIMES : 1) *
+    const bool of_taps = plan->of_planes && plan->rows.taps * plan->columns.taps > 1;
+    return times_by(plan->inner.implementation) * (plan->parts > 1 ? PARTS_TIMES : 1) * (of_taps ? TAPS_TIMES : 1) *
            (plan->source == REARRANGED ? REARRANGED_TIMES : 1);
 }
 
@@ -336,22 +356,25 @@ static bool plan_best_chunks(const tconv_layer *layer, int64_t channels, dgrad_p
     return plan_chunks(layer, channels, implementation, plan, work) < DBL_MAX;
 }
 
-/* Returns whether channels of a chunk may be summed in so many parts, whole K-blocks of 128 bytes each: where a tile of
- * 64 x 128 for each multiprocessor is more than there is. */
-static bool may_have_parts(const tconv_layer *layer, int64_t channels, int64_t parts, const dgrad_plan *plan)
+/* Returns whether a chunk may be summed in parts, those of channels whole K-blocks of 128 bytes each: where a tile of 64 x 128
+ * for each multiprocessor is more than there is. */
+static bool may_have_parts(const tconv_layer *layer, int64_t channels, const dgrad_plan *plan)
 {
+    const int64_t parts = plan->parts;
     const tconv_problem *problem = &layer->problem;
     const double elements =
         (double)plan->images * (double)problem->in_channels * (double)plan->chunk_rows * (double)plan->chunk_columns;
     const int64_t k_block = 128 / (int64_t)problem->element_size;
-    return parts == 1 || (!problem->desc.accumulate && problem->dtype != TCONV_F64 && problem->groups == 1 &&
-                          channels % (parts * k_block) == 0 &&
-                          elements < 64.0 * 128.0 * tconv_cuda_target_of(&layer->target).multiprocessors &&
+    const bool cuts_well =
+        plan->of_planes ? is_strided(plan) : problem->groups == 1 && channels % (parts * k_block) == 0;
+    const double most =
+        64.0 * 128.0 * tconv_cuda_target_of(&layer->target).multiprocessors * (plan->of_planes ? MOST_OF_PLANES : 1);
+    return parts == 1 || (!problem->desc.accumulate && problem->dtype != TCONV_F64 && cuts_well && elements < most &&
                           (double)parts * elements * sizeof(float) <= (double)MAX_SCRATCH);
 }
 
 /* Plans a layer in one form, to take less than a limit, 0 for none. */
-static const char *plan_form(const tconv_layer *layer, const dgrad_form *form, int64_t parts, double limit,
+static const char *plan_form(const tconv_layer *layer, const dgrad_form *form, const dgrad_parts *parts, double limit,
                              dgrad_plan *plan, tconv_cuda_work *work)
 {
     const tconv_problem *problem = &layer->problem;
@@ -359,7 +382,9 @@ static const char *plan_form(const tconv_layer *layer, const dgrad_form *form, i
     memset(plan, 0, sizeof *plan);
     tconv_inner_begin(&plan->inner, plan->inner_bytes, sizeof plan->inner_bytes);
     plan->source = form->source;
-    plan->parts = parts;
+    plan->parts = parts->count;
+    plan->of_planes = parts->of_planes;
+    plan->to_depth = form->to_depth;
     plan->rows = tconv_cuda_planes_of(&problem->h, form->rows_per_tap);
     plan->columns = tconv_cuda_planes_of(&problem->w, form->columns_per_tap);
     plan->one_pixel = form->one_pixel;
@@ -369,7 +394,7 @@ static const char *plan_form(const tconv_layer *layer, const dgrad_form *form, i
         plan->rows = plan->columns = tconv_cuda_planes_of(&axis, false);
     }
     if (!count_channels(problem, plan, &channels) || !cut_chunks(problem, channels, plan) ||
-        !may_have_parts(layer, is_strided(plan) ? summed : channels, parts, plan) ||
+        !may_have_parts(layer, is_strided(plan) ? summed : channels, plan) ||
         !tconv_dgrad_describe_inner(layer, channels, plan))
         return "planes or weights too many for a layer";
     const double left = limit > 0 ? limit - seconds_of_passes(layer, plan) : 0;
@@ -389,32 +414,54 @@ static double seconds_of_weights(const tconv_layer *layer, const dgrad_plan *pla
     return !is_strided(plan) ? packing : plan->inner.sizes.reads_unpacked ? -packing : 0;
 }
 
+static bool is_along_columns(const tconv_problem *before, const tconv_problem *after, bool columns)
+{
+    (void)before, (void)after;
+    return columns;
+}
+
+/* Makes pixels of columns a stride apart; false where those between are no channels, or some are outside. */
+static bool columns_to_depth(const tconv_layer *layer, tconv_layer *deep)
+{
+    tconv_depth_layer made[TCONV_MOST_DEPTH_LAYERS];
+    if (tconv_space_to_depth(&layer->problem, 1, is_along_columns, made) != 1 || made[0].count != 1)
+        return false;
+    *deep = *layer;
+    deep->problem = made[0].problem;
+    deep->problem.layout = layer->problem.layout;
+    return deep->problem.dst.c == 1 && deep->problem.out_channels <= MAX_COUNT && layer->problem.w.in > 1;
+}
+
 const char *tconv_dgrad_make_plan(const tconv_layer *layer, double limit, dgrad_plan *plan, tconv_cuda_work *work)
 {
     struct {
+        const tconv_layer *layer;
         const dgrad_form *form;
-        int64_t parts;
+        const dgrad_parts *parts;
     } tried, best;
+    tconv_layer deep;
+    const bool has_depth = columns_to_depth(layer, &deep);
     tconv_search search = tconv_search_begin(layer, limit, &best, sizeof best);
     const double saved = tconv_cuda_packing_seconds(layer); /* at most */
     const char *why = TCONV_NO_FASTER;
     bool is_best = false; /* the last plan is */
     for (size_t f = 0; f < sizeof FORMS / sizeof FORMS[0]; f++)
         for (size_t p = 0; p < sizeof PARTS / sizeof PARTS[0]; p++) {
-            if (!is_tried(&layer->problem, &FORMS[f]))
-                continue;
+            tried.layer = FORMS[f].to_depth ? &deep : layer;
             tried.form = &FORMS[f];
-            tried.parts = PARTS[p];
+            tried.parts = &PARTS[p];
+            if ((FORMS[f].to_depth && !has_depth) || !is_tried(&tried.layer->problem, &FORMS[f]))
+                continue;
             const char *refusal =
-                plan_form(layer, &FORMS[f], PARTS[p], search.limited ? search.limit + saved : 0, plan, work);
+                plan_form(tried.layer, tried.form, tried.parts, search.limited ? search.limit + saved : 0, plan, work);
             is_best =
                 refusal == NULL && tconv_search_keep(&search, &tried,
                                                      tconv_cuda_seconds_of(&search.machine, work) * times_of(plan) +
                                                          seconds_of_weights(layer, plan));
-            why = PARTS[p] == 1 && refusal != NULL ? refusal : why;
+            why = PARTS[p].count == 1 && refusal != NULL ? refusal : why;
         }
     if (!search.found)
         return why;
     /* The best is planned once more, because a plan stays where it is written. */
-    return is_best ? NULL : plan_form(layer, best.form, best.parts, 0, plan, work);
+    return is_best ? NULL : plan_form(best.layer, best.form, best.parts, 0, plan, work);
 }

@@ -25,15 +25,17 @@ typedef struct dgrad_plan {
     dgrad_source source;
     tconv_cuda_planes rows, columns;
     bool one_pixel; /* STRIDED: all outputs of an image are channels of one pixel, as are their weights */
+    bool to_depth;  /* STRIDED: columns a stride apart are pixels, those between are their channels, as are their weights */
 
     /* What is computed at a time. The last chunk of each kind begins so that it ends with the layer: it computes some
      * elements once more instead of having another shape. */
     int64_t images, chunk_rows, chunk_columns; /* rows and columns of the gradient of src */
     int64_t image_chunks, row_chunks, column_chunks;
 
-    /* The channels that are summed may come in parts, which are channel groups of the inner layer: more tiles for few
-     * outputs. Their sums lie in the workspace and are added. */
+    /* The channels that are summed may come in parts, or strided the planes and the taps of one, which are channel groups
+     * of the inner layer: more tiles for few outputs. Their sums lie in the workspace and are added. */
     int64_t parts;
+    bool of_planes; /* parts are of planes */
 
     depth_shape depth;       /* without addresses and what differs between chunks; REARRANGED alone */
     weight_shape weights;    /* without addresses */

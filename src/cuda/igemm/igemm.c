@@ -47,7 +47,7 @@ static const char *why_not(const tconv_layer *layer)
         return "needs at most 16 phases of an axis";
     if (layer->rows.count == 0 || layer->columns.count == 0)
         return "needs outputs with taps";
-    if (problem->groups > 1 && problem->group_in * (int64_t)problem->element_size % 128 != 0)
+    if (tconv_igemm_src_groups(problem) > 1 && problem->group_in * (int64_t)problem->element_size % 128 != 0)
         return "needs groups that make whole K-blocks of 128 bytes of channels";
     return NULL;
 }
@@ -66,7 +66,7 @@ static int64_t phase_bytes(const tconv_layer *layer)
 
 static int64_t packed_bytes(const parameters *params)
 {
-    return params->group_a_tiles * params->groups * (int64_t)params->a_tile_bytes;
+    return params->group_a_tiles * params->src_groups * (int64_t)params->a_tile_bytes;
 }
 
 /* Returns the seconds that views are compared by: the prediction, and writing the packed weights where each call does.
@@ -116,7 +116,7 @@ static tconv_status plan_outputs(const tconv_layer *layer, bool sums, planned_la
     if (why != NULL)
         return tconv_decline(issue, "%s", why);
     tconv_igemm_describe_divisors(params);
-    if (!tconv_checked_mul(params->group_a_tiles * params->groups, (int64_t)params->a_tile_bytes, &size) ||
+    if (!tconv_checked_mul(params->group_a_tiles * params->src_groups, (int64_t)params->a_tile_bytes, &size) ||
         !tconv_checked_add(size, phase_bytes(layer), &size))
         return tconv_fail(issue, TCONV_ERROR_OVERFLOW, "weights", "packed weights: their size does not fit in 63 bits");
     result->sizes.packed = (size_t)size;
@@ -246,7 +246,9 @@ static tconv_status execute(const tconv_layer *layer, const void *implementation
     if (status != TCONV_SUCCESS)
         return status;
     const bool packed_before = arguments->packs && !tconv_igemm_reads_weights(planned); /* just before, by this call */
-    grid.overlaps = (packed_before || packs || params.src_transposed) && !has_bias_only(layer);
+    /* Else the kernel begins while the one ahead, of whatever call, still runs, and waits for its end. */
+    params.begins = has_bias_only(layer) || !(packed_before || packs || params.src_transposed);
+    grid.overlaps = true;
     void *kernel_arguments[] = {&params, &map, &weights_map};
     return tconv_launch_on_device(&grid, kernel_arguments, tconv_cuda_target_of(&layer->target).device,
                                   arguments->stream, issue);

@@ -75,6 +75,9 @@ __device__ __forceinline__ void consume(const parameters &layer, const shared_la
                 wgmma_wait<0>(); /* as was done before, but without it ptxas serializes all products */
                 run_posts_of_sums<Mode, N>(layer, tile, warp, lane, sums.of);
             }
+        /* Before, the next kernel would have no room beside this one, and crowd on multiprocessors that are left. */
+        if (number + (int)gridDim.x >= layer.tiles)
+            launch_dependents();
         if (STORES_POSTS<Mode, N> && layer.epilogue_warps && layer.posts_of_staged)
             stage_tile<Mode, N, posts_staged<Mode, N>>(layer, shared, sums.of, tile, staging, warp, lane);
         else if (layer.epilogue_warps)
@@ -132,12 +135,19 @@ __global__ void TCONV_HOPPER_BOUNDS(THREADS)
     const shared_layout shared = lay_out_shared_memory(
         layer, barriers, records, CONSUMER_WARPS * WARP_STAGING_BYTES<typename Mode::Output, N>, buffers);
     const int warp = warp_of_block(), lane = (int)threadIdx.x % WARP;
-    launch_dependents(); /* what adds partial sums */
+    if (layer.sums) /* are added by a kernel of one round, which begins with this one */
+        launch_dependents();
+    if (threadIdx.x == THREADS - 1) {
+        prefetch_tensor_map(&map);
+        prefetch_tensor_map(&weights_map);
+    }
     if (threadIdx.x == 0)
         init_barriers(shared,
                       layer.by_tma && layer.src_channels_last && !Mode::SPLITS ? 1 : LOADER_WARPS * WARP_ARRIVALS,
                       CONSUMER_WARPS + (layer.epilogue_warps ? LOADER_WARPS : 0));
     __syncthreads();
+    if (layer.begins)
+        wait_for_weights();
     if (warp < CONSUMER_WARPS) {
         setmaxnreg_increase<Mode::CONSUMER_REGISTERS>();
         consume<Mode, N>(layer, shared, warp, lane);

@@ -14,6 +14,12 @@
 namespace tconv::igemm
 {
 
+/* Has a tensor map brought to where TMA reads it. */
+__device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap *map)
+{
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
 /* The pixel of src that a B stage begins with, and its first channel; im2col: the pixel that its tap takes for the first
  * position of all. */
 struct stage_origin {
@@ -22,14 +28,15 @@ struct stage_origin {
     int position; /* im2col: the tile's first */
     __device__ __forceinline__ stage_origin(const parameters &layer, const tile_place &tile, const tap_walk &tap,
                                             int k_block)
-        : image(tile.image),
-          row((tile.row + (layer.per_tap ? row_shift(layer, tile, tap) : layer.first_row)) * layer.src_row_stride +
-              layer.rows[tile.row_phase].src_residue),
+        : image(layer.image_rows > 0 ? layer.rows[tile.row_phase].src_image : tile.image),
+          row(tile.image * layer.image_rows +
+              (tile.row + (layer.per_tap ? row_shift(layer, tile, tap) : layer.first_row)) * layer.src_row_stride +
+              layer.rows[tile.row_phase].src_residue + layer.columns[tile.column_phase].src_row),
           column(((layer.im2col ? 0 : tile.column) +
                   (layer.per_tap ? column_shift(layer, tile, tap) : layer.first_column)) *
                      layer.src_column_stride +
                  layer.columns[tile.column_phase].src_residue),
-          channel(tile.group * layer.group_in + k_block * layer.k_block_channels),
+          channel(tile.src_group * layer.group_in + k_block * layer.k_block_channels),
           left(layer.group_in - k_block * layer.k_block_channels), position(tile.column)
     {
     }
@@ -117,7 +124,7 @@ __device__ __forceinline__ void load_a(const parameters &layer, const shared_lay
             const axis_phase &row = layer.rows[tile.row_phase], &column = layer.columns[tile.column_phase];
             const int taps = row.taps * column.taps;
             const int taps_before = row.first_tap * layer.column_taps + row.taps * column.first_tap;
-            const int64_t first = tile.group * layer.group_a_tiles +
+            const int64_t first = tile.src_group * layer.group_a_tiles +
                                   (int64_t)taps_before * layer.k_blocks * layer.tiles_along_m +
                                   (int64_t)(tile.first_m_tile / layer.m_tiles) * layer.k_blocks * taps;
             const char *from = static_cast<const char *>(layer.weights) + first * layer.a_tile_bytes;
@@ -160,7 +167,7 @@ __device__ __forceinline__ void load_a_boxes(const parameters &layer, const CUte
                         const int element = first + tap.row * layer.kernel_row_step * layer.kernel_columns +
                                             tap.column * layer.kernel_column_step;
                         tma_load(stage.buffer() + i * layer.a_tile_bytes, map, k_block * layer.k_block_channels,
-                                 element, tile.first_m_tile * MMA_M, tile.group, stage.full());
+                                 element, tile.first_m_tile * MMA_M, tile.src_group, stage.full());
                         tap.next();
                     }
                     stage.next();
@@ -249,7 +256,7 @@ struct pixel_coordinates {
     }
     __device__ __forceinline__ bool exists(const parameters &layer) const
     {
-        return image < layer.images && (unsigned)row < (unsigned)layer.in_rows &&
+        return image < layer.src_images && (unsigned)row < (unsigned)layer.in_rows &&
                (unsigned)column < (unsigned)layer.in_columns;
     }
 };

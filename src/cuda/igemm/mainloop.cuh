@@ -156,7 +156,9 @@ __device__ __forceinline__ void multiply_block_tile(const parameters &layer, con
     pending_release pending = {0, 0};
     int accumulate = 0;
     operands<Mode> at;
-    tile_place of_src = {}; /* where tiles sum over phases, the phase */
+    tile_place of_src; /* where tiles sum over phases, the phase */
+    of_src.row_phase = tile.row_phase;
+    of_src.column_phase = tile.column_phase;
     at.a_high = places.a_high;
     at.a_step = places.a_step;
     at.b_high = places.b_high;

@@ -111,6 +111,8 @@ __device__ __forceinline__ void fill_record(const parameters &layer, const tile_
     static_assert(ADDRESS_THREADS == MMA_M, "a bias for each");
     const tap_walk tap(layer, tile);
     if (lane == 0) {
+        record.row_phase = tile.row_phase;
+        record.column_phase = tile.column_phase;
         record.row_taps = tap.row_taps;
         record.column_taps = tap.column_taps;
         record.first_shift = (row_shift(layer, tile, tap) - layer.first_row) * layer.pitch +

@@ -5,6 +5,51 @@
 #include "../../core/checked.h"
 #include "../maps/hopper.h"
 
+static void describe_phases(const tconv_phase_table *table, packed_phase *phases)
+{
+    int taps = 0;
+    for (int64_t i = 0; i < table->count; i++) {
+        phases[i] = (packed_phase){taps, (int)table->phases[i].taps, (int)table->phases[i].first_kernel};
+        taps += phases[i].taps;
+    }
+}
+
+/* Fills in the weights as they are packed, and cuts them into boxes. */
+static void plan_packing(planned_layer *planned)
+{
+    const parameters *params = &planned->plan.params;
+    weight_source *source = &planned->weights;
+    pack_boxes *boxes = &source->boxes;
+    const packed_phase *last_row = &source->rows[params->row_phases - 1];
+    const packed_phase *columns = source->columns;
+    source->merged = params->merged;
+    source->alternating = params->paired && !params->merged;
+    source->k_steps = params->k_steps;
+    source->tiles_along_m = params->tiles_along_m;
+    source->channel_m_tiles = params->channel_m_tiles;
+    source->phase_m_tiles = params->phase_m_tiles;
+    source->row_phases = params->row_phases;
+    source->column_phases = params->column_phases;
+    source->column_taps = params->column_taps;
+    source->group_a_tiles = params->group_a_tiles;
+    const int strips = params->merged ? params->channel_m_tiles
+                                      : params->tiles_along_m * params->m_tiles / (source->alternating ? 2 : 1);
+    const int run_columns = source->alternating ? columns[1].first_tap + columns[1].taps : params->column_taps;
+    source->by_k_blocks = divisor_of(params->k_blocks);
+    source->by_strips = divisor_of(strips);
+    source->by_columns = divisor_of(params->merged ? params->column_phases : run_columns);
+    source->by_m_tiles = divisor_of(params->m_tiles);
+    if (source->alternating) /* packed with as many taps as the other */
+        source->columns[0].taps = source->columns[1].taps = params->column_taps;
+    boxes->runs = params->merged ? (int64_t)params->row_phases * params->column_phases +
+                                       params->tiles_along_m * params->m_tiles - params->phase_m_tiles
+                                 : (int64_t)(last_row->first_tap + last_row->taps) * run_columns;
+    boxes->step_rows = (numerics_split(planned->plan.arithmetic) ? 2 : 1) * 2 * MMA_M;
+    boxes->core_step = MMA_M;
+    tconv_cuda_choose_boxes(boxes, params->pixel_bytes / params->k_block_channels,
+                            (int64_t)params->src_groups * strips * params->k_blocks, MMA_M, 2 * params->k_steps);
+}
+
 /* Fills in the weights as the packing kernel reads them. */
 static void describe_weights(const tconv_layer *layer, const layer_view *view, planned_layer *planned)
 {
@@ -38,22 +83,19 @@ static void describe_weights(const tconv_layer *layer, const layer_view *view, p
                                         .kernel = (int)problem->w.kernel,
                                         .row_step = problem->weight.h};
     boxes->elements = viewed->problem.h.kernel * viewed->problem.w.kernel;
-    source->one_pixel = view->one_pixel;
-    source->kernel_columns = viewed->problem.w.kernel;
+    source->kernel_columns = (int)viewed->problem.w.kernel;
     if (view->one_pixel) { /* of the layer's kernel, a channel's first output takes this */
         boxes->elements = 1;
         boxes->first_element =
             axes[0]->phases[0].first_kernel * source->kernel_columns + axes[1]->phases[0].first_kernel;
+        source->rows[0].taps = source->columns[0].taps = 1;
     } else {
-        for (int axis = 0; axis < 2; axis++) {
+        describe_phases(axes[0], source->rows);
+        describe_phases(axes[1], source->columns);
+        for (int axis = 0; axis < 2; axis++)
             source->kernel_step[axis] = (int)axes[axis]->kernel_step;
-            for (int64_t i = 0; i < axes[axis]->count; i++)
-                source->first_kernel[axis][i] = axes[axis]->phases[i].first_kernel;
-        }
-        for (int64_t i = 0; i < axes[1]->count; i++)
-            source->column_taps[i] = (int)axes[1]->phases[i].taps;
     }
-    tconv_igemm_plan_packing(planned);
+    plan_packing(planned);
 }
 
 /* Returns the elements from the first to the last of so many pixels, a step apart. */
@@ -89,7 +131,7 @@ static tensor_map_recipe describe_pixels(const tconv_problem *problem, const lay
     tensor_map_recipe map = {.dtype = problem->dtype,
                              .swizzle = swizzle_of(params),
                              .extents = {(uint64_t)problem->in_channels, (uint64_t)params->in_columns,
-                                         (uint64_t)params->in_rows, (uint64_t)params->images},
+                                         (uint64_t)params->in_rows, (uint64_t)params->src_images},
                              .strides = {(uint64_t)params->from.w * element, (uint64_t)params->from.h * element,
                                          (uint64_t)params->from.n * element},
                              .box = {(uint32_t)params->k_block_channels, span_of(params->box_columns, column_step),
@@ -129,7 +171,7 @@ static bool may_read_weights(const layer_view *view, const layer_plan *plan)
            !plan->params.src_transposed && view->fused_groups == 1 && weight->in == 1 && problem->group_out >= WARP_M &&
            are_sectors(weight->out, problem) && taps < HOPPER_MAX_EXTENT &&
            (taps == 1 || (are_sectors(weight->w, problem) && weight->h == problem->w.kernel * weight->w)) &&
-           (problem->groups == 1 || are_sectors(viewed->group_weights, problem));
+           (plan->params.src_groups == 1 || are_sectors(viewed->group_weights, problem));
 }
 
 /* Returns the tensor map of the weights: a box is an A tile. */
@@ -142,9 +184,9 @@ static tensor_map_recipe describe_map_of_weights(const tconv_layer *viewed, cons
     return (tensor_map_recipe){
         .dtype = problem->dtype,
         .swizzle = swizzle_of(params),
-        .extents = {(uint64_t)params->group_in, taps, (uint64_t)params->group_out, (uint64_t)params->groups},
+        .extents = {(uint64_t)params->group_in, taps, (uint64_t)params->group_out, (uint64_t)params->src_groups},
         .strides = {taps > 1 ? (uint64_t)problem->weight.w * element : row, row,
-                    params->groups > 1 ? (uint64_t)viewed->group_weights * element : row},
+                    params->src_groups > 1 ? (uint64_t)viewed->group_weights * element : row},
         .box = {(uint32_t)params->k_block_channels, 1, (uint32_t)(params->m_tiles * MMA_M), 1},
         .rounds = plan->arithmetic == NUMERICS_TF32};
 }
@@ -197,25 +239,4 @@ void tconv_igemm_describe_operands(const tconv_layer *layer, const layer_view *v
 bool tconv_igemm_reads_weights(const planned_layer *planned)
 {
     return planned->map_of_weights.extents[0] > 0;
-}
-
-void tconv_igemm_plan_packing(planned_layer *planned)
-{
-    const parameters *params = &planned->plan.params;
-    weight_source *source = &planned->weights;
-    pack_boxes *boxes = &source->boxes;
-    const bool alternating = params->paired && !params->merged; /* M tiles are of either column phase in turn */
-    int64_t row_taps = 0;
-    for (int i = 0; i < params->row_phases; i++)
-        row_taps += params->rows[i].taps;
-    source->strips =
-        params->merged ? params->channel_m_tiles : params->tiles_along_m * params->m_tiles / (alternating ? 2 : 1);
-    source->run_columns = alternating ? source->column_taps[0] + source->column_taps[1] : params->column_taps;
-    boxes->runs = params->merged ? (int64_t)params->row_phases * params->column_phases +
-                                       params->tiles_along_m * params->m_tiles - params->phase_m_tiles
-                                 : row_taps * source->run_columns;
-    boxes->step_rows = (numerics_split(planned->plan.arithmetic) ? 2 : 1) * 2 * MMA_M;
-    boxes->core_step = MMA_M;
-    tconv_cuda_choose_boxes(boxes, params->pixel_bytes / params->k_block_channels,
-                            (int64_t)params->groups * source->strips * params->k_blocks, MMA_M, 2 * params->k_steps);
 }

@@ -19,7 +19,7 @@ namespace
 {
 
 /* The last phase that does not begin after `tap`. */
-__device__ __forceinline__ int find_phase(const axis_phase *phases, int count, int tap)
+__device__ __forceinline__ int find_phase(const packed_phase *phases, int count, int tap)
 {
     int phase = 0;
     while (phase + 1 < count && phases[phase + 1].first_tap <= tap)
@@ -29,7 +29,6 @@ __device__ __forceinline__ int find_phase(const axis_phase *phases, int count, i
 
 template <bool fills> struct order : tf32_order, weight_source {
     static constexpr bool FILLS = fills;
-    parameters layer;
     src_transpose transpose;
 
     __host__ __device__ unsigned other_blocks() const
@@ -43,49 +42,49 @@ template <bool fills> struct order : tf32_order, weight_source {
 
     __device__ __forceinline__ pack_strip strip_of(unsigned strip) const
     {
-        const unsigned of_group = strip / layer.k_blocks, group = of_group / strips, block = of_group % strips;
-        return {(int)group, (int)block * MMA_M, (int)(strip % layer.k_blocks), (int)block, 0};
+        const quotient of_group = divide((int)strip, by_k_blocks), block = divide(of_group.whole, by_strips);
+        return {block.whole, block.rest * MMA_M, of_group.rest, block.rest, 0};
+    }
+
+    /* The packed row that the tap of an M tile begins with. before: taps of earlier phases, which all have A tiles like
+     * this one's. */
+    __device__ __forceinline__ int64_t row_of(const pack_strip &strip, int m_tile, int before, int taps, int tap) const
+    {
+        const quotient block_tile = divide(m_tile, by_m_tiles);
+        const int k_block = block_tile.whole * by_k_blocks.divisor + strip.k_block;
+        const int64_t a_tile = strip.group * group_a_tiles + (int64_t)before * (by_k_blocks.divisor * tiles_along_m) +
+                               (int64_t)k_block * taps + tap;
+        return (a_tile * by_m_tiles.divisor + block_tile.rest) * (k_steps * boxes.step_rows);
     }
 
     __device__ __forceinline__ pack_run run_of(const pack_strip &strip, int run) const
     {
-        int row_phase, row_tap = 0, column_phase, column_tap = 0, m_tile, taps = 1, tap = 0;
-        int64_t before = 0; /* taps of earlier phases, which all have A tiles like this one's */
-        bool exists = true;
-        if (layer.merged) {
+        const quotient at = divide(run, by_columns);
+        if (merged) {
             /* The M tiles that are left of the last block tile have no channels; the boxes of the first M tile write
              * them. */
-            const int all = layer.row_phases * layer.column_phases;
-            exists = run < all;
-            if (!exists && strip.block > 0)
-                return {-1, -1};
-            row_phase = run / layer.column_phases;
-            column_phase = run % layer.column_phases;
-            m_tile = exists ? (row_phase * layer.channel_m_tiles + strip.block) * layer.column_phases + column_phase
-                            : layer.phase_m_tiles + run - all;
-        } else {
-            row_tap = run / run_columns;
-            column_tap = run % run_columns;
-            row_phase = find_phase(layer.rows, layer.row_phases, row_tap);
-            column_phase = layer.paired ? column_tap >= column_taps[0]
-                                        : find_phase(layer.columns, layer.column_phases, column_tap);
-            const axis_phase &rows = layer.rows[row_phase], &columns = layer.columns[layer.paired ? 0 : column_phase];
-            m_tile = layer.paired ? strip.block * 2 + column_phase : strip.block;
-            before = rows.first_tap * (int64_t)layer.column_taps + (int64_t)rows.taps * columns.first_tap;
-            row_tap -= rows.first_tap;
-            column_tap -= layer.paired ? column_phase * column_taps[0] : columns.first_tap;
-            taps = rows.taps * columns.taps;
-            tap = row_tap * columns.taps + column_tap;
+            const int all = row_phases * column_phases;
+            if (run >= all)
+                return {strip.block > 0 ? -1 : row_of(strip, phase_m_tiles + run - all, 0, 1, 0), -1};
+            const int m_tile = (at.whole * channel_m_tiles + strip.block) * column_phases + at.rest;
+            return {row_of(strip, m_tile, 0, 1, 0),
+                    element_of(rows[at.whole].first_kernel, columns[at.rest].first_kernel)};
         }
-        const int64_t k_block = m_tile / layer.m_tiles * (int64_t)layer.k_blocks + strip.k_block;
-        const int64_t a_tile =
-            strip.group * layer.group_a_tiles + before * layer.k_blocks * layer.tiles_along_m + k_block * taps + tap;
-        const int64_t product = (a_tile * layer.m_tiles + m_tile % layer.m_tiles) * layer.k_steps;
-        if (!exists)
-            return {product * boxes.step_rows, -1};
-        const int64_t row = first_kernel[0][row_phase] + row_tap * kernel_step[0];
-        const int64_t column = first_kernel[1][column_phase] + column_tap * kernel_step[1];
-        return {product * boxes.step_rows, (int)(row * kernel_columns + column)};
+        const packed_phase row = rows[find_phase(rows, row_phases, at.whole)];
+        const int column_phase = find_phase(columns, alternating ? 2 : column_phases, at.rest);
+        const packed_phase column = columns[column_phase];
+        const int row_tap = at.whole - row.first_tap, column_tap = at.rest - column.first_tap;
+        return {
+            row_of(strip, alternating ? strip.block * 2 + column_phase : strip.block,
+                   row.first_tap * column_taps + (alternating ? 0 : row.taps * column.first_tap),
+                   row.taps * column.taps, row_tap * column.taps + column_tap),
+            element_of(row.first_kernel + row_tap * kernel_step[0], column.first_kernel + column_tap * kernel_step[1])};
+    }
+
+  private:
+    __device__ __forceinline__ int element_of(int row, int column) const
+    {
+        return row * kernel_columns + column;
     }
 };
 
@@ -100,7 +99,7 @@ tconv_status launch(const planned_layer *planned, const src_transpose *transpose
                     void *stream, tconv_issue *issue)
 {
     const numerics arithmetic = planned->plan.arithmetic;
-    order<fills> order = {{}, planned->weights, planned->plan.params, *transpose};
+    order<fills> order = {{}, planned->weights, *transpose};
     if (weights == NULL)
         order.boxes = {};
     return launch_boxes(order, numerics_bytes(arithmetic), numerics_split(arithmetic) ? 2 : 1,

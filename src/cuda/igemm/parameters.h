@@ -71,6 +71,8 @@ typedef struct axis_phase {
     int residue;
     int outputs;
     int src_residue;  /* rows (columns) of src from its multiples of src_row_stride to the phase's first */
+    int src_row;      /* of a column phase, where src has columns a stride apart as rows */
+    int src_image;    /* of a row phase, where src has rows a stride apart as images */
     int first_kernel; /* kernel row (column) of its first tap */
 } axis_phase;
 
@@ -109,8 +111,10 @@ typedef struct parameters {
     bool cuts_pairs;             /* the first of a pair has an output more than the other */
     int mma_taps[MAX_MMA_TILES]; /* column taps of each of a pair */
 
-    int images;       /* of src */
-    int in_rows;      /* of src; flat: 1 */
+    int images;     /* of dst */
+    int src_images; /* as src is read */
+    int image_rows; /* where src has rows a stride apart as images: rows of such an image that are of one image; else 0 */
+    int in_rows;    /* of src; flat: 1 */
     int in_columns;   /* of src; flat: the pixels of an image, or of all images */
     int flat_rows;    /* of an image of src as it is; im2col: of positions */
     int flat_columns; /* likewise */
@@ -147,6 +151,8 @@ typedef struct parameters {
     int row_phases;
     int column_phases;
     int src_phases;     /* that a tile sums over, where phases are those of src; else 1, its own */
+    bool sums_phases;   /* phases are those of src */
+    int src_groups;     /* channel groups of src: where phases of src come in parts, each part has them again */
     int row_step;       /* rows of src from a tap to the next */
     int column_step;    /* columns of src from a tap to the next */
     int phase_rotation; /* rounds of tiles of all phases after which the phases' order is rotated by one */
@@ -163,13 +169,16 @@ typedef struct parameters {
     fast_divisor by_phase_rotation;
     fast_divisor by_column_phases;
     fast_divisor by_groups;
+    fast_divisor by_src_groups;
     fast_divisor by_column_tiles;
     fast_divisor by_row_tiles;
     fast_divisor by_channel_m_tiles;
     fast_divisor by_columns; /* columns of what a tile's pixels lie in: an image of a B stage or flat_columns */
     fast_divisor by_rows;    /* rows likewise */
     int64_t group_a_tiles;   /* A tiles of a channel group */
-    int groups;              /* channel groups */
+    int groups;              /* channel groups of dst */
+    bool sums;               /* dst is of parts, which the next kernel adds */
+    bool begins;             /* the kernel ahead, which may still run, is another call's or has to end */
 
     int mma_m_tile[WARPGROUPS][MAX_MMA_TILES];   /* the MMA tile's M tile in the block tile */
     int mma_pixel[WARPGROUPS][MAX_MMA_TILES];    /* its first position, in pixels of a B stage */

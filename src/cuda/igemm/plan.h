@@ -77,17 +77,31 @@ typedef struct tile_search {
     double k_blocks, products; /* of a channel group; of a K-block, for each 64 rows and 8 positions */
 } tile_search;
 
-/* The weights as they lie, which the packing kernel is told beside the layer's parameters. */
+/* A phase of an axis, as the packing kernel knows it. Of a pair, the second one's first tap follows the first one's. */
+typedef struct packed_phase {
+    int first_tap; /* taps of the phases before it */
+    int taps;      /* that packed weights have */
+    int first_kernel;
+} packed_phase;
+
+/* The weights as they lie and as they are packed, all that the packing kernel is told: few bytes, since what it reads of its
+ * arguments comes from memory line by line. What parameters have too is as there. */
 typedef struct weight_source {
     pack_boxes boxes;
-    bool one_pixel; /* as in layer_view */
-    int64_t kernel_columns;
-    int64_t first_kernel[2][MAX_PHASES]; /* kernel row (column) of the first tap of each row (column) phase */
-    int kernel_step[2];                  /* kernel rows (columns) from a tap to the next */
-    int column_taps[MAX_PHASES];         /* of each column phase, before any two are one pair */
-    /* tconv_igemm_plan_packing adds these. */
-    int strips;      /* of a channel group and K-block: M tiles of a phase's channels */
-    int run_columns; /* runs of a row tap: column taps of all phases */
+    int kernel_columns;
+    int kernel_step[2]; /* kernel rows (columns) from a tap to the next */
+    /* What follows from the plan. */
+    fast_divisor by_k_blocks;
+    fast_divisor by_strips;  /* of a channel group and K-block: M tiles of a phase's channels */
+    fast_divisor by_columns; /* of a run's number: column taps of all phases; merged: column phases */
+    fast_divisor by_m_tiles;
+    bool merged;
+    bool alternating; /* M tiles are of either of two column phases in turn */
+    int k_steps, tiles_along_m, channel_m_tiles, phase_m_tiles;
+    int row_phases, column_phases;
+    int column_taps; /* of all column phases, as packed */
+    int64_t group_a_tiles;
+    packed_phase rows[MAX_PHASES], columns[MAX_PHASES];
 } weight_source;
 
 /* The decisions that pack and execute get: the best candidate's plan, the operands as they lie, and the launch. */
@@ -126,9 +140,6 @@ position_space tconv_igemm_space(const tconv_layer *layer, bool per_tap, bool sr
 position_space tconv_igemm_im2col_space(const tconv_layer *layer);
 position_space tconv_igemm_space_of_choice(const tconv_layer *layer, const tile_choice *choice);
 
-/* Returns whether TMA may bring the input of a tap for positions that follow one another from row to row. */
-bool tconv_igemm_may_be_im2col(const tconv_layer *layer);
-
 /* Fills in the parameters that no choice but src_transposed changes. */
 void tconv_igemm_describe_layer(const tconv_layer *layer, bool src_transposed, layer_plan *plan);
 
@@ -144,6 +155,21 @@ bool tconv_igemm_describe_tile(const tconv_layer *layer, const tile_choice *choi
 /* Returns whether MMA tiles of a warpgroup can be neighbouring column phases, whose columns are stored together. Where
  * the phases differ in taps there must be but two, and a B stage must have the input of both. */
 bool tconv_igemm_has_pairs(const tconv_layer *layer, const tile_choice *choice, const parameters *params);
+
+/* phases.c */
+
+/* Returns the outputs of the phase with most of them. */
+int64_t tconv_igemm_most_outputs(const tconv_phase_table *table);
+
+/* Returns whether TMA may bring the input of a tap for positions that follow one another from row to row, and fills in where
+ * those are. */
+bool tconv_igemm_may_be_im2col(const tconv_layer *layer);
+void tconv_igemm_describe_im2col(const tconv_layer *layer, parameters *params);
+
+/* Returns whether TMA can bring the pixels of a phase of src without those between, and fills in how src is seen for that.
+ * Before, params have src as it lies. */
+bool tconv_igemm_tma_reaches_phases(const tconv_layer *layer);
+void tconv_igemm_describe_phases(const tconv_layer *layer, parameters *params);
 
 /* stages.c */
 
@@ -178,9 +204,6 @@ void tconv_igemm_describe_operands(const tconv_layer *layer, const layer_view *v
 
 /* Returns whether a call that is given weights at multiples of 16 bytes reads them as they lie. */
 bool tconv_igemm_reads_weights(const planned_layer *planned);
-
-/* Cuts the weights into boxes. Before, planned->weights has all that does not follow from the plan. */
-void tconv_igemm_plan_packing(planned_layer *planned);
 
 /* Kernels; none.c stands in their place in a build without CUDA. */
 

@@ -19,15 +19,6 @@ static int planes_of(numerics arithmetic)
     return numerics_split(arithmetic) ? 2 : 1;
 }
 
-/* Returns the outputs of the phase with most of them. */
-static int64_t most_outputs(const tconv_phase_table *table)
-{
-    int64_t most = 0;
-    for (int64_t i = 0; i < table->count; i++)
-        most = tconv_max(most, table->phases[i].outputs);
-    return most;
-}
-
 /* Returns whether all phases of an axis have one tap, on the input of the same number, and as many outputs. */
 static bool is_plain(const tconv_phase_table *table)
 {
@@ -95,58 +86,10 @@ static void place_narrow_mma_tiles(layer_plan *plan)
         }
 }
 
-/* Returns whether TMA can step over the pixels between those of a phase of src. */
-static bool tma_steps_over(const tconv_layer *layer)
-{
-    return !layer->phases_of_src || (layer->rows.stride <= MAX_BOX_STEP && layer->columns.stride <= MAX_BOX_STEP);
-}
-
-/* The inputs of the taps that are first and last along an axis, in elements of src, where phases are those of src. */
-typedef struct tap_span {
-    int64_t first, last;
-} tap_span;
-
-static tap_span tap_span_of(const tconv_phase_table *table)
-{
-    tap_span span = {table->phases[0].residue, table->phases[0].residue};
-    for (int64_t i = 0; i < table->count; i++) {
-        const tconv_phase *phase = &table->phases[i];
-        const int64_t first = phase->first_shift * table->stride + phase->residue;
-        const int64_t last = first - (phase->taps - 1) * table->shift_step * table->stride;
-        span.first = tconv_min(span.first, tconv_min(first, last));
-        span.last = tconv_max(span.last, tconv_max(first, last));
-    }
-    return span;
-}
-
-static bool is_im2col_corner(int64_t corner)
-{
-    return corner >= MIN_IM2COL_CORNER && corner <= MAX_IM2COL_CORNER;
-}
-
-/* Returns whether im2col has room for the corners of the inputs that an axis's first taps take: the upper corner is as
- * far from src's last element as the last position's first tap. */
-static bool has_im2col_corners(const tconv_phase_table *table, int64_t in)
-{
-    const tap_span span = tap_span_of(table);
-    const int64_t upper = span.first + (most_outputs(table) - 1) * table->stride - (in - 1);
-    return is_im2col_corner(span.first) && is_im2col_corner(upper) && span.last - span.first <= MAX_IM2COL_OFFSET;
-}
-
 /* Returns the pixels of a box along an axis, at most, that lie so far apart. */
 static int64_t most_box_pixels(int64_t stride)
 {
     return (MAX_TMA_BOX - 1) / stride + 1;
-}
-
-/* Fills in where positions are that follow one another from row to row. */
-static void describe_im2col(const tconv_layer *layer, parameters *params)
-{
-    params->im2col = params->flat = true;
-    params->flat_rows = (int)most_outputs(&layer->rows);
-    params->flat_columns = (int)most_outputs(&layer->columns);
-    params->first_row = (int)tap_span_of(&layer->rows).first;
-    params->first_column = (int)tap_span_of(&layer->columns).first;
 }
 
 /* Fills in raw stages, where TMA can read NCHW: it brings of each channel a run of pixels, of whole images or, where
@@ -202,19 +145,30 @@ static int64_t sum_of_greatest(const int *numbers, int all, int64_t wanted)
     return sum;
 }
 
+/* Returns the taps of the part of phases with most of them. */
+static int64_t taps_of_longest_part(const int *taps, int phases, int of_part)
+{
+    int64_t longest = 0, sum = 0;
+    for (int i = 0; i < phases; i++) {
+        sum = (i % of_part == 0 ? 0 : sum) + taps[i];
+        longest = tconv_max(longest, sum);
+    }
+    return longest;
+}
+
 /* Returns the mean taps of the tiles of the multiprocessor with most to do: it has tiles of all phases in turn, and of
  * those left in the last round the longest. Of a tile that sums over phases, the mean taps of one. */
 static double mean_tile_taps(const parameters *params, int multiprocessors)
 {
     if (params->merged)
         return 1;
-    if (params->src_phases > 1)
-        return (double)taps_of(params->rows, params->row_phases) * params->column_taps / params->src_phases;
     int taps[MAX_PHASES * MAX_PHASES];
     int64_t sum = 0;
     const int phases = params->row_phases * params->column_phases;
     for (int i = 0; i < phases; i++)
         sum += taps[i] = params->rows[i / params->column_phases].taps * params->columns[i % params->column_phases].taps;
+    if (params->sums_phases)
+        return (double)taps_of_longest_part(taps, phases, params->src_phases) / params->src_phases;
     const int64_t tiles = tconv_ceil_div(params->tiles, multiprocessors), left = tiles % phases;
     sum *= tiles / phases;
     sum += sum_of_greatest(taps, phases, left);
@@ -247,8 +201,8 @@ position_space tconv_igemm_space(const tconv_layer *layer, bool per_tap, bool sr
     const tconv_problem *problem = &layer->problem;
     const tconv_strides src = src_strides(problem, src_transposed);
     position_space space = {.images = tconv_max(1, problem->batch),
-                            .rows = most_outputs(&layer->rows),
-                            .columns = most_outputs(&layer->columns)};
+                            .rows = tconv_igemm_most_outputs(&layer->rows),
+                            .columns = tconv_igemm_most_outputs(&layer->columns)};
     if (!per_tap) {
         space.row_halo = layer->rows.max_shift - layer->rows.min_shift;
         space.column_halo = layer->columns.max_shift - layer->columns.min_shift;
@@ -281,14 +235,6 @@ position_space tconv_igemm_space_of_choice(const tconv_layer *layer, const tile_
                           : tconv_igemm_space(layer, choice->per_tap, choice->src_transposed);
 }
 
-bool tconv_igemm_may_be_im2col(const tconv_layer *layer)
-{
-    const tconv_problem *problem = &layer->problem;
-    return layer->phases_of_src && tma_steps_over(layer) && problem->batch > 0 &&
-           tconv_igemm_im2col_space(layer).columns < HOPPER_MAX_EXTENT &&
-           has_im2col_corners(&layer->rows, problem->h.in) && has_im2col_corners(&layer->columns, problem->w.in);
-}
-
 void tconv_igemm_describe_layer(const tconv_layer *layer, bool src_transposed, layer_plan *plan)
 {
     const tconv_problem *problem = &layer->problem;
@@ -304,7 +250,7 @@ void tconv_igemm_describe_layer(const tconv_layer *layer, bool src_transposed, l
         problem->layout == TCONV_NHWC || src_transposed || tconv_igemm_is_transposed_before(layer);
     params->by_tma = params->src_channels_last &&
                      (params->from.n | params->from.h | params->from.w) * element % BOX_ALIGNMENT == 0 &&
-                     tma_steps_over(layer);
+                     tconv_igemm_tma_reaches_phases(layer);
     params->flat = space.flat;
     params->merged = is_merged(layer);
     params->images = (int)space.images;
@@ -313,6 +259,7 @@ void tconv_igemm_describe_layer(const tconv_layer *layer, bool src_transposed, l
     params->flat_rows = (int)problem->h.in;
     params->flat_columns = (int)problem->w.in;
     params->groups = (int)problem->groups;
+    params->src_groups = (int)tconv_igemm_src_groups(problem);
     params->group_in = (int)problem->group_in;
     params->group_out = (int)problem->group_out;
     params->pixel_bytes = tconv_igemm_pixel_bytes(problem);
@@ -324,7 +271,9 @@ void tconv_igemm_describe_layer(const tconv_layer *layer, bool src_transposed, l
     params->row_step = (int)layer->rows.shift_step;
     params->column_step = (int)layer->columns.shift_step;
     const bool of_src = layer->phases_of_src;
-    params->src_phases = of_src ? params->row_phases * params->column_phases : 1;
+    params->sums_phases = of_src;
+    params->sums = plan->sums;
+    params->src_phases = of_src ? params->row_phases * params->column_phases * params->src_groups / params->groups : 1;
     params->row_stride = of_src ? 1 : (int)layer->rows.stride;
     params->column_stride = of_src ? 1 : (int)layer->columns.stride;
     params->src_row_stride = of_src ? (int)layer->rows.stride : 1;
@@ -333,6 +282,8 @@ void tconv_igemm_describe_layer(const tconv_layer *layer, bool src_transposed, l
     describe_axis(&layer->rows, of_src, params->rows);
     describe_axis(&layer->columns, of_src, params->columns);
     params->column_taps = (int)taps_of(params->columns, params->column_phases);
+    params->src_images = params->images;
+    tconv_igemm_describe_phases(layer, params);
     params->kernel_columns = (int)problem->w.kernel;
     params->kernel_row_step = (int)layer->rows.kernel_step;
     params->kernel_column_step = (int)layer->columns.kernel_step;
@@ -372,6 +323,7 @@ void tconv_igemm_describe_divisors(parameters *params)
     params->by_phase_rotation = divisor_of(params->phase_rotation);
     params->by_column_phases = divisor_of(params->column_phases);
     params->by_groups = divisor_of(params->groups);
+    params->by_src_groups = divisor_of(params->src_groups);
     params->by_column_tiles = divisor_of(params->column_tiles);
     params->by_row_tiles = divisor_of(params->row_tiles);
     params->by_channel_m_tiles = divisor_of(params->channel_m_tiles);
@@ -393,6 +345,7 @@ bool tconv_igemm_describe_tile(const tconv_layer *layer, const tile_choice *choi
     const int64_t pitch = choice->columns + space.column_halo, stage_rows = choice->rows + space.row_halo;
     const int64_t most_columns = most_box_pixels(params->src_column_stride);
     if (stage_rows > most_box_pixels(params->src_row_stride) || choice->images > MAX_TMA_BOX ||
+        (params->image_rows > 0 && choice->images > 1) ||
         (pitch > most_columns && (stage_rows > 1 || choice->images > 1)))
         return false;
     params->pitch = (int)pitch;
@@ -408,7 +361,7 @@ bool tconv_igemm_describe_tile(const tconv_layer *layer, const tile_choice *choi
     params->first_row = (int)layer->rows.min_shift;
     params->first_column = (int)layer->columns.min_shift;
     if (choice->im2col)
-        describe_im2col(layer, params);
+        tconv_igemm_describe_im2col(layer, params);
     params->image_tiles = (int)tconv_ceil_div(space.images, choice->images);
     params->row_tiles = (int)tconv_ceil_div(space.rows, choice->rows);
     params->column_tiles = (int)tconv_ceil_div(space.columns, choice->columns);

@@ -92,6 +92,7 @@ template <class Mode> constexpr bool PAIRS = Mode::MMA_TILES == 2;
 struct tile_record {
     int row_taps, column_taps;
     int first_shift;             /* pixels from a B stage's first to that of the first tap */
+    int row_phase, column_phase; /* the first */
     int channels[MAX_M_TILES];   /* output channels that an M tile has; may be 0 or less */
     int first[MAX_M_TILES];      /* its first output channel, of all channel groups */
     int64_t offset[MAX_M_TILES]; /* bytes from a position's offset in dst to that of the M tile's first channel */
@@ -113,7 +114,8 @@ constexpr int BARRIERS = STAGE_BARRIERS * (4 + WARPGROUPS);
 /* The place of a block tile in the layer. */
 struct tile_place {
     int first_m_tile;            /* of its phase's M tiles; merged: of all phases' */
-    int group;                   /* channel group */
+    int group;                   /* channel group of dst */
+    int src_group;               /* of src, and of the weights */
     int row_phase, column_phase; /* merged: those of the only tap */
     int image, row, column;      /* first position */
     __device__ __forceinline__ void next_phase(const parameters &layer)
@@ -131,7 +133,7 @@ __device__ __forceinline__ tile_place find_tile(const parameters &layer, int num
     quotient left = divide(number, layer.by_tiles_along_m);
     tile.first_m_tile = left.rest * layer.m_tiles;
     tile.row_phase = tile.column_phase = 0;
-    if (!layer.merged && layer.src_phases == 1) {
+    if (!layer.merged && !layer.sums_phases) {
         /* Phases differ in taps: their order is rotated each time that all thread blocks have had a tile, so that none
          * always has the longest. */
         const int of_phases = left.whole;
@@ -142,7 +144,14 @@ __device__ __forceinline__ tile_place find_tile(const parameters &layer, int num
         tile.row_phase = phase.whole;
     }
     left = divide(left.whole, layer.by_groups);
-    tile.group = left.rest;
+    tile.group = tile.src_group = left.rest;
+    if (layer.src_groups < layer.groups) { /* phases in parts */
+        const quotient part = divide(left.rest, layer.by_src_groups);
+        const quotient phase = divide(part.whole * layer.src_phases, layer.by_column_phases);
+        tile.src_group = part.rest;
+        tile.row_phase = phase.whole;
+        tile.column_phase = phase.rest;
+    }
     left = divide(left.whole, layer.by_column_tiles);
     tile.column = left.rest * layer.tile_columns;
     left = divide(left.whole, layer.by_row_tiles);

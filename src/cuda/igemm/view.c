@@ -96,9 +96,9 @@ static void fuse_groups(layer_view *view)
 {
     tconv_problem *problem = &view->layer.problem;
     const int64_t bytes = problem->group_in * (int64_t)problem->element_size,
-                  whole = K_BLOCK_BYTES / tconv_gcd(bytes, K_BLOCK_BYTES);
-    view->fused_groups = problem->groups % whole == 0 ? whole : problem->groups;
-    if (view->fused_groups * bytes > MOST_FUSED_BYTES)
+                  whole = K_BLOCK_BYTES / tconv_gcd(bytes, K_BLOCK_BYTES), groups = tconv_igemm_src_groups(problem);
+    view->fused_groups = groups % whole == 0 ? whole : groups;
+    if (view->fused_groups * bytes > MOST_FUSED_BYTES && view->fused_groups * problem->group_out > MMA_M)
         view->fused_groups = 1;
     tconv_fuse_groups(problem, view->fused_groups);
 }

@@ -21,6 +21,13 @@ typedef struct layer_view {
     tconv_phase phases[MAX_VIEW_PHASES]; /* phases of the view, where it is another layer */
 } layer_view;
 
+/* Returns the channel groups of src. A layer of more has them several times, each time for a part of the phases of src, whose
+ * sums are output channels of their own: cuda_dgrad adds them. */
+static inline int64_t tconv_igemm_src_groups(const tconv_problem *problem)
+{
+    return problem->in_channels / problem->group_in;
+}
+
 /*
  * core/views.h has what views are. One pixel: NCHW alone, whose images of one pixel lie as in NHWC.
  *
@@ -35,7 +42,7 @@ typedef struct layer_view {
  * That multiplies the products, but each row of dst is stored as it lies.
  *
  * Fused groups: groups whose channels are no whole K-blocks of 128 bytes, as few as make whole K-blocks, or all, if
- * those have at most 512 bytes of channels. That multiplies the products, but those of few channels would be padding for
+ * those have at most 512 bytes of channels or an M tile of output channels. That multiplies the products, but those of few channels would be padding for
  * the most part.
  *
  * The view points into itself and into the layer.

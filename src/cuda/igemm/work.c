@@ -171,7 +171,8 @@ tile_search tconv_igemm_begin_search(const tconv_layer *layer, const layer_view 
     search.im2col = tconv_igemm_im2col_space(viewed);
     const double phases =
         viewed->phases_of_src ? 1 : (double)(viewed->rows.count * viewed->columns.count); /* of tiles */
-    search.mean_taps = (double)(taps_of(&viewed->rows) * taps_of(&viewed->columns)) / phases;
+    search.mean_taps = (double)(taps_of(&viewed->rows) * taps_of(&viewed->columns)) / phases /
+                       ((double)problem->groups / (double)tconv_igemm_src_groups(problem));
     search.m_tiles = phases * (double)(problem->groups * tconv_ceil_div(problem->group_out, MMA_M));
     search.k_blocks = (double)tconv_ceil_div(problem->group_in, pixel_bytes / element);
     const int k_steps = pixel_bytes / MMA_K_BYTES;

@@ -31,6 +31,10 @@ void tconv_cuda_choose_boxes(pack_boxes *boxes, int element_size, int64_t strips
     boxes->strip_cores_log2 = log2_at_least(strip_cores);
     boxes->plain = boxes->inner.count == 1 && boxes->diagonal_in == boxes->group_in;
     boxes->kernel_inside = boxes->from.w < boxes->from.out;
+    boxes->by_diagonal_rows = divisor_of(boxes->diagonal_rows);
+    boxes->by_inner_rows = divisor_of(boxes->inner.count);
+    boxes->by_inner_columns = divisor_of(boxes->inner.columns);
+    boxes->by_filling_columns = divisor_of((int)tconv_max(boxes->filling.columns, 1));
     if (boxes->in_shared) {
         const int elements = (int)boxes->elements, channel = (int)rows * elements;
         boxes->by_inner = divisor_of(boxes->kernel_inside ? elements : (int)rows);

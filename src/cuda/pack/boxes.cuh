@@ -36,6 +36,7 @@ namespace tconv
 constexpr int PACK_CORE_BYTES = CORE_ROW_BYTES; /* of K of a core */
 constexpr int PACK_M = MMA_M;                   /* rows of a core of a plane */
 constexpr int PACK_RUNS = 128;                  /* runs that are found at a time, by as many threads */
+constexpr int PACK_BLOCKS = 6;                  /* of a multiprocessor, for which registers are left */
 
 struct pack_strip {
     int group;     /* channel group */
@@ -96,20 +97,19 @@ template <class Word> struct pack_box {
         if (boxes.plain) {
             source += of_row * boxes.outer_step;
         } else {
-            const unsigned row_of_m = out + of_row, fused_rows = boxes.diagonal_rows, inner_rows = boxes.inner.count;
-            const unsigned fused = row_of_m / fused_rows, of_group = row_of_m % fused_rows,
-                           inner = of_group % inner_rows;
-            source += fused * boxes.diagonal_step + of_group / inner_rows * boxes.outer_step +
-                      inner / boxes.inner.columns * boxes.inner.row_step +
-                      inner % boxes.inner.columns * boxes.inner.column_step;
+            const quotient fused = divide(out + of_row, boxes.by_diagonal_rows),
+                           outer = divide(fused.rest, boxes.by_inner_rows),
+                           inner = divide(outer.rest, boxes.by_inner_columns);
+            source += fused.whole * boxes.diagonal_step + outer.whole * boxes.outer_step +
+                      inner.whole * boxes.inner.row_step + inner.rest * boxes.inner.column_step;
             if constexpr (fills) {
-                const unsigned column = (unsigned)element % boxes.filling.columns;
-                source += (unsigned)element / boxes.filling.columns * boxes.filling.row_step + column * boxes.from.w;
-                if (inner >= (unsigned)boxes.filling.count ||
-                    column * boxes.filling.count + inner >= (unsigned)boxes.filling.kernel)
+                const quotient at = divide(element, boxes.by_filling_columns);
+                source += at.whole * boxes.filling.row_step + at.rest * boxes.from.w;
+                if (outer.rest >= boxes.filling.count ||
+                    at.rest * boxes.filling.count + outer.rest >= boxes.filling.kernel)
                     end = 0;
             }
-            first = (int)fused * boxes.diagonal_in - in - before;
+            first = fused.whole * boxes.diagonal_in - in - before;
             end = min(end, first + boxes.diagonal_in);
         }
         core_row<Word> values;
@@ -121,27 +121,34 @@ template <class Word> struct pack_box {
         return values;
     }
 
-    /* Copies the box to shared memory, in the order in which weights lie. */
+    /* Copies the box to shared memory, in the order in which weights lie. What a box has no items for is branched over. */
     template <bool fills> __device__ __forceinline__ void copy(const pack_boxes &boxes, Word *shared) const
     {
+        constexpr int AT_ONCE = fills && sizeof(Word) == 2 ? 1 : PACK_AT_ONCE<Word>; /* or registers spill */
         const int items = boxes.by_channel.divisor << boxes.cores_log2;
-        for (int first = (int)threadIdx.x; first < items; first += PACK_AT_ONCE<Word> * PACK_THREADS) {
-            core_row<Word> values[PACK_AT_ONCE<Word>];
-            int to[PACK_AT_ONCE<Word>];
+        for (int before = 0; before < items; before += AT_ONCE * PACK_THREADS) {
+            core_row<Word> values[AT_ONCE];
+            int to[AT_ONCE];
 #pragma unroll
-            for (int k = 0; k < PACK_AT_ONCE<Word>; k++) {
-                const int item = min(first + k * PACK_THREADS, items - 1);
+            for (int k = 0; k < AT_ONCE; k++) {
+                const int first = before + k * PACK_THREADS, item = min(first + (int)threadIdx.x, items - 1);
+                if (first >= items)
+                    break;
                 const quotient of = divide(item, boxes.by_channel), at = divide(of.rest, boxes.by_inner);
                 values[k] = read<fills>(boxes, of.whole, boxes.kernel_inside ? at.whole : at.rest,
                                         boxes.kernel_inside ? at.rest : at.whole);
                 to[k] = of.whole * CORE_CHANNELS<Word> * boxes.channel_pitch + with_gaps<Word>(of.rest);
             }
 #pragma unroll
-            for (int k = 0; k < PACK_AT_ONCE<Word>; k++)
-                if (first + k * PACK_THREADS < items)
+            for (int k = 0; k < AT_ONCE; k++) {
+                const int first = before + k * PACK_THREADS;
+                if (first >= items)
+                    break;
+                if (first + (int)threadIdx.x < items)
 #pragma unroll
                     for (int i = 0; i < CORE_CHANNELS<Word>; i++)
                         shared[to[k] + i * boxes.channel_pitch] = values[k].at[i];
+            }
         }
     }
 };
@@ -185,7 +192,7 @@ __device__ __forceinline__ void write_runs(const Order &order, const pack_box<Wo
 }
 
 template <class Order, class Word, int planes>
-__global__ void __launch_bounds__(PACK_THREADS)
+__global__ void __launch_bounds__(PACK_THREADS, PACK_BLOCKS)
     pack_by_boxes(const __grid_constant__ Order order, const void *__restrict__ weights, void *__restrict__ packed)
 {
     extern __shared__ uint4 shared[];
@@ -199,12 +206,12 @@ __global__ void __launch_bounds__(PACK_THREADS)
     }
     for (unsigned number = blockIdx.x - others; number < order.boxes.count; number += gridDim.x - others) {
         const pack_box<Word> box(order, static_cast<const Word *>(weights), number);
-        if (order.boxes.in_shared)
-            box.template copy<Order::FILLS>(order.boxes, copy);
         for (int before = 0; before < order.boxes.runs; before += PACK_RUNS) {
             const int count = min(PACK_RUNS, (int)order.boxes.runs - before);
-            for (int run = (int)threadIdx.x; run < count; run += PACK_THREADS)
-                runs[run] = order.run_of(box.strip, before + run);
+            if ((int)threadIdx.x < count)
+                runs[threadIdx.x] = order.run_of(box.strip, before + (int)threadIdx.x);
+            if (before == 0 && order.boxes.in_shared)
+                box.template copy<Order::FILLS>(order.boxes, copy);
             __syncthreads();
             write_runs<planes>(order, box, copy, runs, count, static_cast<core_row<Word> *>(packed));
             __syncthreads();

@@ -44,13 +44,14 @@ typedef struct pack_boxes {
     int core_step; /* packed rows from a core of a step to the other */
 
     /* What tconv_cuda_choose_boxes makes of these. */
-    unsigned count;          /* of boxes: the packed weights of so many that this overflows would fit no device */
-    int rows_log2;           /* of a box */
-    int cores_log2;          /* of a box */
-    int strip_rows_log2;     /* of a strip */
-    int strip_cores_log2;    /* of a strip */
-    bool plain;              /* rows of M lie at even distances, of a group that is not fused */
-    bool kernel_inside;      /* elements lie closer than rows of M */
+    unsigned count;       /* of boxes: the packed weights of so many that this overflows would fit no device */
+    int rows_log2;        /* of a box */
+    int cores_log2;       /* of a box */
+    int strip_rows_log2;  /* of a strip */
+    int strip_cores_log2; /* of a strip */
+    bool plain;           /* rows of M lie at even distances, of a group that is not fused */
+    bool kernel_inside;   /* elements lie closer than rows of M */
+    fast_divisor by_diagonal_rows, by_inner_rows, by_inner_columns, by_filling_columns; /* unless boxes are plain */
     bool in_shared;          /* boxes are read through shared memory; else what follows is zeros */
     fast_divisor by_inner;   /* elements or rows of a box, whichever lie closer */
     fast_divisor by_channel; /* weights of an input channel of a box */
