@@ -49,7 +49,7 @@ tconv_cuda_work tconv_frames_work_of(const tconv_layer *layer, const frames_plan
     const double multiprocessors = tconv_cuda_target_of(&layer->target).multiprocessors;
     const double times = tconv_cuda_is_strict(layer) ? 3 : 1;
     const double step_bytes = STEP_WORDS * 4, depth = depth_bytes(plan) / (step_bytes / size / 4 * LANE_BYTES);
-    const double resident = plan->threads > SLICES * WARP ? 1 : 2; /* blocks of a multiprocessor, by their registers */
+    const double resident = tconv_frames_resident(plan);
     const double outputs =
         (double)params->tile_images * params->block_out * params->row_outs.divisor * params->strip_outs.divisor;
     tconv_cuda_work work = tconv_cuda_begin_work(layer);
