@@ -290,7 +290,7 @@ __global__ void __launch_bounds__(max_threads<TILES>, TILES == 1 ? 2 : 1)
     float *products = reinterpret_cast<float *>(shared + (int)blockDim.x / WARP * of.stage_words * 4);
     wait_for_kernel_ahead();
     if (of.carry.slot_count > 0)
-        load_carry<Mode>(of, products);
+        load_carry<Mode>(of, tile, products);
     if (warp.columns > 0 && of.columns.in > 0) { /* the last images may be so few; a flush has no inputs */
 #pragma unroll 1
         for (int row_tile = 0; row_tile < of.row_tiles; row_tile++) {

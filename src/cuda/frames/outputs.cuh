@@ -131,12 +131,11 @@ __device__ __forceinline__ int64_t find_tail(const parameters &of, const block_t
 }
 
 /* Brings the carry to shared memory, where all of it is before the first of it is overwritten. f32 is under way until
- * cp_async_wait_all. No part of the kernel, whose registers it would
- * take; and its tile is found anew, which would lie in memory to be passed. */
-template <class Mode> __device__ __noinline__ void load_carry(const parameters &of, float *products)
+ * cp_async_wait_all. */
+template <class Mode>
+__device__ __forceinline__ void load_carry(const parameters &of, const block_tile &tile, float *products)
 {
     using Element = typename Mode::Element;
-    const block_tile tile = find_tile<Mode>(of, (int)blockIdx.x);
     const carried to = find_carried(of, tile, products);
     const int places = tile.images * of.block_out * of.row_outs.divisor * tile.tail;
     for (int i = (int)threadIdx.x; i < tile.images; i += (int)blockDim.x)
