@@ -153,6 +153,15 @@ static int64_t rows_of(const tconv_problem *problem, int64_t channels)
     return channels == problem->group_out ? rows : rows + lane_rows - tconv_gcd(lane_rows, rows);
 }
 
+/* Returns the most output channels, up to so many, for whose rows there is room; at least one. */
+static int64_t fit_channels(const tconv_problem *problem, int64_t channels, int64_t room)
+{
+    for (; channels > 1; channels--)
+        if (rows_of(problem, channels) <= room)
+            return channels;
+    return 1;
+}
+
 int tconv_frames_resident(const frames_plan *plan)
 {
     return plan->threads > SLICES * WARP ? 1 : 2;
@@ -169,9 +178,8 @@ static void cut_channels(const tconv_problem *problem, int64_t multiprocessors, 
     const int64_t others = (int64_t)plan->params.image_tiles.divisor * plan->params.strips.divisor * problem->groups;
     const int64_t at_once = tconv_ceil_div(problem->group_out, tconv_max(places / others, 1));
     const int64_t least = tconv_max(at_once, tconv_ceil_div(MIN_WEIGHT_BYTES, bytes));
-    int64_t channels = tconv_min(least, tconv_min(tconv_max(TILE_LANES * LANE_BYTES / bytes, 1), problem->group_out));
-    while (channels > 1 && rows_of(problem, channels) > room)
-        channels--;
+    const int64_t most = tconv_min(TILE_LANES * LANE_BYTES / bytes, problem->group_out);
+    const int64_t channels = fit_channels(problem, tconv_min(least, most), room);
     plan->params.block_out = (int)channels;
     plan->params.block_channels = divisor_of((int)channels);
     plan->params.row_tiles = (int)tconv_ceil_div(rows_of(problem, channels), room);
