@@ -102,16 +102,22 @@ static const struct {
     {"tail longer than a step", 20, 5, 9, 1, 1, 1, 2, 7},
     {"tail longer than a step, dilated", 9, 6, 3, 2, 7, 3, 3, 10},
     {"one input, one output", 1, 1, 1, 1, 1, 1, 1, 3},
+    {"more columns than a block", 24, 12, 10, 5, 1, 1, 150, 170},
+    {"more columns than a block, outputs of 32 frames", 16, 2, 32, 1, 1, 1, 129, 140},
+    {"more columns than a block, dilated", 20, 6, 3, 2, 9, 2, 100, 130},
+    {"more columns than a block, no tail", 9, 3, 2, 3, 1, 1, 70, 141},
+    {"many columns, depthwise and dilated", 12, 12, 5, 2, 3, 12, 90, 100},
+    {"many columns, three inputs to a group", 12, 8, 6, 4, 1, 4, 70, 75},
 };
 
-/* Steps of one input, all lengths in turn, and the longest. */
+/* Steps of one input, short ones and long ones in turn, and the longest. */
 static void check_layers(tconv_backend backend)
 {
-    static const int64_t one[] = {1}, mixed[] = {2, 1, 3}, longest[] = {64};
+    static const int64_t one[] = {1}, mixed[] = {2, 1, 3}, far_apart[] = {65, 2, 128}, longest[] = {INT64_MAX};
     static const struct {
         const int64_t *lengths;
         size_t count;
-    } cuts[] = {{one, COUNT(one)}, {mixed, COUNT(mixed)}, {longest, COUNT(longest)}};
+    } cuts[] = {{one, COUNT(one)}, {mixed, COUNT(mixed)}, {far_apart, COUNT(far_apart)}, {longest, COUNT(longest)}};
     for (size_t i = 0; i < COUNT(layers); i++)
         for (int form = 0; form < 8; form++) {
             tconv_desc desc;

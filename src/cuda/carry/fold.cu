@@ -6,6 +6,7 @@
 #include "../epilogue/finish.cuh"
 #include "../epilogue/posts.cuh"
 #include "../numeric/divisor.cuh"
+#include "../ptx/dependent_launch.cuh"
 
 namespace tconv::carry
 {
@@ -38,19 +39,29 @@ struct owned {
 
 __device__ __forceinline__ owned find_owned(const fold &of, int64_t i)
 {
-    const int64_t inside = of.order == RESIDUES_INSIDE ? of.step
-                           : of.order == OTHERS_INSIDE ? of.other.out
-                                                       : of.channels;
-    const int64_t middle = of.order == OTHERS_INSIDE ? of.step : of.other.out;
-    const int64_t outside = of.order == CHANNELS_INSIDE ? of.step : of.channels;
-    const int64_t a = divide(i, inside), b = divide(a, middle), c = divide(b, outside), image = divide(c, of.parts);
-    const int64_t in_inside = i - a * inside, in_middle = a - b * middle, in_outside = b - c * outside;
     owned found;
-    found.image = image;
-    found.part = c - image * of.parts;
-    found.channel = of.order == CHANNELS_INSIDE ? in_inside : in_outside;
-    found.residue = of.order == RESIDUES_INSIDE ? in_inside : of.order == OTHERS_INSIDE ? in_middle : in_outside;
-    found.other = of.order == OTHERS_INSIDE ? in_inside : in_middle;
+    const auto split = [&](int64_t extent) { /* the innermost place, of so many, of what is left of the number */
+                                             const int64_t all = i;
+                                             i = divide(all, extent);
+                                             return all - i * extent;
+    };
+    if (of.order == CHANNELS_INSIDE)
+        found.channel = split(of.channels);
+    if (of.order == OTHERS_INSIDE)
+        found.other = split(of.other.out);
+    if (of.order != CHANNELS_INSIDE)
+        found.residue = split(of.step);
+    if (of.order == PARTS_INSIDE)
+        found.part = split(of.parts);
+    if (of.order != OTHERS_INSIDE)
+        found.other = split(of.other.out);
+    if (of.order == CHANNELS_INSIDE)
+        found.residue = split(of.step);
+    else
+        found.channel = split(of.channels);
+    if (of.order != PARTS_INSIDE)
+        found.part = split(of.parts);
+    found.image = i;
     return found;
 }
 
@@ -63,9 +74,52 @@ __device__ __forceinline__ int64_t find_slot(const fold &of, int64_t image)
     return slot < of.slot_count ? slot : -1;
 }
 
+/* The products of an image and an output channel, which another kernel has left. */
+template <class Element> struct stored_products {
+    const compute_type<Element> *at;
+
+    __device__ __forceinline__ stored_products(const fold &of, const owned &own, int64_t group)
+        : at(static_cast<const compute_type<Element> *>(of.products) + own.image * of.frames * of.other.in * of.pixel +
+             group * of.group + (own.channel - group * of.group_out) * of.channel)
+    {
+    }
+
+    __device__ __forceinline__ compute_type<Element> product(const fold &of, int64_t frame, int64_t pixel, int64_t tap,
+                                                             int64_t other_tap) const
+    {
+        return at[(frame * of.other.in + pixel) * of.pixel + tap * of.tap + other_tap * of.other_tap];
+    }
+};
+
+/* The same, each summed over the input channels of the group where it is asked for. */
+template <class Element> struct formed_products {
+    const Element *src, *weights;
+
+    __device__ __forceinline__ formed_products(const fold &of, const owned &own, int64_t group)
+        : src(static_cast<const Element *>(of.src) + own.image * of.src_strides.image +
+              group * of.group_in * of.src_strides.channel),
+          weights(static_cast<const Element *>(of.weights) + group * of.group_in * of.weight_in +
+                  (own.channel - group * of.group_out) * of.channel)
+    {
+    }
+
+    __device__ __forceinline__ compute_type<Element> product(const fold &of, int64_t frame, int64_t pixel, int64_t tap,
+                                                             int64_t other_tap) const
+    {
+        const Element *factor = src + frame * of.src_strides.frame + pixel * of.src_strides.other;
+        const Element *weight = weights + tap * of.tap + other_tap * of.other_tap;
+        compute_type<Element> sum = 0;
+#pragma unroll 1
+        for (int64_t i = 0; i < of.group_in; i++, factor += of.src_strides.channel, weight += of.weight_in)
+            sum = multiply_add_rounded(to_compute(*factor), to_compute(*weight), sum);
+        return sum;
+    }
+};
+
 /* Adds the products of a frame's pixels to the sum of an output: by rising pixels, each by one tap at most. */
-template <class Compute>
-__device__ __forceinline__ Compute add_frame(const fold &of, Compute sum, const Compute *products, int64_t other)
+template <class Compute, class Products>
+__device__ __forceinline__ Compute add_frame(const fold &of, Compute sum, const Products &products, int64_t frame,
+                                             int64_t tap, int64_t other)
 {
     const fold_axis &axis = of.other;
     const int64_t padded = other + axis.pad, reach = axis.dilation * (axis.kernel - 1);
@@ -73,16 +127,16 @@ __device__ __forceinline__ Compute add_frame(const fold &of, Compute sum, const 
     const int64_t last = min(divide(padded, axis.stride), axis.in - 1);
 #pragma unroll 1
     for (int64_t pixel = first; pixel <= last; pixel++) {
-        const int64_t behind = padded - pixel * axis.stride, tap = divide(behind, axis.dilation);
-        if (tap * axis.dilation == behind)
-            sum += products[pixel * of.pixel + tap * of.other_tap];
+        const int64_t behind = padded - pixel * axis.stride, other_tap = divide(behind, axis.dilation);
+        if (other_tap * axis.dilation == behind)
+            sum += products.product(of, frame, pixel, tap, other_tap);
     }
     return sum;
 }
 
-/* Adds the products of all frames that reach a place, the oldest first. products: of the image and channel. */
-template <class Compute>
-__device__ __forceinline__ Compute add_frames(const fold &of, Compute sum, const Compute *products, int64_t place,
+/* Adds the products of all frames that reach a place, the oldest first. */
+template <class Compute, class Products>
+__device__ __forceinline__ Compute add_frames(const fold &of, Compute sum, const Products &products, int64_t place,
                                               int64_t other)
 {
     const int64_t reach = of.dilation * (of.kernel - 1);
@@ -92,7 +146,7 @@ __device__ __forceinline__ Compute add_frames(const fold &of, Compute sum, const
     for (int64_t frame = first; frame <= last; frame++) {
         const int64_t behind = place - frame * of.stride, tap = divide(behind, of.dilation);
         if (tap * of.dilation == behind)
-            sum = add_frame(of, sum, products + frame * of.other.in * of.pixel + tap * of.tap, other);
+            sum = add_frame(of, sum, products, frame, tap, other);
     }
     return sum;
 }
@@ -119,9 +173,9 @@ __device__ __forceinline__ void store_output(const fold &of, const owned &own, c
 }
 
 /* Makes the outputs, or the carry, of a thread's places [first, end), counted in steps. */
-template <class To, class Functions>
+template <class To, class Functions, class Products>
 __device__ __forceinline__ void fold_places(const fold &of, const owned &own, int64_t slot, bool begins,
-                                            const compute_type<To> *products, int64_t first, int64_t end)
+                                            const Products &products, int64_t first, int64_t end)
 {
     using Compute = compute_type<To>;
     const int64_t at =
@@ -148,9 +202,11 @@ __device__ __forceinline__ void fold_places(const fold &of, const owned &own, in
 }
 
 /* With at least two blocks of a multiprocessor, ptxas takes registers enough for f64. */
-template <class To, class Functions>
+template <class To, class Functions, template <class> class Products>
 __global__ void __launch_bounds__(FOLD_THREADS, 2) fold_kernel(const __grid_constant__ fold of)
 {
+    launch_dependents();
+    wait_for_kernel_ahead();
     const int64_t all = of.images * of.parts * of.channels * of.other.out * of.step;
     for (int64_t i = blockIdx.x * (int64_t)FOLD_THREADS + threadIdx.x; i < all;
          i += gridDim.x * (int64_t)FOLD_THREADS) {
@@ -159,10 +215,7 @@ __global__ void __launch_bounds__(FOLD_THREADS, 2) fold_kernel(const __grid_cons
         if (slot < 0)
             continue;
         const bool begins = of.reset != NULL && of.reset[own.image] != 0;
-        const int64_t group = divide(own.channel, of.group_out);
-        const auto *products = static_cast<const compute_type<To> *>(of.products) +
-                               own.image * of.frames * of.other.in * of.pixel + group * of.group +
-                               (own.channel - group * of.group_out) * of.channel;
+        const Products<To> products(of, own, divide(own.channel, of.group_out));
         const int64_t given = divide(of.given, of.step), first = own.part * of.part;
         fold_places<To, Functions>(of, own, slot, begins, products, first, min(first + of.part, given));
         if (own.part == 0) /* the tail; behind its last place nothing is done */
@@ -178,18 +231,23 @@ extern "C" const void *tconv_carry_stage_kernel(tconv_dtype dtype)
                         [](auto element) -> const void * { return (const void *)stage_kernel<decltype(element)>; });
 }
 
-extern "C" const void *tconv_carry_fold_kernel(tconv_dtype dtype, bool exact)
+template <template <class> class Products> static const void *choose_fold(tconv_dtype dtype, bool exact)
 {
     return with_element(dtype, [=](auto element) -> const void * {
         using To = decltype(element);
         if constexpr (std::is_same<To, double>::value)
-            return (const void *)fold_kernel<To, exact_functions>;
+            return (const void *)fold_kernel<To, exact_functions, Products>;
         else if constexpr (std::is_same<To, float>::value)
-            return exact ? (const void *)fold_kernel<To, exact_functions>
-                         : (const void *)fold_kernel<To, fast_functions>;
+            return exact ? (const void *)fold_kernel<To, exact_functions, Products>
+                         : (const void *)fold_kernel<To, fast_functions, Products>;
         else
-            return (const void *)fold_kernel<To, fast_functions>;
+            return (const void *)fold_kernel<To, fast_functions, Products>;
     });
+}
+
+extern "C" const void *tconv_carry_fold_kernel(tconv_dtype dtype, bool exact, bool forms)
+{
+    return forms ? choose_fold<formed_products>(dtype, exact) : choose_fold<stored_products>(dtype, exact);
 }
 
 } // namespace tconv::carry

@@ -1,5 +1,5 @@
 /* The two passes of cuda_carry: the pixels of frames as rows of a matrix, before the products; and outputs and carry from
- * the products, behind them. fold.c launches them, fold.cu has the kernels. */
+ * the products, behind them or of its own making. fold.c launches them, fold.cu has the kernels. */
 #ifndef TCONV_CUDA_CARRY_FOLD_H
 #define TCONV_CUDA_CARRY_FOLD_H
 
@@ -33,6 +33,7 @@ typedef struct fold_axis {
 /* The threads' neighbours take neighbours in dst. */
 typedef enum fold_order {
     RESIDUES_INSIDE, /* NCHW, columns streamed: channel, other, residue */
+    PARTS_INSIDE,    /* the same of products of its own making: channel, other, part, residue */
     OTHERS_INSIDE,   /* NCHW, rows streamed: channel, residue, other */
     CHANNELS_INSIDE  /* NHWC: residue, other, channel */
 } fold_order;
@@ -49,8 +50,9 @@ typedef enum fold_order {
  * share in, both ways.
  */
 typedef struct fold {
-    const void *products, *bias,
-        *addend; /* products: [pixel][channel and tap]; addend, dst: of the first frame and image */
+    const void *products; /* [pixel][channel and tap]; NULL: formed of src and weights */
+    const void *src, *weights;
+    const void *bias, *addend; /* addend, dst, src: of the first frame and image */
     void *dst, *carry;
     const int32_t *slots; /* these three: of the first image, NULL as in tconv_step */
     const uint8_t *reset, *active;
@@ -60,21 +62,24 @@ typedef struct fold {
     int64_t part, parts;              /* places of a residue that a part has; parts */
     int64_t stride, dilation, kernel; /* of the streamed axis */
     fold_axis other;
-    int64_t group_out;
-    int64_t pixel, group, channel, tap, other_tap;            /* of products, in elements from one to the next */
-    frame_strides dst_strides, addend_strides, carry_strides; /* carry: image is the slot */
-    bool narrow_carry;                                        /* of the layer's 16 bits */
+    int64_t group_in, group_out;
+    int64_t channel, tap, other_tap; /* of products, or of weights, in elements from one to the next */
+    int64_t pixel, group;            /* of products */
+    int64_t weight_in;               /* of weights */
+    frame_strides src_strides, dst_strides, addend_strides, carry_strides; /* carry: image is the slot */
+    bool narrow_carry;                                                     /* of the layer's 16 bits */
     fold_order order;
     post_steps steps;
 } fold;
 
-/* Return the kernels of a dtype. exact: of f32, with the activation functions of strict f32. */
+/* Return the kernels of a dtype. exact: of f32, with the activation functions of strict f32; forms: its own products. */
 const void *tconv_carry_stage_kernel(tconv_dtype dtype);
-const void *tconv_carry_fold_kernel(tconv_dtype dtype, bool exact);
+const void *tconv_carry_fold_kernel(tconv_dtype dtype, bool exact, bool forms);
 
-/* Launch on the current device. */
+/* Launch on the current device. overlaps: the fold may begin before the kernel ahead has ended. */
 tconv_status tconv_carry_stage(tconv_dtype dtype, const stage *of, void *stream, tconv_issue *issue);
-tconv_status tconv_carry_fold(tconv_dtype dtype, bool exact, const fold *of, void *stream, tconv_issue *issue);
+tconv_status tconv_carry_fold(tconv_dtype dtype, bool exact, bool overlaps, const fold *of, void *stream,
+                              tconv_issue *issue);
 
 TCONV_ROOM_END
 

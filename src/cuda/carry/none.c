@@ -7,8 +7,8 @@ const void *tconv_carry_stage_kernel(tconv_dtype dtype)
     return NULL;
 }
 
-const void *tconv_carry_fold_kernel(tconv_dtype dtype, bool exact)
+const void *tconv_carry_fold_kernel(tconv_dtype dtype, bool exact, bool forms)
 {
-    (void)dtype, (void)exact;
+    (void)dtype, (void)exact, (void)forms;
     return NULL;
 }

@@ -10,9 +10,11 @@
  *
  * Post-ops of any kind, and what dst holds, are applied where outputs are summed, on values in f32.
  *
- * A step of a stream of columns, and a flush, is one launch too: a block has all columns of its images, so that nobody else
- * reads or writes its part of the carry. Each call is cut for its own length and batch, never into more columns than the plan's
- * blocks have, so that what the plan has checked is enough.
+ * A step of a stream of columns, and a flush, is one launch too. Nobody but the block of an image's first strip reads or writes
+ * its part of the carry: a strip has no fewer columns of its own than outputs reach back over, so that the carry has a share in
+ * the outputs of the first strip alone; and the columns before the first strip, of which src has none, are the last ones of src,
+ * from which that block makes the new tail, after it has read the old one. Each call is cut for its own length and batch, never
+ * into more columns than the plan's blocks have, so that what the plan has checked is enough.
  *
  * parameters.h says what the words mean, kernel.cuh is the kernel and gives the numeric order, which depends on the layer
  * alone and not on its batch: each image has the bits that it has alone. work.c counts for the cost model.
@@ -22,9 +24,9 @@
 #include "../../core/checked.h"
 #include "../../core/stream.h"
 #include "../cuda_target.h"
-#include "../gemm_col2im/gather.h"
 #include "../implementations.h"
-#include "../model/planned.h"
+#include "../model/search.h"
+#include "../pack/copy.h"
 #include "../runtime/guard.h"
 #include "../runtime/launch.h"
 #include "plan.h"
@@ -34,7 +36,9 @@ enum {
     MAX_EXTENT = 1 << 24,  /* of an axis and of channels: sums of a few, and products with a pixel's, fit in 32 bits */
     MAX_OUTPUTS = 1 << 30, /* of a block */
     TREE_ADDITIONS = 3,    /* of the slices */
-    MIN_WEIGHT_BYTES = 64  /* of an input channel that a block reads: two sectors */
+    MIN_WEIGHT_BYTES = 64, /* of an input channel that a block reads: two sectors */
+    BANKS = 32,            /* of 4 bytes, of shared memory */
+    PITCH_REST = 5         /* see product_pitch */
 };
 
 /* Says whether the output channels and taps of a group follow one another in each input channel. */
@@ -65,14 +69,10 @@ static int64_t slice_steps(const tconv_problem *problem)
     return tconv_ceil_div(tconv_ceil_div(problem->group_in, step), SLICES);
 }
 
-/* Returns why the kernels do not take a stream, NULL where they may, or where the layer is none. */
-static const char *refusal_of_stream(const tconv_problem *problem)
+/* Says whether blocks of so many columns have room for images, or for strips of them. */
+static bool columns_suffice(const tconv_problem *problem, int64_t columns)
 {
-    if (problem->desc.stream_axis == TCONV_STREAM_OF_ROWS)
-        return "a stream of rows";
-    if (tconv_is_stream(problem) && problem->h.in * problem->w.in > MAX_COLUMNS)
-        return "chunks of more than 64 pixels";
-    return NULL;
+    return problem->h.in * problem->w.in <= columns || (problem->h.in == 1 && columns_back(&problem->w) <= columns / 2);
 }
 
 /* Returns why the kernels do not take a layer, NULL where they may. */
@@ -88,15 +88,16 @@ static const char *refusal(const tconv_layer *layer)
         return "weights of an input channel that do not follow one another";
     if (!axis_fits(&problem->h) || !axis_fits(&problem->w))
         return "an axis too large for 32-bit numbers";
-    if (problem->h.in * problem->w.in > MAX_COLUMNS &&
-        (problem->h.in > 1 || columns_back(&problem->w) > MAX_COLUMNS / 2))
+    if (!columns_suffice(problem, MAX_COLUMNS))
         return "more than 64 pixels in more than one row, or whose outputs reach back too far";
     if (problem->in_channels >= MAX_EXTENT || problem->out_channels >= MAX_EXTENT || problem->batch >= MAX_EXTENT ||
         problem->weight_extent > INT32_MAX)
         return "too many channels, images or weights for 32-bit numbers";
     if (tconv_cuda_is_strict(layer) && additions > STRICT_ADDITIONS)
         return "sums too long for strict f32";
-    return refusal_of_stream(problem);
+    if (problem->desc.stream_axis == TCONV_STREAM_OF_ROWS)
+        return "a stream of rows";
+    return NULL;
 }
 
 static frames_axis make_axis(const tconv_axis *axis)
@@ -111,19 +112,20 @@ static frames_axis make_axis(const tconv_axis *axis)
     };
 }
 
-/* Cuts images of one row and many columns into strips, as even as may be. Returns the pixels of an image in a block; a flush
- * has room for a column. */
-static int64_t cut_strips(const tconv_problem *problem, parameters *params)
+/* Cuts images of more columns than a block has into strips, as even as may be, each of no fewer columns than it reaches back
+ * over. Returns the pixels of an image in a block; a flush has room for a column. */
+static int64_t cut_strips(const tconv_problem *problem, int64_t most_columns, parameters *params)
 {
     const tconv_axis *w = &problem->w;
-    const int64_t back = columns_back(w), all = problem->h.in * w->in;
-    const int64_t strips = all > MAX_COLUMNS ? tconv_ceil_div(w->in, MAX_COLUMNS - back) : 1;
-    const int64_t step = tconv_ceil_div(w->in, strips), columns = strips > 1 ? step + back : tconv_max(w->in, 1);
+    const int64_t back = columns_back(w);
+    const int64_t least = w->in > most_columns ? tconv_ceil_div(w->in, most_columns - back) : 1;
+    const int64_t step = tconv_max(tconv_ceil_div(w->in, least), least > 1 ? back : 1);
+    const int64_t strips = tconv_max(tconv_ceil_div(w->in, step), 1), columns = strips > 1 ? step + back : step;
     const int64_t last = w->out - ((strips - 1) * step * w->stride - w->pad);
     params->strips = divisor_of((int)strips);
     params->strip_step = (int)step;
     params->strip_back = strips > 1 ? (int)back : 0;
-    params->strip_outs = divisor_of((int)(strips > 1 ? tconv_max(step * w->stride, last) : w->out + problem->tail));
+    params->strip_outs = divisor_of((int)((strips > 1 ? tconv_max(step * w->stride, last) : w->out) + problem->tail));
     params->row_outs = divisor_of((int)problem->h.out);
     params->image_columns = divisor_of((int)columns);
     params->image_pixels = divisor_of((int)(problem->h.in * columns));
@@ -133,7 +135,7 @@ static int64_t cut_strips(const tconv_problem *problem, parameters *params)
 /* Shares the images out to blocks of at most so many columns, as evenly as may be. */
 static void cut_images(const tconv_problem *problem, int64_t most_columns, frames_plan *plan)
 {
-    const int64_t pixels = cut_strips(problem, &plan->params), batch = tconv_max(problem->batch, 1);
+    const int64_t pixels = cut_strips(problem, most_columns, &plan->params), batch = tconv_max(problem->batch, 1);
     const int64_t tiles = tconv_ceil_div(batch, most_columns / pixels), images = tconv_ceil_div(batch, tiles);
     plan->params.images = (int)problem->batch;
     plan->params.tile_images = (int)images;
@@ -151,19 +153,33 @@ static int64_t rows_of(const tconv_problem *problem, int64_t channels)
     return channels == problem->group_out ? rows : rows + lane_rows - tconv_gcd(lane_rows, rows);
 }
 
-/* Shares the output channels out to blocks: as many as a row tile has room for, at least one; fewer where multiprocessors
- * would have none. */
+/* Returns the most output channels, up to so many, for whose rows there is room; at least one. */
+static int64_t fit_channels(const tconv_problem *problem, int64_t channels, int64_t room)
+{
+    for (; channels > 1; channels--)
+        if (rows_of(problem, channels) <= room)
+            return channels;
+    return 1;
+}
+
+int tconv_frames_resident(const frames_plan *plan)
+{
+    return plan->threads > SLICES * WARP ? 1 : 2;
+}
+
+/* Shares the output channels out to blocks: as many as a row tile has room for, at least one; fewer where each block has a
+ * multiprocessor even so, or all blocks run at the same time. Each block more brings src once more, so that several to a
+ * multiprocessor are of use where the weights of a block are more than its pixels: twice as many, as times on an H200 say. */
 static void cut_channels(const tconv_problem *problem, int64_t multiprocessors, frames_plan *plan)
 {
-    const int64_t taps = problem->h.kernel * problem->w.kernel, size = (int64_t)problem->element_size;
-    const int64_t room = tile_rows((int)size);
+    const int64_t bytes = problem->h.kernel * problem->w.kernel * (int64_t)problem->element_size;
+    const int64_t room = tile_rows((int)problem->element_size);
+    const int64_t places = multiprocessors * (room > 2 * plan->columns ? tconv_frames_resident(plan) : 1);
     const int64_t others = (int64_t)plan->params.image_tiles.divisor * plan->params.strips.divisor * problem->groups;
-    int64_t channels = tconv_max(1, tconv_min(room / taps, problem->group_out));
-    while (channels > 1 && rows_of(problem, channels) > room)
-        channels--;
-    while (channels > 1 && channels / 2 * taps * size >= MIN_WEIGHT_BYTES &&
-           tconv_ceil_div(problem->group_out, channels) * others < multiprocessors)
-        channels /= 2;
+    const int64_t at_once = tconv_ceil_div(problem->group_out, tconv_max(places / others, 1));
+    const int64_t least = tconv_max(at_once, tconv_ceil_div(MIN_WEIGHT_BYTES, bytes));
+    const int64_t most = tconv_min(TILE_LANES * LANE_BYTES / bytes, problem->group_out);
+    const int64_t channels = fit_channels(problem, tconv_min(least, most), room);
     plan->params.block_out = (int)channels;
     plan->params.block_channels = divisor_of((int)channels);
     plan->params.row_tiles = (int)tconv_ceil_div(rows_of(problem, channels), room);
@@ -182,6 +198,14 @@ static int64_t products_bytes(const frames_plan *plan)
     return (int64_t)SLICES * plan->columns * plan->params.product_pitch * 4;
 }
 
+/* Returns the products from a column to the next one, of so many rows. With PITCH_REST more than a multiple of the banks,
+ * lanes that store products, and those that sum neighbouring outputs, meet in few banks: kernels of 4 to 16 taps and strides of 2 to
+ * 8 were counted. */
+static int64_t product_pitch(int64_t rows)
+{
+    return tconv_round_up(tconv_max(rows - PITCH_REST, 0), BANKS) + PITCH_REST;
+}
+
 /* Lays out shared memory: a stage of src for each warp, the products of each slice, and what is carried. */
 static void lay_out_shared(const tconv_problem *problem, frames_plan *plan)
 {
@@ -194,7 +218,7 @@ static void lay_out_shared(const tconv_problem *problem, frames_plan *plan)
     params->stage_pitch = (int)((steps + 1) * STEP_WORDS);
     params->stage_words = (int)tconv_round_up(columns * params->stage_pitch, LANE_BYTES / 4);
     params->stage_lanes_log2 = log2_at_least(tconv_min(existing, TILE_N));
-    params->product_pitch = (int)rows_of(problem, params->block_out) | 1; /* outputs' rows meet in no bank */
+    params->product_pitch = (int)product_pitch(rows_of(problem, params->block_out));
     plan->shared_bytes = (int64_t)plan->threads / WARP * params->stage_words * 4 + products_bytes(plan) +
                          carried_bytes(problem, plan, params->tile_images);
 }
@@ -246,6 +270,23 @@ static int64_t block_bytes(const tconv_problem *problem, const frames_plan *plan
                                     : plan->shared_bytes;
 }
 
+/* Finds the columns of blocks: fewer are more blocks, which bring the same weights. */
+static tconv_search search_columns(const tconv_layer *layer, frames_plan *plan)
+{
+    const tconv_problem *problem = &layer->problem;
+    tconv_search search = tconv_search_begin(layer, 0, plan, sizeof *plan);
+    for (int64_t columns = MAX_COLUMNS; columns >= TILE_N && columns_suffice(problem, columns); columns /= 2) {
+        frames_plan trial = {0};
+        make_plan(problem, &layer->target, columns, &trial);
+        if (block_outputs(problem, &trial) > MAX_OUTPUTS || trial.blocks > INT32_MAX ||
+            block_bytes(problem, &trial) > tconv_cuda_target_of(&layer->target).shared_bytes)
+            continue;
+        const tconv_cuda_work work = tconv_frames_work_of(layer, &trial);
+        tconv_search_offer(&search, &trial, &work);
+    }
+    return search;
+}
+
 static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_planned *planned, tconv_issue *issue)
 {
     frames_plan *plan = memory;
@@ -256,15 +297,13 @@ static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_pla
     const char *why = refusal(layer);
     if (why != NULL)
         return tconv_decline(issue, "%s", why);
-    make_plan(problem, &layer->target, MAX_COLUMNS, plan);
-    if (block_outputs(problem, plan) > MAX_OUTPUTS || plan->blocks > INT32_MAX)
-        return tconv_decline(issue, "too many outputs for 32-bit numbers");
-    if (block_bytes(problem, plan) > tconv_cuda_target_of(&layer->target).shared_bytes)
-        return tconv_decline(issue, "products too many for shared memory");
+    const tconv_search search = search_columns(layer, plan);
+    if ((why = tconv_search_refusal(&search, "products too many for shared memory, or outputs for 32-bit numbers")) !=
+        NULL)
+        return tconv_decline(issue, "%s", why);
     planned->sizes.packed = (size_t)(problem->weight_extent * (int64_t)problem->element_size);
     planned->sizes.execute_packs = planned->sizes.reads_unpacked = true;
-    const tconv_cuda_work work = tconv_frames_work_of(layer, plan);
-    tconv_cuda_predict(layer, &work, planned);
+    tconv_cuda_predict(layer, &search.work, planned);
     return TCONV_SUCCESS;
 }
 
@@ -273,14 +312,7 @@ static tconv_status pack(const tconv_layer *layer, const void *memory, const voi
                          tconv_issue *issue)
 {
     (void)memory;
-    const tconv_problem *problem = &layer->problem;
-    tconv_device_guard guard;
-    tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
-    status =
-        tconv_gemm_col2im_copy_dense(problem->dtype, weights, packed, false, problem->weight_extent, stream, issue);
-    return tconv_device_leave(&guard, status, issue);
+    return tconv_copy_weights(layer, weights, packed, stream, issue);
 }
 
 /* Cuts the chunk of a call. */
@@ -318,6 +350,7 @@ static tconv_status execute(const tconv_layer *layer, const void *memory, const 
         .blocks = plan.blocks,
         .threads = plan.threads,
         .shared_bytes = plan.shared_bytes,
+        .overlaps = target.compute_capability >= DEPENDENT_LAUNCH_CAPABILITY,
     };
     tconv_device_guard guard;
     tconv_status status = tconv_device_enter(&guard, target.device, issue);

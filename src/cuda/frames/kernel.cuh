@@ -19,6 +19,7 @@
 #include "outputs.cuh"
 
 #include "../numeric/tf32.cuh"
+#include "../ptx/dependent_launch.cuh"
 #include "../ptx/memory.cuh"
 #include "../ptx/mma.cuh"
 
@@ -55,7 +56,7 @@ __device__ __forceinline__ void load_weights(const typename Mode::Element *from,
         if constexpr (VECTORS) {
             uint4 words = make_uint4(0, 0, 0, 0);
             if (c < channels && rows > 0)
-                words = __ldg(reinterpret_cast<const uint4 *>(from));
+                words = *reinterpret_cast<const uint4 *>(from);
             to.at[c][0] = words.x, to.at[c][1] = words.y, to.at[c][2] = words.z, to.at[c][3] = words.w;
         } else {
 #pragma unroll
@@ -65,9 +66,9 @@ __device__ __forceinline__ void load_weights(const typename Mode::Element *from,
             for (int i = 0; i < Mode::LANE_ROWS; i++)
                 if (c < channels && i < rows) {
                     if constexpr (Mode::SIZE == 4)
-                        to.at[c][i] = __ldg(reinterpret_cast<const uint32_t *>(from) + i);
+                        to.at[c][i] = reinterpret_cast<const uint32_t *>(from)[i];
                     else
-                        to.at[c][i / 2] |= (uint32_t)__ldg(reinterpret_cast<const uint16_t *>(from) + i) << i % 2 * 16;
+                        to.at[c][i / 2] |= (uint32_t) reinterpret_cast<const uint16_t *>(from)[i] << i % 2 * 16;
                 }
         }
     }
@@ -121,7 +122,7 @@ __device__ __forceinline__ void stage_words(const typename Mode::Element *from, 
 #pragma unroll
             for (int half = 0; half < 2; half++)
                 if (i * step * 2 + half < left)
-                    loaded[i][half] = __ldg(halves + half * pitch);
+                    loaded[i][half] = halves[half * pitch];
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++)
             if (i * step < words_left)
@@ -287,8 +288,9 @@ __global__ void __launch_bounds__(max_threads<TILES>, TILES == 1 ? 2 : 1)
     const warp_place warp = {number % SLICES, first_column, min(tile.columns - first_column, PART_COLUMNS)};
     const uint32_t stage = shared_address(shared + number * of.stage_words * 4);
     float *products = reinterpret_cast<float *>(shared + (int)blockDim.x / WARP * of.stage_words * 4);
+    wait_for_kernel_ahead();
     if (of.carry.slot_count > 0)
-        load_carry<Mode>(of, products);
+        load_carry<Mode>(of, tile, products);
     if (warp.columns > 0 && of.columns.in > 0) { /* the last images may be so few; a flush has no inputs */
 #pragma unroll 1
         for (int row_tile = 0; row_tile < of.row_tiles; row_tile++) {
@@ -298,6 +300,7 @@ __global__ void __launch_bounds__(max_threads<TILES>, TILES == 1 ? 2 : 1)
                                       products + warp.slice * tile.columns * of.product_pitch);
         }
     }
+    launch_dependents(); /* now: the next kernel's blocks would share multiprocessors before, while others have none */
     cp_async_wait_all();
     __syncthreads();
     store_outputs<Mode>(of, tile, products);

@@ -68,10 +68,10 @@ __device__ __forceinline__ quotient find_tap(const frames_axis &axis, int output
 }
 
 /* The sum of an output over its taps, by ascending column of inputs and in each by ascending row, from what a stream carries
- * of it on. */
+ * of it on. first_x: the column of src that the block's first is to this output. */
 template <class Mode>
 __device__ __forceinline__ float fold_taps(const parameters &of, const block_tile &tile, const float *products,
-                                           int image, int out, int row, int column, float sum)
+                                           int image, int out, int row, int column, int first_x, float sum)
 {
     const inputs rows = find_inputs(of.rows, row), columns = find_inputs(of.columns, column);
     for (int x = columns.first; x <= columns.last; x++) {
@@ -81,10 +81,10 @@ __device__ __forceinline__ float fold_taps(const parameters &of, const block_til
         for (int y = rows.first; y <= rows.last; y++) {
             const quotient row_tap = find_tap(of.rows, row, y);
             if (row_tap.rest == 0)
-                sum += product_of<Mode>(
-                    of, tile, products,
-                    tile.row_shift + out * of.taps + row_tap.whole * of.kernel_columns + column_tap.whole,
-                    image * of.image_pixels.divisor + y * of.image_columns.divisor + x - tile.first_x);
+                sum += product_of<Mode>(of, tile, products,
+                                        tile.row_shift + out * of.taps + row_tap.whole * of.kernel_columns +
+                                            column_tap.whole,
+                                        image * of.image_pixels.divisor + y * of.image_columns.divisor + x - first_x);
         }
     }
     return sum;
@@ -131,14 +131,13 @@ __device__ __forceinline__ int64_t find_tail(const parameters &of, const block_t
 }
 
 /* Brings the carry to shared memory, where all of it is before the first of it is overwritten. f32 is under way until
- * cp_async_wait_all. No part of the kernel, whose registers it would
- * take; and its tile is found anew, which would lie in memory to be passed. */
-template <class Mode> __device__ __noinline__ void load_carry(const parameters &of, float *products)
+ * cp_async_wait_all. */
+template <class Mode>
+__device__ __forceinline__ void load_carry(const parameters &of, const block_tile &tile, float *products)
 {
     using Element = typename Mode::Element;
-    const block_tile tile = find_tile<Mode>(of, (int)blockIdx.x);
     const carried to = find_carried(of, tile, products);
-    const int places = tile.images * of.block_out * of.row_outs.divisor * of.carry.tail;
+    const int places = tile.images * of.block_out * of.row_outs.divisor * tile.tail;
     for (int i = (int)threadIdx.x; i < tile.images; i += (int)blockDim.x)
         to.slots[i] = find_slot(of.carry, tile.first_image + i);
     for (int i = (int)threadIdx.x; i < places; i += (int)blockDim.x) {
@@ -176,13 +175,15 @@ __device__ __forceinline__ void store_outputs(const parameters &of, const block_
         const quotient place = divide(i, of.strip_outs);
         const output_row at = find_output_row(of, place.whole);
         const int channel = tile.group * of.group_out + tile.first_out + at.out;
-        const int column = tile.first_column + place.rest;
-        if (at.out >= tile.outs || column >= tile.end || (of.carry.slot_count > 0 && carry.slots[at.image] < 0))
+        const int behind = tile.first_column + place.rest - tile.end; /* in the tail, where it is not negative */
+        if (at.out >= tile.outs || behind >= tile.tail || (of.carry.slot_count > 0 && carry.slots[at.image] < 0))
             continue;
-        const float begin = column < of.carry.tail ? carry.sums[place.whole * of.carry.tail + column] : 0;
-        const float sum = fold_taps<Mode>(of, tile, products, at.image, at.out, at.row, column, begin);
-        if (column >= of.columns.out) {
-            store_carry<Mode>(of.carry, find_tail(of, tile, at, carry.slots[at.image]) + column - of.columns.out, sum);
+        const int column = behind + (behind < 0 ? tile.end : of.columns.out);
+        const int first_x = tile.first_x + (behind < 0 || tile.first_x >= 0 ? 0 : of.columns.in);
+        const float begin = column < tile.tail ? carry.sums[place.whole * tile.tail + column] : 0;
+        const float sum = fold_taps<Mode>(of, tile, products, at.image, at.out, at.row, column, first_x, begin);
+        if (behind >= 0) {
+            store_carry<Mode>(of.carry, find_tail(of, tile, at, carry.slots[at.image]) + behind, sum);
             continue;
         }
         const auto offset = [&](const tconv_strides &strides) {

@@ -14,6 +14,9 @@ typedef struct frames_plan {
     int64_t blocks, shared_bytes;
 } frames_plan;
 
+/* Returns the blocks that a multiprocessor has at a time, as registers allow. */
+int tconv_frames_resident(const frames_plan *plan);
+
 /* Counts the work of a plan. */
 tconv_cuda_work tconv_frames_work_of(const tconv_layer *layer, const frames_plan *plan);
 

@@ -33,8 +33,9 @@ template <class Half> struct half_mode : mode_of<Half> {
 /* What a block computes: output channels of a group, and images. */
 struct block_tile {
     int group, first_out, outs, first_image, images, columns;
-    int first_x;           /* column of src */
-    int first_column, end; /* columns of outputs, a stream's tail behind them */
+    int first_x;           /* column of src; the columns before its first are its last ones */
+    int first_column, end; /* columns of outputs */
+    int tail;              /* places of a stream's tail behind these: of the first strip, or 0 */
     int first_row;         /* of the group's products, at a multiple of a lane's rows */
     int row_shift;         /* from there to the first row of the first output channel */
     int rows;              /* from there to the last row of the last output channel */
@@ -51,24 +52,25 @@ template <class Mode> __device__ __forceinline__ block_tile find_tile(const para
     tile.first_image = images.rest * of.tile_images;
     tile.images = min(of.tile_images, of.images - tile.first_image);
     tile.columns = tile.images * of.image_pixels.divisor;
-    tile.first_x = max(strips.rest * of.strip_step - of.strip_back, 0);
+    tile.first_x = strips.rest * of.strip_step - of.strip_back;
     const int step = of.strip_step * of.columns.stride.divisor, begin = strips.rest * step - of.columns.pad;
-    tile.first_column = strips.rest == 0 ? 0 : max(begin, 0);
-    tile.end =
-        strips.rest == of.strips.divisor - 1 ? of.columns.out + of.carry.tail : min(begin + step, of.columns.out);
+    tile.first_column = max(begin, 0);
+    tile.end = strips.rest == of.strips.divisor - 1 ? of.columns.out : min(begin + step, of.columns.out);
+    tile.tail = strips.rest == 0 ? of.carry.tail : 0;
     tile.row_shift = tile.first_out * of.taps % Mode::LANE_ROWS;
     tile.first_row = tile.first_out * of.taps - tile.row_shift;
     tile.rows = tile.row_shift + tile.outs * of.taps;
     return tile;
 }
 
-/* Elements from src to the pixel of a block's column, input channel 0 of the layer. The last strip may be wider than what is
- * left of src: its last pixel is repeated. */
+/* Elements from src to the pixel of a block's column, input channel 0 of the layer. What the first strip has before src is the
+ * end of src, which a stream's tail is made of. The last strip may be wider than what is left: the last pixel is repeated. */
 __device__ __forceinline__ int64_t find_pixel(const parameters &of, const block_tile &tile, int column)
 {
     const quotient image = divide(column, of.image_pixels), row = divide(image.rest, of.image_columns);
+    const int x = tile.first_x + row.rest;
     return (tile.first_image + image.whole) * of.src_strides.n + row.whole * of.src_strides.h +
-           min(tile.first_x + row.rest, of.columns.in - 1) * of.src_strides.w;
+           (x < 0 ? x + of.columns.in : min(x, of.columns.in - 1)) * of.src_strides.w;
 }
 
 } // namespace

@@ -6,12 +6,12 @@
 #include "../model/planned.h"
 #include "plan.h"
 
-/* Fitted to 63 times on an H200, replayed, of layers of frames, of latent pixels and of images of 4 x 4 and 8 x 8. */
-static const double STAGE_CYCLES = 1.35;     /* of 4 bytes of src of a bank, with what waits for them */
-static const double LINE_BANKS = 0.41;       /* that a cache line of src costs, as many */
-static const double FOLD_LOADS = 1.16;       /* of a product, beside its slices': addresses, divisions */
-static const double BANKS_MET = 1.0 / 4;     /* lanes of neighbouring pixels that store to the same bank */
-static const double HALF_STAGE_CYCLES = 700; /* estimated: of loads of 16 bits that are under way together */
+/* Fitted to 104 times on an H200 of chosen plans and 400 of others, replayed (docs/log/2026-11-29-streams.md). */
+static const double LINE_LOADS = 1.2;       /* loads of a warp that a line of src costs, which becomes words of f32 */
+static const double HALF_LINE_LOADS = 0.49; /* the same of 16 bits: two loads a word */
+static const double FOLD_LOADS = 3.93;      /* of a product and of each of its slices: both ways, with addresses */
+static const double FOLD_AT_ONCE = 3.18;    /* that a warp has under way together */
+static const double BLOCK_CYCLES = 1860;    /* of a block's start and of its barrier */
 
 /* Returns the bytes of weights that a lane has under way: see depth_of in kernel.cuh. */
 static double depth_bytes(const frames_plan *plan)
@@ -24,20 +24,16 @@ static double warps_of(const frames_plan *plan)
     return (double)plan->threads / WARP;
 }
 
-/* Counts how src comes to shared memory, which warps wait for. */
-static void count_staging(const tconv_layer *layer, const frames_plan *plan, tconv_cuda_work *work)
+/* Returns the loads by which the warps of a block bring src to shared memory in a step. */
+static double staging_loads(const tconv_layer *layer, const frames_plan *plan)
 {
     const parameters *params = &plan->params;
+    const bool half = layer->problem.element_size < sizeof(float);
     const double pixels = 1 << params->stage_lanes_log2, channels = WARP / pixels; /* of a load of a warp */
     const double images = fmax(1, pixels / (double)params->image_pixels.divisor);
     const double words = STEP_WORDS / channels * ceil(fmin(plan->columns, PART_COLUMNS) / pixels); /* of a lane */
-    if (layer->problem.element_size < 4) {
-        work->slow_issues = words / (plan->many_columns ? MANY_HALF_AT_ONCE : FEW_AT_ONCE);
-        work->slow_issue_cycles = HALF_STAGE_CYCLES;
-    } else {
-        work->issues = warps_of(plan) * words * (pixels * BANKS_MET + fmax(images, channels) * LINE_BANKS);
-        work->issue_cycles = STAGE_CYCLES;
-    }
+    return half ? warps_of(plan) * words * 2 * fmax(images, 2 * channels) * HALF_LINE_LOADS
+                : warps_of(plan) * words * fmax(images, channels) * LINE_LOADS;
 }
 
 tconv_cuda_work tconv_frames_work_of(const tconv_layer *layer, const frames_plan *plan)
@@ -49,7 +45,7 @@ tconv_cuda_work tconv_frames_work_of(const tconv_layer *layer, const frames_plan
     const double multiprocessors = tconv_cuda_target_of(&layer->target).multiprocessors;
     const double times = tconv_cuda_is_strict(layer) ? 3 : 1;
     const double step_bytes = STEP_WORDS * 4, depth = depth_bytes(plan) / (step_bytes / size / 4 * LANE_BYTES);
-    const double resident = plan->threads > SLICES * WARP ? 1 : 2; /* blocks of a multiprocessor, by their registers */
+    const double resident = tconv_frames_resident(plan);
     const double outputs =
         (double)params->tile_images * params->block_out * params->row_outs.divisor * params->strip_outs.divisor;
     tconv_cuda_work work = tconv_cuda_begin_work(layer);
@@ -64,9 +60,10 @@ tconv_cuda_work tconv_frames_work_of(const tconv_layer *layer, const frames_plan
     work.box_bytes = SLICES * step_bytes * columns;
     work.weight_bytes = SLICES * step_bytes * params->block_out * params->taps;
     work.shared_bytes = 3 * work.box_bytes;
-    count_staging(layer, plan, &work);
-    work.stores = (double)params->block_out * params->taps * columns * (SLICES + 1) / WARP * (1 + FOLD_LOADS) / warps;
+    work.loads = staging_loads(layer, plan);
+    work.stores = (double)params->block_out * params->taps * columns * (SLICES + 1) / WARP * FOLD_LOADS;
+    work.store_warps = warps * FOLD_AT_ONCE;
     work.sectors = outputs * size / SECTOR_BYTES;
-    work.tile_cycles = tconv_cuda_post_cycles(problem, outputs);
+    work.tile_cycles = BLOCK_CYCLES + tconv_cuda_post_cycles(problem, outputs);
     return work;
 }

@@ -89,13 +89,13 @@ tconv_status tconv_gemm_col2im_put_densely(tconv_dtype dtype, const dense_copy *
     return tconv_launch_blocks(kernel, count_blocks(axes.count), GATHER_THREADS, arguments, stream, issue, false);
 }
 
-tconv_status tconv_gemm_col2im_copy_dense(tconv_dtype dtype, const void *from, void *dense, bool widens, int64_t count,
-                                          void *stream, tconv_issue *issue)
+tconv_status tconv_gemm_col2im_widen(tconv_dtype dtype, const void *from, void *dense, int64_t count, void *stream,
+                                     tconv_issue *issue)
 {
     const dense_copy copy = {
         .from = from,
         .dense = dense,
-        .widens = widens,
+        .widens = true,
         .pitch = 1,
         .strides = {.w = 1},
         .images = 1,

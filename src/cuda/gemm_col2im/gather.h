@@ -77,9 +77,9 @@ typedef struct dense_copy {
 /* Launches the copy on the current device. */
 tconv_status tconv_gemm_col2im_put_densely(tconv_dtype dtype, const dense_copy *copy, void *stream, tconv_issue *issue);
 
-/* Launches the copy of so many elements that lie densely. */
-tconv_status tconv_gemm_col2im_copy_dense(tconv_dtype dtype, const void *from, void *dense, bool widens, int64_t count,
-                                          void *stream, tconv_issue *issue);
+/* Launches the copy of so many elements of 16 bits that lie densely, to f32. */
+tconv_status tconv_gemm_col2im_widen(tconv_dtype dtype, const void *from, void *dense, int64_t count, void *stream,
+                                     tconv_issue *issue);
 
 /* Four nested axes, the last of which runs fastest: what the kernel that puts elements densely is told. */
 typedef struct nested_axes {

@@ -24,6 +24,7 @@
 #include "../cuda_target.h"
 #include "../implementations.h"
 #include "../model/planned.h"
+#include "../pack/copy.h"
 #include "../runtime/guard.h"
 #include "plan.h"
 
@@ -56,13 +57,14 @@ static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_pla
 static tconv_status copy_weights(const tconv_layer *layer, const gemm_col2im_plan *plan, const void *weights,
                                  void *packed, void *stream, tconv_issue *issue)
 {
-    const tconv_problem *problem = &layer->problem;
     tconv_device_guard guard;
+    if (!plan->widens)
+        return tconv_copy_weights(layer, weights, packed, stream, issue);
     tconv_status status = tconv_device_enter(&guard, tconv_cuda_target_of(&layer->target).device, issue);
     if (status != TCONV_SUCCESS)
         return status;
-    status = tconv_gemm_col2im_copy_dense(problem->dtype, weights, packed, plan->widens, problem->weight_extent, stream,
-                                          issue);
+    status =
+        tconv_gemm_col2im_widen(layer->problem.dtype, weights, packed, layer->problem.weight_extent, stream, issue);
     return tconv_device_leave(&guard, status, issue);
 }
 
