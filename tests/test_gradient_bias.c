@@ -21,7 +21,7 @@ static const struct {
     tconv_layout layout;
     const char *reads, *bias;
 } layers[] = {
-    {"n=5 ci=62 h=20 w=24 co=70 k=2 s=2 b=1", TCONV_F32, TCONV_NCHW, "reads=lines ", "bias=products"},
+    {"n=9 ci=62 h=20 w=24 co=132 k=2 s=2 b=1", TCONV_F32, TCONV_NCHW, "reads=lines ", "bias=products"},
     {"n=5 ci=256 h=20 w=24 co=64 k=2 s=2 b=1", TCONV_F16, TCONV_NCHW, "reads=lines ", "bias=products"},
     {"n=5 ci=250 h=20 w=24 co=70 k=2x1 s=2x1 b=1", TCONV_BF16, TCONV_NCHW, "reads=lines ", "bias=products"},
     {"n=5 ci=256 h=20 w=24 co=64 k=2 s=2 b=1", TCONV_BF16, TCONV_NHWC, "reads=boxes ", "bias=products"},
@@ -31,9 +31,9 @@ static const struct {
     {"n=16 ci=256 h=16 w=16 co=96 k=2 s=2 g=2 b=1", TCONV_F16, TCONV_NHWC, "reads=boxes ", "bias=products"},
     {"n=8 ci=192 h=40 w=80 co=200 k=1 b=1", TCONV_F32, TCONV_NHWC, "reads=channels ", "bias=products"},
     {"n=8 ci=192 h=40 w=80 co=200 k=1 b=1", TCONV_BF16, TCONV_NHWC, "chunk=128 ", "bias=products"},
-    {"n=9 ci=64 h=9 w=40 co=40 k=2 s=2 b=1 acc=1", TCONV_F32, TCONV_NCHW, "chunk=40 ", "bias=products"},
+    {"n=9 ci=62 h=20 w=24 co=132 k=2 s=2 b=1 acc=1", TCONV_F32, TCONV_NCHW, "chunk=44 ", "bias=products"},
     {"n=9 ci=384 h=9 w=40 co=40 k=4 s=4 b=1 acc=1", TCONV_F32, TCONV_NHWC, "chunk=8 ", "bias=pass"},
-    {"n=9 ci=384 h=9 w=40 co=36 k=2 s=2 b=1 acc=1", TCONV_F16, TCONV_NHWC, "reads=src_channels ", "bias=pass"},
+    {"n=9 ci=384 h=9 w=40 co=12 k=2 s=2 b=1 acc=1", TCONV_F16, TCONV_NHWC, "reads=src_channels ", "bias=pass"},
     {"n=40 ci=256 h=14 w=14 co=256 k=2 s=2 b=1", TCONV_F32, TCONV_NHWC, "k_tile=8x2x2 ", "bias=products"},
     {"n=40 ci=256 h=14 w=14 co=256 k=2 s=2 b=1", TCONV_BF16, TCONV_NCHW, "parts=1 ", "bias=products"},
     {"n=33 ci=512 h=8 w=4 co=256 k=2 s=2 b=1", TCONV_F32, TCONV_NHWC, "reads=channels ", "bias=products"},

@@ -134,10 +134,10 @@ Test(gradient_mistakes, bytes_of_images_of_a_k_tile_past_32_bits)
     static const struct {
         const char *problem, *k_tile;
     } cases[] = {
-        {"n=64 ci=8 h=4 w=4 co=8 k=1 ss=134217728x16x4x1", " k_tile=4x4x4 "},
-        {"n=64 ci=8 h=4 w=4 co=8 k=1 ss=268435456x16x4x1", " k_tile=2x4x4 "},
-        {"n=64 ci=8 h=4 w=4 co=8 k=1 ds=134217728x16x4x1", " k_tile=4x4x4 "},
-        {"n=64 ci=8 h=4 w=4 co=8 k=1 ds=268435456x16x4x1", " k_tile=2x4x4 "},
+        {"n=256 ci=128 h=4 w=4 co=128 k=1 ss=134217728x16x4x1", " k_tile=4x4x4 "},
+        {"n=256 ci=128 h=4 w=4 co=128 k=1 ss=268435456x16x4x1", " k_tile=2x4x4 "},
+        {"n=256 ci=128 h=4 w=4 co=128 k=1 ds=134217728x16x4x1", " k_tile=4x4x4 "},
+        {"n=256 ci=128 h=4 w=4 co=128 k=1 ds=268435456x16x4x1", " k_tile=2x4x4 "},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         harness_layer layer = gradient_layer(cases[i].problem, TCONV_BACKWARD_WEIGHTS);

@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
         }
 #pragma unroll
         for (int j = 0; j < V; j++)
-            sum_at(at + j) = sums[j];
+            shared[at + threadIdx.x + j] = sums[j];
         __syncthreads();
         for (int rows = threads * V / channels, half; rows > 1; rows = half) {
             half = (rows + 1) / 2;

@@ -41,30 +41,30 @@ static const struct {
     int math;
     corrections times;
 } table[] = {
-    {BY_MMA, ELEMENTS, TF32_MATH, {1.6, 1.2, 1.1, 0, 0, 0, 0.34, 0.067, 8, 0, 0, 0, 0.3, 0.12, 6146, 327, 0}},
-    {BY_MMA, ELEMENTS, HALF_MATH, {1, 1, 0.14, 0, 0, 0, 1.6, 0.2, 0.063, 0, 0, 0, 0.3, 0.34, 3785, 1646, 0}},
-    {BY_MMA, ELEMENTS, STRICT_MATH, {1.2, 1, 1.9, 0, 0, 0, 1.8, 0.51, 6.2, 0, 0, 0, 0.3, 0.2, 337, 489, 0}},
-    {BY_MMA, CHANNELS, TF32_MATH, {0.53, 2.9, 0.37, 0, 0, 0.38, 0, 0, 0, 0, 0, 0, 0, 0.048, 3367, 8436, 0}},
-    {BY_MMA, CHANNELS, HALF_MATH, {0.92, 3.3, 1.6, 0, 0, 1.6, 0, 0, 0, 0, 0, 0, 0, 0.054, 2007, 7559, 0}},
-    {BY_MMA, CHANNELS, STRICT_MATH, {1.8, 1, 1.3, 0, 0, 1.4, 0, 0, 0, 0, 0, 0, 0, 0.82, 1886, 8083, 0}},
-    {BY_WGMMA, ELEMENTS, TF32_MATH, {1.3, 0.97, 3.6, 0.2, 0, 0, 0, 0.48, 0.22, 0, 0, 0, 0.3, 0, 2106, 329, 0}},
-    {BY_WGMMA, ELEMENTS, HALF_MATH, {0.58, 0.81, 0.15, 0.4, 0, 0, 0, 0.62, 0.11, 0, 0, 0, 0.3, 0, 274, 586, 0}},
-    {BY_WGMMA, ELEMENTS, STRICT_MATH, {0.85, 2, 0.21, 0.87, 0, 0, 0, 0.47, 6.6, 0, 0, 0, 0.3, 0, 837, 491, 0}},
-    {BY_WGMMA, LINES, TF32_MATH, {1.2, 1.9, 1.5, 0.69, 0.38, 0.085, 0, 0.44, 0, 0.8, 0.094, 0, 0, 0, 32, 7843, 1558}},
-    {BY_WGMMA, LINES, HALF_MATH, {0.55, 1.4, 2, 1.5, 0.32, 1, 0, 1, 0, 2.1, 0.26, 2.3, 0, 0, 13, 549, 1455}},
-    {BY_WGMMA, LINES, STRICT_MATH, {1.4, 0.62, 1.9, 1.4, 0.47, 0.21, 0, 1, 0, 1.5, 0.28, 0, 0, 0, 187, 481, 954}},
-    {BY_WGMMA, CHANNELS, TF32_MATH, {1.6, 1.2, 0.89, 0.17, 0.36, 2.4, 0, 0, 0, 0, 0, 0, 0, 0, 1111, 6933, 0}},
-    {BY_WGMMA, CHANNELS, HALF_MATH, {0.48, 1.8, 1.3, 0.3, 0.3, 2.4, 0, 0, 0, 0, 0, 0, 0, 0, 207, 2444, 0}},
-    {BY_WGMMA, CHANNELS, STRICT_MATH, {1.4, 1.5, 0.15, 0.13, 0.05, 2.1, 0, 0, 0, 0, 0, 0, 0, 0, 1156, 3934, 0}},
-    {BY_WGMMA, SRC_CHANNELS, HALF_MATH, {2.5, 1.1, 0.059, 0.12, 0, 0.19, 0, 0.54, 0.039, 0, 0, 0, 0, 0, 1182, 209, 0}},
-    {BY_BOXES, BOXES, HALF_MATH, {1.3, 0.47, 0.073, 0, 0.45, 0, 0, 0, 0, 0, 0, 0, 0, 0, 208, 3727, 0}},
+    {BY_MMA, ELEMENTS, TF32_MATH, {2.1, 1.2, 1.3, 0, 0, 0, 0.45, 0.072, 7.8, 0, 0, 0, 0.3, 0.13, 6182, 338, 0}},
+    {BY_MMA, ELEMENTS, HALF_MATH, {1, 1, 0.14, 0, 0, 0, 1.6, 0.23, 0.062, 0, 0, 0, 0.3, 0.37, 3795, 1567, 0}},
+    {BY_MMA, ELEMENTS, STRICT_MATH, {1.2, 1, 1.9, 0, 0, 0, 1.8, 0.52, 6.2, 0, 0, 0, 0.3, 0.2, 337, 488, 0}},
+    {BY_MMA, CHANNELS, TF32_MATH, {0.53, 3.1, 0.37, 0, 0, 0.38, 0, 0, 0, 0, 0, 0, 0, 0.045, 3341, 8627, 0}},
+    {BY_MMA, CHANNELS, HALF_MATH, {0.87, 3.5, 1.6, 0, 0, 1.6, 0, 0, 0, 0, 0, 0, 0, 0.054, 1949, 7842, 0}},
+    {BY_MMA, CHANNELS, STRICT_MATH, {1.8, 1, 1.3, 0, 0, 1.4, 0, 0, 0, 0, 0, 0, 0, 0.82, 1886, 8100, 0}},
+    {BY_WGMMA, ELEMENTS, TF32_MATH, {1.4, 0.97, 3.5, 0.22, 0, 0, 0, 0.51, 0.23, 0, 0, 0, 0.3, 0, 2299, 328, 0}},
+    {BY_WGMMA, ELEMENTS, HALF_MATH, {0.58, 0.81, 0.15, 0.39, 0, 0, 0, 0.64, 0.11, 0, 0, 0, 0.3, 0, 272, 575, 0}},
+    {BY_WGMMA, ELEMENTS, STRICT_MATH, {0.84, 2, 0.21, 0.87, 0, 0, 0, 0.47, 6.6, 0, 0, 0, 0.3, 0, 841, 490, 0}},
+    {BY_WGMMA, LINES, TF32_MATH, {1.2, 1.9, 1.6, 0.68, 0.38, 0.084, 0, 0.47, 0, 0.84, 0.094, 0, 0, 0, 32, 8240, 1429}},
+    {BY_WGMMA, LINES, HALF_MATH, {0.55, 1.4, 2, 1.5, 0.31, 1, 0, 1, 0, 2.2, 0.25, 2.4, 0, 0, 13, 554, 1554}},
+    {BY_WGMMA, LINES, STRICT_MATH, {1.4, 0.62, 1.9, 1.4, 0.47, 0.21, 0, 1, 0, 1.5, 0.28, 0, 0, 0, 187, 483, 954}},
+    {BY_WGMMA, CHANNELS, TF32_MATH, {1.6, 1.2, 0.89, 0.16, 0.37, 2.4, 0, 0, 0, 0, 0, 0, 0, 0, 1109, 7387, 0}},
+    {BY_WGMMA, CHANNELS, HALF_MATH, {0.48, 1.7, 1.3, 0.3, 0.3, 2.4, 0, 0, 0, 0, 0, 0, 0, 0, 206, 2970, 0}},
+    {BY_WGMMA, CHANNELS, STRICT_MATH, {1.4, 1.5, 0.15, 0.13, 0.05, 2.1, 0, 0, 0, 0, 0, 0, 0, 0, 1156, 3974, 0}},
+    {BY_WGMMA, SRC_CHANNELS, HALF_MATH, {2.5, 1.1, 0.059, 0.12, 0, 0.19, 0, 0.54, 0.038, 0, 0, 0, 0, 0, 1130, 208, 0}},
+    {BY_BOXES, BOXES, HALF_MATH, {1.3, 0.48, 0.077, 0, 0.49, 0, 0, 0, 0, 0, 0, 0, 0, 0, 172, 3746, 0}},
 };
 
 /* A slice is written, read and added in so many times the time of a pass that copies. */
 static const double SLICE_TIMES = 2.1;
 /* Where a block writes runs of weights shorter than a sector, a byte that the sector has beside takes this part of one of a
  * pass. */
-static const double SECTOR_TIMES = 0.42;
+static const double SECTOR_TIMES = 0.40;
 
 enum {
     COPY_LAUNCHES = 2,   /* of a chunk: of src, and of the gradient of dst */
