@@ -40,6 +40,9 @@ typedef void torch_kernel(stable_value *stack, uint64_t arguments, uint64_t resu
     X(int, aoti_torch_delete_tensor_object, (torch_tensor *))                                                          \
     X(bool, aoti_torch_grad_mode_is_enabled, (void))                                                                   \
     X(int32_t, aoti_torch_dtype_float32, (void))                                                                       \
+    X(int32_t, aoti_torch_dtype_int32, (void))                                                                         \
+    X(int32_t, aoti_torch_dtype_uint8, (void))                                                                         \
+    X(int32_t, aoti_torch_dtype_bool, (void))                                                                          \
     X(int32_t, aoti_torch_layout_strided, (void))                                                                      \
     X(int32_t, aoti_torch_device_type_cuda, (void))                                                                    \
     X(int, torch_get_num_threads, (uint32_t *))                                                                        \

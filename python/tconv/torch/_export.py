@@ -9,6 +9,7 @@ from ._compute import PYTORCHS
 from ._gradient_operators import DATA_OPERATORS, WEIGHTS_OPERATORS, data_by_pytorch, weights_by_pytorch
 from ._operator import OPERATORS
 from ._post_operator import POST_OPERATORS, one_after_the_other
+from ._stream_operator import OPERATOR, PURE_OPERATOR, by_pytorch, in_place_by_pytorch
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
@@ -34,7 +35,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     layers: dict[Any, Callable[..., Any]] = {operator: PYTORCHS[spatial] for spatial, operator in OPERATORS.items()}
     layers |= {operator: _with_posts(spatial) for spatial, operator in POST_OPERATORS.items()}
     data = dict.fromkeys(DATA_OPERATORS.values(), data_by_pytorch)
-    return {**layers, **data, **dict.fromkeys(WEIGHTS_OPERATORS.values(), weights_by_pytorch)}
+    steps: dict[Any, Callable[..., Any]] = {OPERATOR: in_place_by_pytorch, PURE_OPERATOR: by_pytorch}
+    return {**layers, **steps, **data, **dict.fromkeys(WEIGHTS_OPERATORS.values(), weights_by_pytorch)}
 
 
 def _with_posts(spatial: int) -> Callable[..., Any]:

@@ -46,8 +46,50 @@ static double outputs_of(const tconv_problem *problem)
     return (double)problem->batch * (double)problem->out_channels * (double)problem->h.out * (double)problem->w.out;
 }
 
-/* Sets the sizes of a thread's scratch: those of the smallest task, of one channel and one pixel, or the enumerators
- * above. */
+/* Returns a product of extents, or a bound where the product is larger. */
+static int64_t at_most(int64_t bound, size_t count, const int64_t *extents)
+{
+    int64_t product = 1;
+    for (size_t i = 0; i < count; i++)
+        if (!tconv_checked_mul(product, extents[i], &product))
+            return bound;
+    return tconv_min(bound, product);
+}
+
+/* Whether products are made without the kernels, of all groups of a task at a time. */
+static bool has_few_inputs(const tconv_problem *problem)
+{
+    return problem->group_in <= TCONV_CPU_CARRY_FEW;
+}
+
+/* What a thread needs of its scratch, in numbers: no more than the smallest task, of one channel and one pixel, or the
+ * enumerators above; no more than the longest chunk either, so that the scratch of a small layer is small. */
+typedef struct needs {
+    int64_t pixels, row, products, outputs; /* row: the products of a pixel, at their pitch */
+} needs;
+
+static bool find_needs(const tconv_cpu_carry_plan *plan, const tconv_problem *problem, needs *need)
+{
+    const tconv_axis *axis = tconv_streamed_axis(problem), *other = tconv_unstreamed_axis(problem);
+    const int64_t real = plan->products.real_size, groups = has_few_inputs(problem) ? problem->groups : 1;
+    int64_t most, length, outputs;
+    if (!tconv_checked_add(plan->products.taps, APART, &most))
+        return false;
+    most = tconv_max(most, PRODUCTS_BYTES / real);
+    need->pixels = at_most(MAX_PIXELS, 3, (const int64_t[]){problem->batch, problem->h.in, problem->w.in});
+    need->row = at_most(most - APART, 3, (const int64_t[]){groups, problem->group_out, plan->products.taps}) + APART;
+    need->products = at_most(most, 2, (const int64_t[]){need->pixels, need->row});
+    if (!tconv_checked_add(problem->tail, axis->stride, &length) || !tconv_checked_mul(length, other->out, &outputs))
+        return false;
+    outputs = tconv_max(outputs, OUTPUTS_BYTES / real);
+    need->outputs = outputs;
+    if (tconv_checked_add(axis->out, problem->tail, &length))
+        need->outputs =
+            at_most(outputs, 4, (const int64_t[]){problem->batch, problem->out_channels, length, other->out});
+    return true;
+}
+
+/* Sets the sizes of a thread's scratch. */
 static bool lay_out(tconv_cpu_carry_plan *plan, const tconv_problem *problem)
 {
     tconv_cpu_carry_sizes *sizes = &plan->sizes;
@@ -55,20 +97,19 @@ static bool lay_out(tconv_cpu_carry_plan *plan, const tconv_problem *problem)
     const int64_t real = products->real_size;
     const int64_t segments = tconv_ceil_div(products->k_block, TCONV_CPU_COL2IM_SEGMENT);
     const int64_t sums = tconv_ceil_div(problem->group_in, products->k_block) * segments;
-    int64_t columns, length, outputs, all;
-    if (!tconv_checked_add(products->taps, APART, &columns))
+    needs need;
+    int64_t all;
+    if (!find_needs(plan, problem, &need))
         return false;
-    columns = tconv_max(columns, PRODUCTS_BYTES / real);
-    if (!tconv_checked_add(problem->tail, tconv_streamed_axis(problem)->stride, &length) ||
-        !tconv_checked_mul(length, tconv_unstreamed_axis(problem)->out, &outputs))
+    sizes->strip = sizes->weights = sizes->sums = 0; /* which products without the kernels do without */
+    if (!has_few_inputs(problem) &&
+        (!tconv_cpu_align_size(need.pixels * products->k_block, real, &sizes->strip) ||
+         !tconv_cpu_align_size(need.row, TCONV_CPU_SWEEP_ROWS * real, &sizes->weights) ||
+         !tconv_cpu_align_size(need.products, tconv_max(1, tconv_cpu_cascade_levels(sums)) * real, &sizes->sums)))
         return false;
-    outputs = tconv_max(outputs, OUTPUTS_BYTES / real);
-    sizes->strip = (int64_t)tconv_align_up((size_t)(MAX_PIXELS * products->k_block * real), TCONV_ALIGNMENT);
-    if (!tconv_cpu_align_size(columns, TCONV_CPU_SWEEP_ROWS * real, &sizes->weights) ||
-        !tconv_cpu_align_size(columns, tconv_max(1, tconv_cpu_cascade_levels(sums)) * real, &sizes->sums) ||
-        !tconv_cpu_align_size(columns, real, &sizes->products) ||
-        !tconv_cpu_align_size(outputs, real, &sizes->outputs) ||
-        !tconv_cpu_align_size(columns, (int64_t)sizeof(int64_t), &sizes->places))
+    if (!tconv_cpu_align_size(need.products, real, &sizes->products) ||
+        !tconv_cpu_align_size(need.outputs, real, &sizes->outputs) ||
+        !tconv_cpu_align_size(need.row, (int64_t)sizeof(int64_t), &sizes->places))
         return false;
     sizes->places += MAX_PIXELS * (int64_t)(2 * sizeof(int64_t) + sizeof(int32_t));
     sizes->places = tconv_round_up(sizes->places, TCONV_ALIGNMENT);
@@ -122,12 +163,6 @@ static int64_t channels_that_fit(const tconv_cpu_carry_plan *plan, const tconv_p
     const int64_t columns = most_products / pixels - APART;
     return tconv_max(1, tconv_min(problem->group_out, tconv_min(columns / plan->products.taps,
                                                                 OUTPUTS_BYTES / real / tconv_max(1, outputs))));
-}
-
-/* Whether products are made without the kernels, of all groups of a task at a time. */
-static bool has_few_inputs(const tconv_problem *problem)
-{
-    return problem->group_in <= TCONV_CPU_CARRY_FEW;
 }
 
 /* Returns the groups of a task that has all of their channels. */
