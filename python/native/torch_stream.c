@@ -25,13 +25,14 @@ typedef struct step_call {
 static bool is_dense(tensor_key *key)
 {
     int64_t dense = 1;
+    bool is = true, empty = false;
     for (int64_t axis = key->rank - 1; axis >= 0; axis--) {
-        if (key->sizes[axis] != 1 && key->strides[axis] != dense)
-            return false;
+        is = is && (key->sizes[axis] == 1 || key->strides[axis] == dense);
+        empty = empty || key->sizes[axis] == 0;
         dense *= key->sizes[axis];
         key->strides[axis] = 0;
     }
-    return true;
+    return is || empty;
 }
 
 /* Returns the least power of two that is not below an extent, as the package's plans have it. */

@@ -118,11 +118,14 @@ def test_layers_that_differ_in_one_number_are_two_to_the_shim(device):
     """Without a tail the state of both has the same shape."""
     x, weight, state = (torch.randn(shape, device=device) for shape in ((1, 4, 3), (4, 2, 2), (1, 4, 0)))
     layers = [(5, 1, 2), (5, 3, 2), (6, 1, 2), (5, 1, 2), (5, 3, 2), (6, 1, 2)]
+    forget_plans()
+    taken = _native.taken()
     for stride, dilation, groups in layers:
         y = tt.conv_transpose1d_step(x, weight, None, state, stride=stride, dilation=dilation, groups=groups)
         more = stride - dilation - 1
         wanted = F.conv_transpose1d(x, weight, None, stride, 0, more, groups, dilation)
         torch.testing.assert_close(y, wanted, rtol=1e-4, atol=1e-4)
+    assert _native.taken() == taken + 3
 
 
 @of_the_shim
