@@ -71,13 +71,17 @@ extern struct torch_functions {
     void *(*operator_new)(size_t);
     const char *(*torch_exception_get_what_without_backtrace)(void);
     int (*aoti_torch_get_current_cuda_stream)(int32_t, void **);
-    /* Of PyTorch's C++: ForwardADLevel::has_any_level, globalContext, and two methods of Context. */
+    /* Of PyTorch's C++: ForwardADLevel::has_any_level, globalContext, and three methods of Context. */
     bool (*has_any_level)(void);
     const void *(*global_context)(void);
     bool (*user_enabled_cudnn)(const void *context);
     bool (*deterministic_algorithms)(const void *context);
+    int (*float32_precision)(const void *context, int backend, int operation);
 } torch;
 #undef MEMBER
+
+/* Of the enumerations Float32Backend, Float32Op and Float32Precision. */
+enum { FLOAT32_BACKEND_CUDA = 1, FLOAT32_OP_CONV = 1, FLOAT32_PRECISION_TF32 = 2 };
 
 bool look_up_functions(void);
 

@@ -135,22 +135,27 @@ static bool is_on_cuda(const tensor_key *like)
     return like->device_type == torch.aoti_torch_device_type_cuda();
 }
 
+int64_t tconv_torch_read_settings(bool of_float32)
+{
+    if (torch.global_context == NULL || torch.user_enabled_cudnn == NULL || torch.deterministic_algorithms == NULL ||
+        (of_float32 && torch.float32_precision == NULL))
+        return get_settings(); /* Python, whose lock the engine's thread waits for */
+    const void *context = torch.global_context();
+    const bool tf32 =
+        of_float32 && torch.float32_precision(context, FLOAT32_BACKEND_CUDA, FLOAT32_OP_CONV) == FLOAT32_PRECISION_TF32;
+    return TCONV_TORCH_OURS | (tf32 ? TCONV_TORCH_TF32 : 0) |
+           (torch.user_enabled_cudnn(context) ? TCONV_TORCH_CUDNN : 0) |
+           (torch.deterministic_algorithms(context) ? TCONV_TORCH_DETERMINISTIC : 0);
+}
+
 bool read_settings(const tensor_key *like, int64_t *settings)
 {
     *settings = 0;
     if (!is_on_cuda(like))
         return true;
-    /* TF32 is the one setting that takes Python, whose lock the engine's thread waits for. */
-    if (like->dtype == torch.aoti_torch_dtype_float32() || torch.global_context == NULL ||
-        torch.user_enabled_cudnn == NULL || torch.deterministic_algorithms == NULL) {
-        const int64_t flags = get_settings();
-        *settings = settings_that_count(flags, like);
-        return flags != 0;
-    }
-    const void *context = torch.global_context();
-    *settings = (torch.user_enabled_cudnn(context) ? TCONV_TORCH_CUDNN : 0) |
-                (torch.deterministic_algorithms(context) ? TCONV_TORCH_DETERMINISTIC : 0);
-    return true;
+    const int64_t flags = tconv_torch_read_settings(like->dtype == torch.aoti_torch_dtype_float32());
+    *settings = settings_that_count(flags, like);
+    return flags != 0;
 }
 
 bool read_threads(const tensor_key *like, int64_t *threads)

@@ -4,6 +4,7 @@
 #ifndef TCONV_TORCH_SHIM_H
 #define TCONV_TORCH_SHIM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -55,6 +56,9 @@ enum {
 
 /* Returns the flags of PyTorch's settings now, with TCONV_TORCH_OURS; 0 after an exception. */
 typedef int64_t tconv_torch_settings(void);
+
+/* Returns the same, without Python where this PyTorch has what that needs; TCONV_TORCH_TF32 where of_float32 alone. */
+TCONV_TORCH_API int64_t tconv_torch_read_settings(bool of_float32);
 
 /* Registers the kernels, once in a process; on CUDA they ask for the settings. Returns 0, or -1 where this PyTorch lacks
  * what the kernels need. */

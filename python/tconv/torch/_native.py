@@ -77,6 +77,7 @@ def _install() -> c.CDLL | None:
             ("install", c.c_int, (_Settings,)),
             ("uninstall", None, ()),
             ("flags", c.c_void_p, ()),
+            ("read_settings", c.c_int64, (c.c_bool,)),
             ("install_gradients", c.c_int, ()),
             ("uninstall_gradients", None, ()),
             ("install_operators", c.c_int, ()),
@@ -131,6 +132,11 @@ def install_operators() -> bool:
 def uninstall_operators() -> None:
     if _shim is not None:
         _shim.tconv_torch_uninstall_operators()
+
+
+def read_settings() -> int:
+    """PyTorch's settings as the shim reads them, as flags."""
+    return all_flags() if _shim is None else _shim.tconv_torch_read_settings(True) & ~OURS
 
 
 def say(error: str) -> None:
