@@ -245,12 +245,11 @@ static void conv_transpose1d_step_at(stable_value *stack, uint64_t arguments, ui
 {
     (void)arguments, (void)results;
     torch_tensor *const tensors[] = {tensor_of(stack[INPUT]), tensor_of(stack[WEIGHT]), tensor_of(stack[STEP_STATE])};
-    torch_tensor *optional[] = {optional_tensor(stack[BIAS]), optional_tensor(stack[STEP_SLOTS]),
-                                optional_tensor(stack[STEP_RESET]), optional_tensor(stack[STEP_ACTIVE])};
+    static const int optional[] = {BIAS, STEP_SLOTS, STEP_RESET, STEP_ACTIVE};
     bool plain = is_plain(tensors, NULL);
-    for (size_t i = 0; plain && i < sizeof optional / sizeof *optional; i++) {
-        torch_tensor *const one[] = {optional[i], NULL, NULL};
-        plain = optional[i] == NULL || are_plain(one);
+    for (size_t i = 0; plain && i < sizeof optional / sizeof optional[0]; i++) {
+        torch_tensor *const one[] = {optional_tensor(stack[optional[i]]), NULL, NULL};
+        plain = one[0] == NULL || are_plain(one);
     }
     compute(compute_step_of, stack, plain, "tconv::conv_transpose1d_step_at_autograd",
             "tconv::conv_transpose1d_step_below_autograd");
