@@ -102,7 +102,7 @@ static void read_desc(struct reader *reader, tconv_desc *desc)
     desc->layout = types / 32 % 2 == 0 ? TCONV_NCHW : TCONV_NHWC;
     desc->weight_layout = (tconv_weight_layout)(types / 64 % 3);
     desc->groups = read_byte(reader) % 3 == 0 ? read_number(reader, 4, 12) : 1;
-    desc->in_channels = desc->groups * read_number(reader, 5, 60 / desc->groups + 1);
+    desc->in_channels = desc->groups * read_number(reader, 5, 250 / desc->groups + 1);
     desc->out_channels = desc->groups * read_number(reader, 5, 40 / desc->groups + 1);
     desc->batch = read_number(reader, 3, 5);
     int64_t *const streamed[] = {of_rows ? &desc->in_h : &desc->in_w, of_rows ? &desc->kernel_h : &desc->kernel_w,

@@ -147,17 +147,41 @@ struct taps {
     int64_t first, end, count, step; /* step: from the outputs of a tap to those of the next */
 };
 
+/* Channels whose products and outputs of a tap lie side by side, in runs: each channel of planes, each group of pixels. */
+struct runs {
+    int64_t count, together;
+    int64_t products, outputs; /* from a run to the next */
+};
+
+/* By type: runs of products, each side by side, of which the usual ones are a few vectors; and those of taps that lie apart. */
 #define DEFINE_ADD(real_type)                                                                                          \
-    static void add_##real_type(const struct taps *taps, const real_type *products, real_type *outputs)                \
+    static inline void add_runs_of_##real_type(const struct runs *runs, int64_t count, const real_type *products,      \
+                                               real_type *outputs)                                                     \
     {                                                                                                                  \
-        if (taps->step == taps->count) {                                                                               \
-            for (int64_t i = taps->first * taps->count; i < taps->end * taps->count; i++)                              \
-                outputs[i] += products[i];                                                                             \
-            return;                                                                                                    \
+        for (int64_t run = 0; run < runs->count; run++) {                                                              \
+            const real_type *restrict from = products + run * runs->products;                                          \
+            real_type *restrict to = outputs + run * runs->outputs;                                                    \
+            for (int64_t i = 0; i < count; i++)                                                                        \
+                to[i] += from[i];                                                                                      \
         }                                                                                                              \
-        for (int64_t tap = taps->first; tap < taps->end; tap++)                                                        \
-            for (int64_t i = 0; i < taps->count; i++)                                                                  \
-                outputs[tap * taps->step + i] += products[tap * taps->count + i];                                      \
+    }                                                                                                                  \
+    static void add_##real_type(const struct runs *runs, const struct taps *taps, const real_type *products,           \
+                                real_type *outputs)                                                                    \
+    {                                                                                                                  \
+        const int64_t count = (taps->end - taps->first) * taps->count;                                                 \
+        products += taps->first * taps->count;                                                                         \
+        outputs += taps->first * taps->step;                                                                           \
+        if (taps->step != taps->count)                                                                                 \
+            for (int64_t tap = taps->first; tap < taps->end; tap++, products += taps->count, outputs += taps->step)    \
+                add_runs_of_##real_type(runs, taps->count, products, outputs);                                         \
+        else if (count == 4)                                                                                           \
+            add_runs_of_##real_type(runs, 4, products, outputs);                                                       \
+        else if (count == 8)                                                                                           \
+            add_runs_of_##real_type(runs, 8, products, outputs);                                                       \
+        else if (count == 16)                                                                                          \
+            add_runs_of_##real_type(runs, 16, products, outputs);                                                      \
+        else                                                                                                           \
+            add_runs_of_##real_type(runs, count, products, outputs);                                                   \
     }
 
 DEFINE_ADD(float)
@@ -167,12 +191,6 @@ DEFINE_ADD(double)
 struct at {
     int64_t row, column;
     int64_t products, outputs; /* of the first channel */
-};
-
-/* Channels whose products and outputs of a tap lie side by side, in runs: each channel of planes, each group of pixels. */
-struct runs {
-    int64_t count, together;
-    int64_t products, outputs; /* from a run to the next */
 };
 
 /* Adds the products of a pixel. */
@@ -194,15 +212,12 @@ static void add_pixel(const tconv_cpu_carry_task *task, const struct lay *lay, c
             continue;
         const int64_t from = at->products + tap * w->kernel * runs->together;
         const int64_t first = at->outputs + to * lay->row + x * lay->column;
-        for (int64_t run = 0; run < runs->count; run++) {
-            const int64_t products = from + run * runs->products, outputs = first + run * runs->outputs;
-            if (task->job->products.plan->real)
-                add_double(&taps, (const double *)task->products.products + products,
-                           (double *)task->products.outputs + outputs);
-            else
-                add_float(&taps, (const float *)task->products.products + products,
-                          (float *)task->products.outputs + outputs);
-        }
+        if (task->job->products.plan->real)
+            add_double(runs, &taps, (const double *)task->products.products + from,
+                       (double *)task->products.outputs + first);
+        else
+            add_float(runs, &taps, (const float *)task->products.products + from,
+                      (float *)task->products.outputs + first);
     }
 }
 
