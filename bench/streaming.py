@@ -2,7 +2,7 @@
 """Decoders of speech and music one frame at a time: the step of a stream by tconv and by PyTorch, the state by hand.
 
     streaming.py [--device cpu|cuda] [--threads 1,2] [--models mimi,dac] [--dtypes float32,tf32,bfloat16]
-                 [--batches 1,32] [--voices 64] [--runs N] [--seconds S] [--out DIR]
+                 [--batches 1,32] [--voices 64] [--runs N] [--seconds S] [--most S] [--out DIR]
     streaming.py --redraw results/streaming_zen5.json.gz --out results         # the tables again
 
 The layers are the transposed convolutions of the decoders, each with as many columns as a frame has there. By hand is
@@ -55,7 +55,6 @@ MODELS = {
 SMALLEST = (1, 1, 4, 2, 1)
 LENGTHS = 512
 ROUNDS, LEAST_ROUNDS = 7, 3
-MOST_SECONDS = 2.0  # after which a layer gets no further round
 TOLERANCE = {"float32": 1e-4, "tf32": 5e-3, "bfloat16": 5e-2, "float16": 1e-2, "float64": 1e-10}
 CONTENDERS = ("by hand", "tconv")
 
@@ -129,9 +128,10 @@ class Host:
 
     device = "cpu"
 
-    def __init__(self, seconds):
+    def __init__(self, options):
         found = processor.identify()
-        self.slug, self.sentence, self.seconds = found["slug"], processor.sentence(found), seconds
+        self.slug, self.sentence = found["slug"], processor.sentence(found)
+        self.seconds, self.most = options.seconds, options.most
         self.cache_bytes = found["l3_bytes"] or found["l2_bytes"]
 
     def microseconds(self, layer):
@@ -142,7 +142,7 @@ class Host:
                 layer.run(name, i)
             once = (time.perf_counter() - start) / copies
             calls[name] = max(copies, min(10000, math.ceil(self.seconds / once)))
-        end = time.perf_counter() + MOST_SECONDS
+        end = time.perf_counter() + self.most
         for done in range(ROUNDS):
             if done >= LEAST_ROUNDS and time.perf_counter() > end:
                 break
@@ -272,7 +272,7 @@ def measure_lengths(clock, add):
 
 
 def run(options):
-    clock = Host(options.seconds) if options.device == "cpu" else Gpu()
+    clock = Host(options) if options.device == "cpu" else Gpu()
     found = {
         "machine": clock.sentence,
         "device": clock.device,
@@ -284,6 +284,7 @@ def run(options):
         "results": [],
     }
     known = {}
+    path = pathlib.Path(options.out) / f"streaming_{clock.slug}.json.gz"
 
     def add(key, times):
         name = tuple(map(str, key.values()))
@@ -292,6 +293,7 @@ def run(options):
             found["results"].append(known[name])
         for contender, microseconds in times.items():
             known[name]["runs_us"][contender].append(round(microseconds, 3))
+        run_files.save(path, found)
 
     for _ in range(options.runs):
         for threads in options.threads if clock.device == "cpu" else [1]:
@@ -302,8 +304,6 @@ def run(options):
         torch.set_num_threads(1)
         measure_host(clock, add)
         measure_lengths(clock, add)
-    path = pathlib.Path(options.out) / f"streaming_{clock.slug}.json.gz"
-    run_files.save(path, found)
     return path
 
 
@@ -385,6 +385,7 @@ def main():
     parser.add_argument("--voices", type=int, default=64, help="0: none")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.05, help="of a contender in a round, on the CPU")
+    parser.add_argument("--most", type=float, default=2, help="seconds after which a layer gets no further round")
     parser.add_argument("--note", default="", help="a line of the report about the machine")
     parser.add_argument("--out", default=".", help="the directory")
     parser.add_argument("--redraw", metavar="RUN", help="write the report of a run")

@@ -19,6 +19,9 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     PyTorch's table of all decompositions does not have them: torch.compile, which calls operators as they are,
     refuses one that has an entry there wherever the environment variable CI is set.
 
+    A functional program keeps conv_transpose1d_step, which changes its state in place, inside of an operator of
+    PyTorch's: capture conv_transpose1d_step_pure, or within portable().
+
     Returns:
         dict: operators, and what computes the same by PyTorch's.
 

@@ -344,13 +344,16 @@ static void run_images(tconv_cpu_carry_task *task)
     tconv_cpu_carry_begin(task);
     if (problem->flushes)
         tconv_cpu_carry_store(task, 0, problem->tail);
+    int64_t done = 0; /* places of the lines that are stored */
     for (task->frame = 0; task->frame < axis->in; task->frame += task->frames) {
+        if (done > 0)
+            tconv_cpu_carry_move(task, done);
         task->frames = tconv_min(task->job->cut->frames, axis->in - task->frame);
         add_frames(task);
-        tconv_cpu_carry_store(task, task->frame * axis->stride, task->frames * axis->stride);
-        tconv_cpu_carry_move(task, task->frames * axis->stride);
+        done = task->frames * axis->stride;
+        tconv_cpu_carry_store(task, task->frame * axis->stride, done);
     }
-    tconv_cpu_carry_end(task);
+    tconv_cpu_carry_end(task, done);
 }
 
 static void run_task(tconv_cpu_carry_task *task, int64_t index)

@@ -70,7 +70,7 @@ void tconv_cpu_carry_store(const tconv_cpu_carry_task *task, int64_t first, int6
 /* Moves each line on by so many places, which are zeros at its end. */
 void tconv_cpu_carry_move(const tconv_cpu_carry_task *task, int64_t count);
 
-/* Writes the beginning of each line to the carry; of a flush, zeros. */
-void tconv_cpu_carry_end(const tconv_cpu_carry_task *task);
+/* Writes what each line has from place `first` on to the carry; of a flush, zeros. */
+void tconv_cpu_carry_end(const tconv_cpu_carry_task *task, int64_t first);
 
 #endif
