@@ -29,6 +29,7 @@ import math
 import pathlib
 import random
 import statistics
+import textwrap
 import time
 import timeit
 
@@ -346,18 +347,16 @@ def report(path):
     results = [r for r in found["results"] if "model" in r]
     runs = max(len(times) for r in found["results"] for times in r["runs_us"].values())
     rates = ", ".join(f"{rate / 1e9:.1f} GB/s ({threads})" for threads, rate in found["copy_rate"].items())
-    text = [
-        "# Streams of frames",
-        "",
-        f"- {found['machine']}",
-        f"- tconv {found['tconv']}, PyTorch {found['torch']}, {found['date']}; called from PyTorch, weights not packed",
-        f"- {runs} run{'s' * (runs > 1)}, medians; microseconds a step; a copy reads and writes {rates}"
+    said = [
+        found["machine"],
+        f"tconv {found['tconv']}, PyTorch {found['torch']}, {found['date']}; called from PyTorch, weights not packed",
+        f"{runs} run{'s' * (runs > 1)}, medians; microseconds a step; a copy reads and writes {rates}"
         + (" by threads" if found["device"] == "cpu" else ""),
-        *([f"- {found['note']}"] if found["note"] else []),
-        "- replayed: from the nearest cache that weights fit. cold: from memory",
-        "- floor: the weights' bytes at the copy's rate",
-        "",
+        *([found["note"]] if found["note"] else []),
+        "replayed: from the nearest cache that weights fit. cold: from memory",
+        "floor: the weights' bytes at the copy's rate",
     ]
+    text = ["# Streams of frames", "", *(textwrap.fill(f"- {line}", 140, subsequent_indent="  ") for line in said), ""]
     of_table = lambda r: (r["threads"], r["model"], r["dtype"], r["voices"], r["batch"])  # noqa: E731
     for key, group in itertools.groupby(sorted(results, key=of_table), of_table):
         threads, model, dtype, voices, batch = key
