@@ -20,6 +20,19 @@ void delete_optional_tensor(stable_value value);
 bool execute(const tconv_torch_plan *planned, const tensor_key *like, torch_tensor *const tensors[4],
              torch_tensor *const *operands, thread_state *state);
 
+/* Describes a tensor, NULL for none, and has *given point to what it made. Returns false where PyTorch fails. */
+bool describe(torch_tensor *tensor, int32_t dtype, int32_t location, tconv_tensor *made, const tconv_tensor **given);
+
+/* What a plan is executed with: its workspace, of the thread or of a tensor, NULL for none, which the receiver deletes; and
+ * PyTorch's current stream. */
+typedef struct scratch_memory {
+    void *workspace, *stream;
+    torch_tensor *owner;
+} scratch_memory;
+
+/* Returns false where there is no memory, or PyTorch fails. */
+bool take_scratch(const tconv_torch_layer *is, const tensor_key *like, thread_state *state, scratch_memory *taken);
+
 /* PyTorch's settings on which plans with such a tensor depend, now: flags, on CUDA alone, and the number of threads,
  * elsewhere. Return false where Python raised an exception, or PyTorch fails. */
 bool read_settings(const tensor_key *like, int64_t *settings);
@@ -62,6 +75,9 @@ void release_post(stable_value text, stable_value operands);
  * versions of PyTorch (2.11) leak each string that C passes to the dispatcher. */
 stable_value bytes_of(stable_value text);
 
+/* Counts a call that was computed without Python. */
+void count_taken(void);
+
 /* Computes a call by its layer in the table, and counts it. Returns NULL where it could not. */
 torch_tensor *compute_layer(const layer_call *made, thread_state *state);
 
@@ -82,6 +98,12 @@ bool read_wanted(stable_value value, int first, int count, backward *made);
  * caller's. */
 bool compute_gradients(const entry *found, const backward *made, torch_tensor *results[GRADIENTS], thread_state *state);
 void count_gradients(int ours, int pytorchs);
+
+/* What became of a call of an operator: the stack is as it was but for DONE. A call that is READ has its key. */
+typedef enum outcome { UNREAD, READ, DONE } outcome;
+
+/* The next chunk of a stream (torch_stream.c). */
+outcome compute_step_of(stable_value *stack, thread_state *state, call_key *key);
 
 /* Whether a mode, a transform or a subclass is to see the calls with these tensors, or whether one of them has a
  * tangent, of forward mode; true where that cannot be told. Tensors may be NULL, but for the first. */

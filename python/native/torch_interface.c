@@ -32,6 +32,8 @@ bool look_up_functions(void)
     LOOK_UP_IF_THERE(global_context, library, "_ZN2at13globalContextEv");
     LOOK_UP_IF_THERE(user_enabled_cudnn, library, "_ZNK2at7Context16userEnabledCuDNNEv");
     LOOK_UP_IF_THERE(deterministic_algorithms, library, "_ZNK2at7Context23deterministicAlgorithmsEv");
+    LOOK_UP_IF_THERE(float32_precision, library,
+                     "_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE");
     if (cuda != NULL)
         LOOK_UP_IF_THERE(aoti_torch_get_current_cuda_stream, cuda, "aoti_torch_get_current_cuda_stream");
     return (torch.torch_delete_stable_ivalue != NULL || torch.operator_delete != NULL) &&

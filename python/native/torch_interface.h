@@ -40,6 +40,9 @@ typedef void torch_kernel(stable_value *stack, uint64_t arguments, uint64_t resu
     X(int, aoti_torch_delete_tensor_object, (torch_tensor *))                                                          \
     X(bool, aoti_torch_grad_mode_is_enabled, (void))                                                                   \
     X(int32_t, aoti_torch_dtype_float32, (void))                                                                       \
+    X(int32_t, aoti_torch_dtype_int32, (void))                                                                         \
+    X(int32_t, aoti_torch_dtype_uint8, (void))                                                                         \
+    X(int32_t, aoti_torch_dtype_bool, (void))                                                                          \
     X(int32_t, aoti_torch_layout_strided, (void))                                                                      \
     X(int32_t, aoti_torch_device_type_cuda, (void))                                                                    \
     X(int, torch_get_num_threads, (uint32_t *))                                                                        \
@@ -68,13 +71,17 @@ extern struct torch_functions {
     void *(*operator_new)(size_t);
     const char *(*torch_exception_get_what_without_backtrace)(void);
     int (*aoti_torch_get_current_cuda_stream)(int32_t, void **);
-    /* Of PyTorch's C++: ForwardADLevel::has_any_level, globalContext, and two methods of Context. */
+    /* Of PyTorch's C++: ForwardADLevel::has_any_level, globalContext, and three methods of Context. */
     bool (*has_any_level)(void);
     const void *(*global_context)(void);
     bool (*user_enabled_cudnn)(const void *context);
     bool (*deterministic_algorithms)(const void *context);
+    int (*float32_precision)(const void *context, int backend, int operation);
 } torch;
 #undef MEMBER
+
+/* Of the enumerations Float32Backend, Float32Op and Float32Precision. */
+enum { FLOAT32_BACKEND_CUDA = 1, FLOAT32_OP_CONV = 1, FLOAT32_PRECISION_TF32 = 2 };
 
 bool look_up_functions(void);
 

@@ -1,7 +1,7 @@
 /*
  * The package's own operators without Python, which compiled programs call: kernels of tconv::conv_transpose2d,
- * tconv::conv_transpose2d_post, tconv::conv_transpose2d_backward_data and tconv::conv_transpose2d_backward_weights, and
- * of those of 1-D layers.
+ * tconv::conv_transpose2d_post, tconv::conv_transpose2d_backward_data and tconv::conv_transpose2d_backward_weights, of
+ * those of 1-D layers, and of tconv::conv_transpose1d_step.
  *
  * Each operator has a kernel at autograd's dispatch key and one below. Both compute what the table holds; the first one
  * where nothing is derived from and nothing looks on, which is how compiled programs run. Everything else is Python's,
@@ -17,8 +17,6 @@ enum { INPUT, WEIGHT, BIAS, STRIDE, PADDING, OUTPUT_PADDING, GROUPS, DILATION, P
 static const layer_arguments of_layer = {STRIDE, PADDING, DILATION, OUTPUT_PADDING, GROUPS};
 enum { FIRST, SECOND, G_SIZES, G_STRIDE, G_PADDING, G_GROUPS, G_DILATION, G_REST };
 
-/* What became of a call: the stack is as it was but for DONE. A call that is READ has its key. */
-typedef enum outcome { UNREAD, READ, DONE } outcome;
 typedef outcome computation(stable_value *stack, thread_state *state, call_key *key);
 
 static outcome compute_layer_of(stable_value *stack, bool has_post, thread_state *state, call_key *key)
@@ -192,13 +190,14 @@ static void serve_operator(computation *by_table, const char *name, stable_value
     serve(name, stack, key, state);
 }
 
-/* Computes a call of an operator with these tensors, or has Python compute it. */
-static void compute(computation *by_table, stable_value *stack, torch_tensor *const tensors[3], torch_list *more,
-                    const char *at_autograd, const char *below_autograd)
+/* Computes a call of an operator, or has Python compute it: at_autograd, NULL for a call below autograd, where the call is
+ * not plain. */
+static void compute(computation *by_table, stable_value *stack, bool plain, const char *at_autograd,
+                    const char *below_autograd)
 {
     thread_state *state = begin(make_state());
     call_key key;
-    if (at_autograd != NULL && !is_plain(tensors, more)) {
+    if (!plain) {
         serve_operator(by_table, at_autograd, stack, NULL, state);
         return;
     }
@@ -213,13 +212,14 @@ static void compute(computation *by_table, stable_value *stack, torch_tensor *co
     static void name##_below(stable_value *stack, uint64_t arguments, uint64_t results)                                \
     {                                                                                                                  \
         (void)arguments, (void)results;                                                                                \
-        compute(by_table, stack, NULL, NULL, NULL, "tconv::" #name "_below_autograd");                                 \
+        compute(by_table, stack, true, NULL, "tconv::" #name "_below_autograd");                                       \
     }                                                                                                                  \
     static void name##_at(stable_value *stack, uint64_t arguments, uint64_t results)                                   \
     {                                                                                                                  \
         (void)arguments, (void)results;                                                                                \
         torch_tensor *const tensors[] = {tensor_of(stack[first]), second, optional};                                   \
-        compute(by_table, stack, tensors, more, "tconv::" #name "_at_autograd", "tconv::" #name "_below_autograd");    \
+        compute(by_table, stack, is_plain(tensors, more), "tconv::" #name "_at_autograd",                              \
+                "tconv::" #name "_below_autograd");                                                                    \
     }
 #define OPERATORS(spatial)                                                                                             \
     OPERATOR(conv_transpose##spatial##d, compute_forward, INPUT, tensor_of(stack[WEIGHT]),                             \
@@ -232,6 +232,29 @@ static void compute(computation *by_table, stable_value *stack, torch_tensor *co
 OPERATORS(1)
 OPERATORS(2)
 
+/* The kernels of a step, whose other tensors are the state and, after three numbers, slots, reset and active. */
+enum { STEP_STATE = BIAS + 1, STEP_SLOTS = STEP_STATE + 4, STEP_RESET, STEP_ACTIVE };
+
+static void conv_transpose1d_step_below(stable_value *stack, uint64_t arguments, uint64_t results)
+{
+    (void)arguments, (void)results;
+    compute(compute_step_of, stack, true, NULL, "tconv::conv_transpose1d_step_below_autograd");
+}
+
+static void conv_transpose1d_step_at(stable_value *stack, uint64_t arguments, uint64_t results)
+{
+    (void)arguments, (void)results;
+    torch_tensor *const tensors[] = {tensor_of(stack[INPUT]), tensor_of(stack[WEIGHT]), tensor_of(stack[STEP_STATE])};
+    static const int optional[] = {BIAS, STEP_SLOTS, STEP_RESET, STEP_ACTIVE};
+    bool plain = is_plain(tensors, NULL);
+    for (size_t i = 0; plain && i < sizeof optional / sizeof optional[0]; i++) {
+        torch_tensor *const one[] = {optional_tensor(stack[optional[i]]), NULL, NULL};
+        plain = one[0] == NULL || are_plain(one);
+    }
+    compute(compute_step_of, stack, plain, "tconv::conv_transpose1d_step_at_autograd",
+            "tconv::conv_transpose1d_step_below_autograd");
+}
+
 /* ------------------------------------------------------------------------------------------- what the package calls */
 
 #define KERNELS_OF(name)                                                                                               \
@@ -243,7 +266,7 @@ OPERATORS(2)
 #define KERNELS_FOR(spatial)                                                                                           \
     KERNELS_OF(conv_transpose##spatial##d), KERNELS_OF(conv_transpose##spatial##d_post),                               \
         KERNELS_OF(conv_transpose##spatial##d_backward_data), KERNELS_OF(conv_transpose##spatial##d_backward_weights)
-static const struct kernel kernels[] = {KERNELS_FOR(1), KERNELS_FOR(2)};
+static const struct kernel kernels[] = {KERNELS_FOR(1), KERNELS_FOR(2), KERNELS_OF(conv_transpose1d_step)};
 #define KERNELS (sizeof kernels / sizeof *kernels)
 
 static torch_library *installed[KERNELS];

@@ -58,9 +58,7 @@ typedef struct described_call {
     tconv_operands given;
 } described_call;
 
-/* Describes a tensor, NULL for none, and has *given point to what it made. Returns false where PyTorch fails. */
-static bool describe(torch_tensor *tensor, int32_t dtype, int32_t location, tconv_tensor *made,
-                     const tconv_tensor **given)
+bool describe(torch_tensor *tensor, int32_t dtype, int32_t location, tconv_tensor *made, const tconv_tensor **given)
 {
     *given = tensor == NULL ? NULL : made;
     *made = (tconv_tensor){NULL, (tconv_dtype)dtype, (tconv_location)location};
@@ -83,33 +81,37 @@ static bool describe_call(const tconv_torch_layer *is, torch_tensor *const tenso
     return true;
 }
 
+bool take_scratch(const tconv_torch_layer *is, const tensor_key *like, thread_state *state, scratch_memory *taken)
+{
+    const int64_t one = 1;
+    *taken = (scratch_memory){state->scratch, NULL, NULL};
+    if (is->location == TCONV_LOCATION_CUDA &&
+        (torch.aoti_torch_get_current_cuda_stream == NULL ||
+         torch.aoti_torch_get_current_cuda_stream((int32_t)like->device_index, &taken->stream) != 0))
+        return false;
+    if (is->workspace_elements == 0)
+        return true;
+    taken->owner = make_tensor(like, 1, &is->workspace_elements, &one);
+    if (taken->owner != NULL && torch.aoti_torch_get_data_ptr(taken->owner, &taken->workspace) == 0)
+        return true;
+    delete_tensor(taken->owner);
+    return false;
+}
+
 bool execute(const tconv_torch_plan *planned, const tensor_key *like, torch_tensor *const tensors[4],
              torch_tensor *const *operands, thread_state *state)
 {
     const tconv_torch_layer *is = &planned->is;
     described_call call;
-    if (!describe_call(is, tensors, operands, &call))
+    scratch_memory memory;
+    if (!describe_call(is, tensors, operands, &call) || !take_scratch(is, like, state, &memory))
         return false;
-    void *memory = state->scratch, *stream = NULL;
-    if (is->location == TCONV_LOCATION_CUDA &&
-        (torch.aoti_torch_get_current_cuda_stream == NULL ||
-         torch.aoti_torch_get_current_cuda_stream((int32_t)like->device_index, &stream) != 0))
-        return false;
-    torch_tensor *workspace = NULL;
-    const int64_t one = 1;
-    if (is->workspace_elements > 0) {
-        workspace = make_tensor(like, 1, &is->workspace_elements, &one);
-        if (workspace == NULL || torch.aoti_torch_get_data_ptr(workspace, &memory) != 0) {
-            delete_tensor(workspace);
-            return false;
-        }
-    }
     const tconv_operands *given = &call.given;
-    const tconv_status status = is->post_count > 0
-                                    ? is->execute_with(is->plan, given, memory, is->workspace_size, stream)
-                                    : is->execute(is->plan, given->src, given->weights, given->bias, given->dst, memory,
-                                                  is->workspace_size, stream);
-    delete_tensor(workspace);
+    const tconv_status status =
+        is->post_count > 0 ? is->execute_with(is->plan, given, memory.workspace, is->workspace_size, memory.stream)
+                           : is->execute(is->plan, given->src, given->weights, given->bias, given->dst,
+                                         memory.workspace, is->workspace_size, memory.stream);
+    delete_tensor(memory.owner);
     return status == TCONV_SUCCESS;
 }
 
@@ -133,22 +135,27 @@ static bool is_on_cuda(const tensor_key *like)
     return like->device_type == torch.aoti_torch_device_type_cuda();
 }
 
+int64_t tconv_torch_read_settings(bool of_float32)
+{
+    if (torch.global_context == NULL || torch.user_enabled_cudnn == NULL || torch.deterministic_algorithms == NULL ||
+        (of_float32 && torch.float32_precision == NULL))
+        return get_settings(); /* Python, whose lock the engine's thread waits for */
+    const void *context = torch.global_context();
+    const bool tf32 =
+        of_float32 && torch.float32_precision(context, FLOAT32_BACKEND_CUDA, FLOAT32_OP_CONV) == FLOAT32_PRECISION_TF32;
+    return TCONV_TORCH_OURS | (tf32 ? TCONV_TORCH_TF32 : 0) |
+           (torch.user_enabled_cudnn(context) ? TCONV_TORCH_CUDNN : 0) |
+           (torch.deterministic_algorithms(context) ? TCONV_TORCH_DETERMINISTIC : 0);
+}
+
 bool read_settings(const tensor_key *like, int64_t *settings)
 {
     *settings = 0;
     if (!is_on_cuda(like))
         return true;
-    /* TF32 is the one setting that takes Python, whose lock the engine's thread waits for. */
-    if (like->dtype == torch.aoti_torch_dtype_float32() || torch.global_context == NULL ||
-        torch.user_enabled_cudnn == NULL || torch.deterministic_algorithms == NULL) {
-        const int64_t flags = get_settings();
-        *settings = settings_that_count(flags, like);
-        return flags != 0;
-    }
-    const void *context = torch.global_context();
-    *settings = (torch.user_enabled_cudnn(context) ? TCONV_TORCH_CUDNN : 0) |
-                (torch.deterministic_algorithms(context) ? TCONV_TORCH_DETERMINISTIC : 0);
-    return true;
+    const int64_t flags = tconv_torch_read_settings(like->dtype == torch.aoti_torch_dtype_float32());
+    *settings = settings_that_count(flags, like);
+    return flags != 0;
 }
 
 bool read_threads(const tensor_key *like, int64_t *threads)
@@ -189,6 +196,11 @@ void release_layer(const stable_value *stack, const layer_arguments *at)
         torch.torch_delete_list(list_of(stack[lists[i]]));
 }
 
+void count_taken(void)
+{
+    atomic_fetch_add_explicit(&taken, 1, memory_order_relaxed);
+}
+
 torch_tensor *compute_layer(const layer_call *made, thread_state *state)
 {
     entry *found = find(&made->key);
@@ -202,7 +214,7 @@ torch_tensor *compute_layer(const layer_call *made, thread_state *state)
     }
     release(found);
     if (result != NULL)
-        atomic_fetch_add_explicit(&taken, 1, memory_order_relaxed);
+        count_taken();
     if (result != NULL && made->key.post_words != 0)
         atomic_fetch_add_explicit(&fused, 1, memory_order_relaxed);
     return result;

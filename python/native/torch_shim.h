@@ -4,6 +4,7 @@
 #ifndef TCONV_TORCH_SHIM_H
 #define TCONV_TORCH_SHIM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,14 +15,17 @@
 typedef tconv_status tconv_torch_execute(const tconv_plan *, const tconv_tensor *, const tconv_tensor *,
                                          const tconv_tensor *, const tconv_tensor *, void *, size_t, void *);
 typedef tconv_status tconv_torch_execute_with(const tconv_plan *, const tconv_operands *, void *, size_t, void *);
+typedef tconv_status tconv_torch_step(const tconv_plan *, const tconv_step *);
 typedef void tconv_torch_destroy(tconv_plan *);
 
 /* A plan whose tensors are computed in place. */
 typedef struct tconv_torch_layer {
     tconv_plan *plan;
-    /* tconv_plan_execute, tconv_plan_execute_with and tconv_plan_destroy of the library that made the plan */
+    /* tconv_plan_execute, tconv_plan_execute_with and tconv_plan_destroy of the library that made the plan, and
+     * tconv_plan_step where it is a stream's, else NULL */
     tconv_torch_execute *execute;
     tconv_torch_execute_with *execute_with;
+    tconv_torch_step *step;
     tconv_torch_destroy *destroy;
     size_t workspace_size;
     /* Elements of the tensors' dtype to allocate for the workspace; 0 where the thread's scratch memory is enough. */
@@ -32,6 +36,7 @@ typedef struct tconv_torch_layer {
      * they are read as they lie. */
     int64_t copies[2][4];
     int32_t dtype, location, op; /* tconv_dtype, tconv_location and tconv_op */
+    int32_t carry_dtype;         /* of a stream */
     /* Of the layer's post-ops, how many there are, and of each one that takes an operand which of the call's operands
      * that is, counted from 0, and of which tconv_dtype; -1 for one that takes none. */
     int32_t post_count, post_operands[TCONV_MAX_POST_OPS], post_dtypes[TCONV_MAX_POST_OPS];
@@ -51,6 +56,9 @@ enum {
 
 /* Returns the flags of PyTorch's settings now, with TCONV_TORCH_OURS; 0 after an exception. */
 typedef int64_t tconv_torch_settings(void);
+
+/* Returns the same, without Python where this PyTorch has what that needs; TCONV_TORCH_TF32 where of_float32 alone. */
+TCONV_TORCH_API int64_t tconv_torch_read_settings(bool of_float32);
 
 /* Registers the kernels, once in a process; on CUDA they ask for the settings. Returns 0, or -1 where this PyTorch lacks
  * what the kernels need. */

@@ -206,8 +206,10 @@ tconv_torch_plan *tconv_torch_own(const tconv_torch_layer *description)
  * operators of one gradient that is all. */
 static bool are_of(const call_key *key, tconv_torch_plan *const plans[2])
 {
+    if ((key->flags & IS_STEP) != 0)
+        return plans[0] != NULL && plans[0]->is.step != NULL && plans[1] == NULL;
     if ((key->flags & (IS_BACKWARD | IS_GRADIENT_OPERATOR)) == 0)
-        return plans[0] != NULL && plans[0]->is.op == TCONV_FORWARD && plans[1] == NULL &&
+        return plans[0] != NULL && plans[0]->is.op == TCONV_FORWARD && plans[0]->is.step == NULL && plans[1] == NULL &&
                (plans[0]->is.post_count != 0) == (key->post_words != 0);
     static const int32_t ops[2] = {TCONV_BACKWARD_DATA, TCONV_BACKWARD_WEIGHTS};
     const int64_t of_input = (int64_t)1 << WANTED_SHIFT, of_others = of_input << 1 | of_input << 2;

@@ -15,8 +15,8 @@ typedef struct tensor_key {
     int64_t sizes[4], strides[4];
 } tensor_key;
 
-/* Words of a key for post-ops: their list as text, and how the tensors lie that they take. A list that needs more is
- * Python's. */
+/* Words of a key for post-ops: their list as text, and how the tensors lie that they take; of a step, for the state. A
+ * list that needs more is Python's. */
 #define POST_WORDS 64
 
 typedef struct call_key {
@@ -26,7 +26,7 @@ typedef struct call_key {
     int64_t spatial, groups;
     int64_t flags; /* those of the calling thread: PyTorch's settings; and which operator and gradients these are */
     int64_t threads;
-    int64_t post_words; /* how many there are of the following words; 0 without post-ops */
+    int64_t post_words; /* how many there are of the following words; 0 of a layer without post-ops */
     int64_t post[POST_WORDS];
 } call_key;
 
@@ -79,7 +79,13 @@ int make_states(void);
 
 /* Bits of a key's flags, beside TCONV_TORCH_OURS and those of PyTorch's settings: which operator it is, and which
  * gradients are wanted. */
-enum { IS_BACKWARD = 1 << 8, WANTED_SHIFT = 9, IS_GRADIENT_OPERATOR = 1 << 12, IS_CHANNELS_LAST = 1 << 13 };
+enum {
+    IS_BACKWARD = 1 << 8,
+    WANTED_SHIFT = 9,
+    IS_GRADIENT_OPERATOR = 1 << 12,
+    IS_CHANNELS_LAST = 1 << 13,
+    IS_STEP = 1 << 14 /* of a stream */
+};
 
 /* The calling thread's; NULL where it has none. */
 thread_state *get_state(void);

@@ -41,6 +41,11 @@ class StreamPlan(Plan):
         packed._step, packed._flush = self._step, self._flush
         return packed
 
+    def describe(self, description: c.Structure) -> None:
+        super().describe(description)
+        description.step = c.cast(lib.library().tconv_plan_step, c.c_void_p)
+        description.carry_dtype = self.carry_dtype
+
     def step(
         self,
         tensors: tuple[int, int, int, int, int],

@@ -20,6 +20,7 @@ import tconv.torch as tt  # noqa: E402
 from tconv import _library  # noqa: E402
 from tconv._plan import CAPACITY, forget_plans  # noqa: E402
 from tconv.torch import _compute, _eager, _native  # noqa: E402
+from tconv.torch._settings import CUDNN, DETERMINISTIC, TF32, all_flags  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not _native.is_installed(), reason="libtconv_torch.so is not beside the library")
 
@@ -119,6 +120,21 @@ def test_pytorchs_settings_are_a_part(device):
         torch._C._set_cudnn_allow_tf32(allowed)
         tt.conv_transpose2d(x, weight, bias)
     assert len(_compute.layers) == 2
+
+
+def test_settings_are_read_without_python():
+    """As Python reads them, whatever they are: this needs no GPU."""
+    cudnn, deterministic = torch.backends.cudnn.enabled, torch.are_deterministic_algorithms_enabled()
+    try:
+        for tf32, enabled, only in itertools.product((True, False), repeat=3):
+            torch._C._set_cudnn_allow_tf32(tf32)
+            torch._C._set_cudnn_enabled(enabled)
+            torch.use_deterministic_algorithms(only, warn_only=True)
+            expected = (TF32 if tf32 else 0) | (CUDNN if enabled else 0) | (DETERMINISTIC if only else 0)
+            assert _native.read_settings() == all_flags() == expected
+    finally:
+        torch._C._set_cudnn_enabled(cudnn)
+        torch.use_deterministic_algorithms(deterministic)
 
 
 def test_more_layers_than_are_kept():

@@ -12,7 +12,8 @@ from torch_values import DTYPES, TOLERANCE  # noqa: E402
 
 import tconv  # noqa: E402
 import tconv.torch as tt  # noqa: E402
-from tconv.torch import _stream  # noqa: E402
+from tconv._plan import forget_plans  # noqa: E402
+from tconv.torch import _stream_operator  # noqa: E402
 
 LAYERS = {  # width, stride, dilation, groups
     "causal codec": (16, 8, 1, 1),
@@ -131,12 +132,12 @@ def test_inputs_may_lie_in_any_way(device):
 def test_a_new_length_is_not_planned():
     weight, bias, sizes, tail = parameters("odd tail", "cpu", torch.float32)
     state = zeros(weight, 1, tail, 2)
-    _stream._plans.clear()
+    forget_plans()
     for length in (5, 6, 7, 8):
         tt.conv_transpose1d_step(torch.randn(2, 8, length), weight, bias, state, **sizes)
-    assert len(_stream._plans) == 1
+    assert len(_stream_operator.plans) == 1
     tconv.reload_environment()
-    assert len(_stream._plans) == 0 and len(_stream._steps) == 0
+    assert len(_stream_operator.plans) == 0 and len(_stream_operator.steps) == 0
 
 
 def test_gradients_are_refused_and_what_has_them_is_named(device):
@@ -340,15 +341,6 @@ def test_mistakes_of_the_module():
             tt.StreamingConvTranspose1d(8, 6, trim=None, **arguments).streaming(1),
         ):
             pass
-
-
-def test_compiled_programs_break_their_graph_around_a_step(compiled_anew):
-    layer = made("odd tail")
-    program = torch.compile(lambda x: layer(2 * x).tanh(), backend="eager")
-    x = torch.randn(2, 8, 6, dtype=torch.float64)
-    with layer.streaming(batch=2):
-        y = torch.cat([program(x[..., a:b]) for a, b in ((0, 1), (1, 2), (2, 4), (4, 6))], -1)
-    torch.testing.assert_close(y, layer(2 * x).tanh())
 
 
 def test_graphs_follow_masks(cuda):

@@ -31,7 +31,7 @@ from ._modules import ConvTranspose1d, ConvTranspose2d, LazyConvTranspose1d, Laz
 from ._portable import portable
 from ._reasons import Counters, counters
 from ._replace import Replaced, Restored, replace, restore
-from ._stream import conv_transpose1d_step
+from ._stream import conv_transpose1d_step, conv_transpose1d_step_pure
 from ._streaming import StreamingConvTranspose1d
 
 __all__ = [
@@ -50,6 +50,7 @@ __all__ = [
     "cat",
     "conv_transpose1d",
     "conv_transpose1d_step",
+    "conv_transpose1d_step_pure",
     "conv_transpose2d",
     "counters",
     "decompositions",

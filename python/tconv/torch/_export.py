@@ -9,6 +9,7 @@ from ._compute import PYTORCHS
 from ._gradient_operators import DATA_OPERATORS, WEIGHTS_OPERATORS, data_by_pytorch, weights_by_pytorch
 from ._operator import OPERATORS
 from ._post_operator import POST_OPERATORS, one_after_the_other
+from ._stream_operator import OPERATOR, PURE_OPERATOR, by_pytorch, in_place_by_pytorch
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
@@ -17,6 +18,9 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
     PyTorch's table of all decompositions does not have them: torch.compile, which calls operators as they are,
     refuses one that has an entry there wherever the environment variable CI is set.
+
+    A functional program keeps conv_transpose1d_step, which changes its state in place, inside of an operator of
+    PyTorch's: capture conv_transpose1d_step_pure, or within portable().
 
     Returns:
         dict: operators, and what computes the same by PyTorch's.
@@ -34,7 +38,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     layers: dict[Any, Callable[..., Any]] = {operator: PYTORCHS[spatial] for spatial, operator in OPERATORS.items()}
     layers |= {operator: _with_posts(spatial) for spatial, operator in POST_OPERATORS.items()}
     data = dict.fromkeys(DATA_OPERATORS.values(), data_by_pytorch)
-    return {**layers, **data, **dict.fromkeys(WEIGHTS_OPERATORS.values(), weights_by_pytorch)}
+    steps: dict[Any, Callable[..., Any]] = {OPERATOR: in_place_by_pytorch, PURE_OPERATOR: by_pytorch}
+    return {**layers, **steps, **data, **dict.fromkeys(WEIGHTS_OPERATORS.values(), weights_by_pytorch)}
 
 
 def _with_posts(spatial: int) -> Callable[..., Any]:

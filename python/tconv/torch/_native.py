@@ -8,6 +8,7 @@ import pathlib
 import sys
 import threading
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from .. import _library as lib
 from .. import _plan
@@ -20,6 +21,10 @@ _NAME = "libtconv_torch.so"
 _package = __name__.partition(".")[0]
 
 
+if TYPE_CHECKING:
+    from ._stream_operator import Step
+
+
 class _Description(c.Structure):
     """tconv_torch_layer of native/torch_shim.h."""
 
@@ -27,6 +32,7 @@ class _Description(c.Structure):
         ("plan", c.c_void_p),
         ("execute", c.c_void_p),
         ("execute_with", c.c_void_p),
+        ("step", c.c_void_p),
         ("destroy", c.c_void_p),
         ("workspace_size", c.c_size_t),
         ("workspace_elements", c.c_int64),
@@ -37,6 +43,7 @@ class _Description(c.Structure):
         ("dtype", c.c_int32),
         ("location", c.c_int32),
         ("op", c.c_int32),
+        ("carry_dtype", c.c_int32),
         ("post_count", c.c_int32),
         ("post_operands", c.c_int32 * lib.MAX_POST_OPS),
         ("post_dtypes", c.c_int32 * lib.MAX_POST_OPS),
@@ -70,6 +77,7 @@ def _install() -> c.CDLL | None:
             ("install", c.c_int, (_Settings,)),
             ("uninstall", None, ()),
             ("flags", c.c_void_p, ()),
+            ("read_settings", c.c_int64, (c.c_bool,)),
             ("install_gradients", c.c_int, ()),
             ("uninstall_gradients", None, ()),
             ("install_operators", c.c_int, ()),
@@ -126,6 +134,11 @@ def uninstall_operators() -> None:
         _shim.tconv_torch_uninstall_operators()
 
 
+def read_settings() -> int:
+    """PyTorch's settings as the shim reads them, as flags."""
+    return all_flags() if _shim is None else _shim.tconv_torch_read_settings(True) & ~OURS
+
+
 def say(error: str) -> None:
     """What the text of an error is that a call of an operator on this thread is to raise."""
     if _shim is not None:
@@ -180,6 +193,10 @@ class _Table:
         if not (layer.copy_input or layer.copy_weight or layer.copy_bias or layer.copy_addend):
             self._put(layer.settings, layer, operands=operands)
 
+    def put_step(self, step: Step) -> None:
+        """Likewise, of the next chunk of a stream."""
+        self._put(step.settings, step)
+
     def put_gradients(self, found: Wanted) -> None:
         """Likewise. What is PyTorch's for another cause than its speed is counted in Python."""
         parts = found.data, found.weights
@@ -196,7 +213,7 @@ class _Table:
     def _put(
         self,
         settings: Settings,
-        *parts: Layer | Gradient | None,
+        *parts: Layer | Gradient | Step | None,
         copy: Sequence[int] = (),
         operands: Sequence[int | None] = (),
     ) -> None:
@@ -207,7 +224,7 @@ class _Table:
             strides = (c.c_int64 * 4)(*copy) if copy else None
             _shim.tconv_torch_remember(*owners, *[None] * (2 - len(owners)), strides, *settings)
 
-    def _owner(self, part: Layer | Gradient, operands: Sequence[int | None]) -> int | None:
+    def _owner(self, part: Layer | Gradient | Step, operands: Sequence[int | None]) -> int | None:
         """The shim's owner of the plan; None where calls of this plan do not belong in the table."""
         assert _shim is not None
         with self._lock:

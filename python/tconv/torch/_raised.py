@@ -31,6 +31,12 @@ def _cause(error: BaseException) -> BaseException:
     return kept if kept is not None and (_text(kept)[:200] in text or _NO_TEXT in text) else error
 
 
+def take_cause(error: BaseException) -> BaseException:
+    """The exception that an error from the shim has the text of, or the error. It is no longer kept then."""
+    cause, _thread.raised = _cause(error), None
+    return cause
+
+
 def keeping(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """A kernel for the shim to call."""
 
@@ -53,7 +59,7 @@ def raising(operator: Any) -> Any:
         try:
             return call(*arguments, **more)
         except RuntimeError as error:
-            cause, _thread.raised = _cause(error), None
+            cause = take_cause(error)
             if cause is error:
                 raise
             raise cause from None

@@ -14,6 +14,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils import parametrize
 
 from ._modules import ConvTranspose1d, ConvTranspose2d, LazyConvTranspose1d, LazyConvTranspose2d
+from ._replace_streams import Streamed, base_for, streamed_base, why_not_streamed
 from ._sequential import Sequential
 
 _OURS: dict[type, type] = {
@@ -26,7 +27,9 @@ _OURS: dict[type, type] = {
 _BASES: dict[type, type] = {**_OURS, torch.nn.Sequential: Sequential}
 _PYTORCHS = {ours: theirs for theirs, ours in _BASES.items()}
 _NAMES = frozenset(f"ConvTranspose{spatial}d" for spatial in (1, 2, 3))
-_LOOKED_FOR = "torch.nn.ConvTranspose1d, ConvTranspose2d, their lazy forms and subclasses"
+_LOOKED_FOR = (
+    "torch.nn.ConvTranspose1d, ConvTranspose2d, their lazy forms and subclasses, and streaming layers as moshi has them"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,12 +127,21 @@ _derived: weakref.WeakValueDictionary[type, type] = weakref.WeakValueDictionary(
 
 def _class_for(kind: type) -> type:
     """tconv's class in place of this one, which inherits PyTorch's forward. That of a subclass is derived from it and
-    from tconv's class, which comes before PyTorch's where Python looks for forward."""
+    from tconv's class, which comes before PyTorch's where Python looks for forward; that of a streaming layer has
+    tconv's forward before its own."""
     if kind in _BASES:
         return _BASES[kind]
     made = _derived.get(kind)
     if made is None:
-        base = next(ours for theirs, ours in reversed(_BASES.items()) if issubclass(kind, theirs))
+        streamed = base_for(kind)
+        if streamed is not None:
+            bases: tuple[type, ...] = (_Derived, streamed, kind)
+        else:
+            bases = (
+                _Derived,
+                kind,
+                next(ours for theirs, ours in reversed(_BASES.items()) if issubclass(kind, theirs)),
+            )
         members: dict[str, Any] = {
             "__module__": kind.__module__,
             "__qualname__": kind.__qualname__,
@@ -138,7 +150,7 @@ def _class_for(kind: type) -> type:
         if issubclass(kind, LazyModuleMixin):
             becomes: Any = kind.cls_to_become
             members["cls_to_become"] = _class_for(becomes)
-        made = types.new_class(kind.__name__, (_Derived, kind, base), exec_body=lambda space: space.update(members))
+        made = types.new_class(kind.__name__, bases, exec_body=lambda space: space.update(members))
         _derived[kind] = made
     return made
 
@@ -205,6 +217,10 @@ def replace(model: torch.nn.Module) -> Replaced:
     derived from them. Every other transposed convolution is left alone, and named in the answer with the reason. Calls
     of torch.nn.functional's functions cannot be seen.
 
+    Streaming layers as moshi has them (StreamingConvTranspose1d, and RawStreamingConvTranspose1d of older versions)
+    take their steps by tconv, with the state, masks and resets that they have, in the middle of a stream too. What is
+    made like them is tried before: a class that computes something else is left.
+
     Args:
         model (torch.nn.Module): the model, or a layer.
 
@@ -229,8 +245,15 @@ def replace(model: torch.nn.Module) -> Replaced:
     modules = 0
     for name, module in modules_of(model, "replace"):
         modules += 1
-        if is_ours(module):
+        base = streamed_base(module)
+        if is_ours(module) or isinstance(module, Streamed):
             already.append(name)
+        elif base is not None:
+            why = _try_stream(module, base) or _change_class(module, _class_for)
+            if why is None:
+                swapped.append(name)
+            else:
+                left[name] = why
         elif _is_transposed(module):
             why = why_left(module) or _change_class(module, _class_for)
             if why is None:
@@ -238,6 +261,15 @@ def replace(model: torch.nn.Module) -> Replaced:
             else:
                 left[name] = why
     return Replaced(swapped, left, already, modules)
+
+
+def _try_stream(module: torch.nn.Module, base: type[Streamed]) -> str | None:
+    """Why a streaming layer is left."""
+    try:
+        made = _class_for(type(module).__bases__[0] if _is_parametrized(module) else type(module))
+    except TypeError:
+        return None  # which _change_class says better
+    return why_not_streamed(module, base, made)
 
 
 def _change_class(module: torch.nn.Module, choose: Any) -> str | None:
@@ -287,7 +319,7 @@ def restore(model: torch.nn.Module) -> Restored:
     restored: list[str] = []
     left: dict[str, str] = {}
     for name, module in modules_of(model, "restore"):
-        if unfuse_one(module) or not is_ours(module):
+        if unfuse_one(module) or not (is_ours(module) or isinstance(module, Streamed)):
             continue
         kind = type(module).__bases__[0] if _is_parametrized(module) else type(module)
         if _stands_for(kind) is None:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from . import _stream
 from ._functional import conv_transpose1d
+from ._stream_operator import tail_of
 
 torch.fx.wrap("conv_transpose1d")  # as in __init__.py
 
@@ -109,7 +110,9 @@ class StreamingConvTranspose1d(torch.nn.ConvTranspose1d):
             raise ValueError(f"padding and output_padding must be 0 with trim = {trim!r}, which says what is cut off")
         self.trim = trim
         self.to_drop = 0
-        self._state: Tensor | None = None
+        self._state: Tensor | None
+        # A buffer, so that compiled programs write it where it lies, in CUDA graphs too.
+        self.register_buffer("_state", None, persistent=False)
         self._of_layer = (self.stride[0], self.dilation[0], self.groups)
 
     def forward(  # type: ignore[override]
@@ -122,7 +125,7 @@ class StreamingConvTranspose1d(torch.nn.ConvTranspose1d):
     ) -> Tensor:
         """The result for a whole input; while streaming, the outputs of the next chunk. reset, active and slots are as
         in conv_transpose1d_step, of a step alone."""
-        state = self._state
+        state = self._buffers["_state"]
         if state is None:
             if reset is not None or active is not None or slots is not None:
                 raise RuntimeError("reset, active and slots are of a step: the layer is not streaming")
@@ -130,7 +133,8 @@ class StreamingConvTranspose1d(torch.nn.ConvTranspose1d):
         if reset is not None and self._cuts()[0]:
             raise ValueError(self._no_part_of_a_reset())
         parameters: Any = self._parameters  # where torch.nn.Module looks for an attribute last
-        y = _stream.step(input, parameters["weight"], parameters["bias"], state, self._of_layer, (slots, reset, active))
+        of_layer = self._of_layer
+        y = _stream.step(input, parameters["weight"], parameters["bias"], state, *of_layer, slots, reset, active)
         return self._without_first(y) if self.to_drop else y
 
     @contextlib.contextmanager
@@ -140,7 +144,7 @@ class StreamingConvTranspose1d(torch.nn.ConvTranspose1d):
             raise RuntimeError("the layer is streaming: streaming() cannot be nested")
         left, rest = self._cuts()
         weight = self.weight
-        tail = _stream.tail_of(weight.shape[2], self.stride[0], self.dilation[0])
+        tail = tail_of(weight.shape[2], self.stride[0], self.dilation[0])
         if not 0 <= rest <= tail:
             raise ValueError(
                 f"padding = {self.padding[0]}, output_padding = {self.output_padding[0]}: a stream of this layer would "

@@ -7,7 +7,7 @@
 
 /* Scratch of a thread, in bytes. */
 typedef struct tconv_cpu_carry_sizes {
-    int64_t strip, weights, sums, products, outputs, places;
+    int64_t strip, weights, sums, levels, products, outputs, places;
     int64_t thread; /* all of them */
 } tconv_cpu_carry_sizes;
 
@@ -17,12 +17,13 @@ enum { TCONV_CPU_CARRY_FEW = 3 };
 typedef struct tconv_cpu_carry_plan {
     tconv_cpu_col2im_plan products; /* how products are made: what does not depend on the call */
     tconv_cpu_carry_sizes sizes;
-    int64_t bias_bytes;
+    int64_t bias_bytes, nothing_bytes;
     int threads; /* for the longest chunk */
 } tconv_cpu_carry_plan;
 
 /* How a call is cut. No sum depends on it. */
 typedef struct tconv_cpu_carry_cut {
+    bool packs;                     /* weights, for microkernels */
     int64_t images, frames, others; /* of the pixels that are multiplied at a time: frames > 1 only with all others */
     int64_t part_images, parts;     /* images of a task; image parts */
     int64_t channels, blocks;       /* output channels of a group that a task has; blocks of a group */
@@ -69,7 +70,7 @@ void tconv_cpu_carry_store(const tconv_cpu_carry_task *task, int64_t first, int6
 /* Moves each line on by so many places, which are zeros at its end. */
 void tconv_cpu_carry_move(const tconv_cpu_carry_task *task, int64_t count);
 
-/* Writes the beginning of each line to the carry; of a flush, zeros. */
-void tconv_cpu_carry_end(const tconv_cpu_carry_task *task);
+/* Writes what each line has from place `first` on to the carry; of a flush, zeros. */
+void tconv_cpu_carry_end(const tconv_cpu_carry_task *task, int64_t first);
 
 #endif

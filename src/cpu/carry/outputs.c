@@ -40,17 +40,27 @@ static void *outputs_at(const tconv_cpu_carry_task *task, int64_t index)
 
 /* ----------------------------------------------------------------------------------------------------------- carry */
 
-/* Copies count numbers of the carry, side by side, to outputs that lie a step apart, or back. */
+/* Where runs of the carry, each of count numbers side by side, one run after another, go in the outputs. */
+struct carried {
+    int64_t runs, count;
+    int64_t pitch, step; /* in the outputs: from run to run, and from number to number */
+};
+
+/* Copies numbers of the carry to outputs, or back. */
 #define DEFINE_COPY(name, type, real_type, in, out)                                                                    \
-    static void load_##name(const void *carry, int64_t count, void *outputs, int64_t step)                             \
+    static void load_##name(const void *carry, const struct carried *lie, void *outputs)                               \
     {                                                                                                                  \
-        for (int64_t i = 0; i < count; i++)                                                                            \
-            ((real_type *)outputs)[i * step] = in(((const type *)carry)[i]);                                           \
+        const type *from = carry;                                                                                      \
+        for (int64_t run = 0; run < lie->runs; run++, from += lie->count)                                              \
+            for (int64_t i = 0; i < lie->count; i++)                                                                   \
+                ((real_type *)outputs)[run * lie->pitch + i * lie->step] = in(from[i]);                                \
     }                                                                                                                  \
-    static void save_##name(void *carry, int64_t count, const void *outputs, int64_t step)                             \
+    static void save_##name(void *carry, const struct carried *lie, const void *outputs)                               \
     {                                                                                                                  \
-        for (int64_t i = 0; i < count; i++)                                                                            \
-            ((type *)carry)[i] = out(((const real_type *)outputs)[i * step]);                                          \
+        type *to = carry;                                                                                              \
+        for (int64_t run = 0; run < lie->runs; run++, to += lie->count)                                                \
+            for (int64_t i = 0; i < lie->count; i++)                                                                   \
+                to[i] = out(((const real_type *)outputs)[run * lie->pitch + i * lie->step]);                           \
     }
 
 #define AS_IT_IS(value) (value)
@@ -61,8 +71,8 @@ DEFINE_COPY(bf16, uint16_t, float, tconv_float_from_bf16, tconv_bf16_from_float)
 
 /* Each dtype of a carry has its own pair of functions. */
 static const struct {
-    void (*load)(const void *carry, int64_t count, void *outputs, int64_t step);
-    void (*save)(void *carry, int64_t count, const void *outputs, int64_t step);
+    void (*load)(const void *carry, const struct carried *lie, void *outputs);
+    void (*save)(void *carry, const struct carried *lie, const void *outputs);
 } copy[TCONV_DTYPES] = {
     [TCONV_F32] = {load_f32, save_f32},
     [TCONV_F64] = {load_f64, save_f64},
@@ -84,21 +94,26 @@ static char *carry_of(const tconv_cpu_carry_task *task, int64_t image)
            (slot * problem->out_channels + channel) * each * (int64_t)tconv_dtype_size(problem->carry_dtype);
 }
 
-/* The carry of a channel is one run of numbers for each line: of all its rows where rows are streamed, else of a row. */
-static void copy_carry(const tconv_cpu_carry_task *task, int64_t image, char *carry, bool saves)
+/* The carry of a channel is one run of numbers for each line: of all its rows where rows are streamed, else of a row. In
+ * planes the runs of all channels lie equally far apart. In a line of outputs the carry is from place `first` on. */
+static void copy_carry(const tconv_cpu_carry_task *task, int64_t image, int64_t first, char *carry, bool saves)
 {
     const struct lay lay = lay_of(task);
     const tconv_problem *problem = task->job->step->problem;
-    const int64_t runs = lay.of_rows ? 1 : lay.others, count = problem->tail * (lay.of_rows ? lay.others : 1);
-    const int64_t bytes = count * (int64_t)tconv_dtype_size(problem->carry_dtype);
-    for (int64_t channel = 0; channel < lay.channels; channel++)
-        for (int64_t run = 0; run < runs; run++, carry += bytes) {
-            void *outputs = outputs_at(task, (image - task->image) * lay.image + channel * lay.channel + run * lay.row);
-            if (saves)
-                copy[problem->carry_dtype].save(carry, count, outputs, lay.column);
-            else
-                copy[problem->carry_dtype].load(carry, count, outputs, lay.column);
-        }
+    const bool inside = task->job->products.plan->channels_inside;
+    const int64_t runs = lay.of_rows ? 1 : lay.others;
+    const struct carried lie = {.runs = inside ? runs : lay.channels * runs,
+                                .count = problem->tail * (lay.of_rows ? lay.others : 1),
+                                .pitch = lay.of_rows && !inside ? lay.channel : lay.row,
+                                .step = lay.column};
+    const int64_t bytes = runs * lie.count * (int64_t)tconv_dtype_size(problem->carry_dtype);
+    for (int64_t channel = 0; channel < (inside ? lay.channels : 1); channel++) {
+        void *outputs = outputs_at(task, (image - task->image) * lay.image + channel * lay.channel + first * lay.unit);
+        if (saves)
+            copy[problem->carry_dtype].save(carry + channel * bytes, &lie, outputs);
+        else
+            copy[problem->carry_dtype].load(carry + channel * bytes, &lie, outputs);
+    }
 }
 
 void tconv_cpu_carry_begin(tconv_cpu_carry_task *task)
@@ -109,7 +124,7 @@ void tconv_cpu_carry_begin(tconv_cpu_carry_task *task)
     for (int64_t image = task->image; image < task->image + task->images; image++) {
         char *carry = carry_of(task, image);
         if (carry != NULL && (step->reset == NULL || step->reset[image] == 0))
-            copy_carry(task, image, carry, false);
+            copy_carry(task, image, 0, carry, false);
     }
 }
 
@@ -125,7 +140,7 @@ void tconv_cpu_carry_move(const tconv_cpu_carry_task *task, int64_t count)
     }
 }
 
-void tconv_cpu_carry_end(const tconv_cpu_carry_task *task)
+void tconv_cpu_carry_end(const tconv_cpu_carry_task *task, int64_t first)
 {
     const tconv_problem *problem = task->job->step->problem;
     const size_t bytes = (size_t)(task->channels * problem->tail * tconv_unstreamed_axis(problem)->out) *
@@ -135,7 +150,7 @@ void tconv_cpu_carry_end(const tconv_cpu_carry_task *task)
         if (carry != NULL && problem->flushes)
             memset(carry, 0, bytes);
         else if (carry != NULL)
-            copy_carry(task, image, carry, true);
+            copy_carry(task, image, first, carry, true);
     }
 }
 
@@ -147,17 +162,41 @@ struct taps {
     int64_t first, end, count, step; /* step: from the outputs of a tap to those of the next */
 };
 
+/* Channels whose products and outputs of a tap lie side by side, in runs: each channel of planes, each group of pixels. */
+struct runs {
+    int64_t count, together;
+    int64_t products, outputs; /* from a run to the next */
+};
+
+/* By type: runs of products, each side by side, of which the usual ones are a few vectors; and those of taps that lie apart. */
 #define DEFINE_ADD(real_type)                                                                                          \
-    static void add_##real_type(const struct taps *taps, const real_type *products, real_type *outputs)                \
+    static inline void add_runs_of_##real_type(const struct runs *runs, int64_t count, const real_type *products,      \
+                                               real_type *outputs)                                                     \
     {                                                                                                                  \
-        if (taps->step == taps->count) {                                                                               \
-            for (int64_t i = taps->first * taps->count; i < taps->end * taps->count; i++)                              \
-                outputs[i] += products[i];                                                                             \
-            return;                                                                                                    \
+        for (int64_t run = 0; run < runs->count; run++) {                                                              \
+            const real_type *restrict from = products + run * runs->products;                                          \
+            real_type *restrict to = outputs + run * runs->outputs;                                                    \
+            for (int64_t i = 0; i < count; i++)                                                                        \
+                to[i] += from[i];                                                                                      \
         }                                                                                                              \
-        for (int64_t tap = taps->first; tap < taps->end; tap++)                                                        \
-            for (int64_t i = 0; i < taps->count; i++)                                                                  \
-                outputs[tap * taps->step + i] += products[tap * taps->count + i];                                      \
+    }                                                                                                                  \
+    static void add_##real_type(const struct runs *runs, const struct taps *taps, const real_type *products,           \
+                                real_type *outputs)                                                                    \
+    {                                                                                                                  \
+        const int64_t count = (taps->end - taps->first) * taps->count;                                                 \
+        products += taps->first * taps->count;                                                                         \
+        outputs += taps->first * taps->step;                                                                           \
+        if (taps->step != taps->count)                                                                                 \
+            for (int64_t tap = taps->first; tap < taps->end; tap++, products += taps->count, outputs += taps->step)    \
+                add_runs_of_##real_type(runs, taps->count, products, outputs);                                         \
+        else if (count == 4)                                                                                           \
+            add_runs_of_##real_type(runs, 4, products, outputs);                                                       \
+        else if (count == 8)                                                                                           \
+            add_runs_of_##real_type(runs, 8, products, outputs);                                                       \
+        else if (count == 16)                                                                                          \
+            add_runs_of_##real_type(runs, 16, products, outputs);                                                      \
+        else                                                                                                           \
+            add_runs_of_##real_type(runs, count, products, outputs);                                                   \
     }
 
 DEFINE_ADD(float)
@@ -167,12 +206,6 @@ DEFINE_ADD(double)
 struct at {
     int64_t row, column;
     int64_t products, outputs; /* of the first channel */
-};
-
-/* Channels whose products and outputs of a tap lie side by side, in runs: each channel of planes, each group of pixels. */
-struct runs {
-    int64_t count, together;
-    int64_t products, outputs; /* from a run to the next */
 };
 
 /* Adds the products of a pixel. */
@@ -194,15 +227,12 @@ static void add_pixel(const tconv_cpu_carry_task *task, const struct lay *lay, c
             continue;
         const int64_t from = at->products + tap * w->kernel * runs->together;
         const int64_t first = at->outputs + to * lay->row + x * lay->column;
-        for (int64_t run = 0; run < runs->count; run++) {
-            const int64_t products = from + run * runs->products, outputs = first + run * runs->outputs;
-            if (task->job->products.plan->real)
-                add_double(&taps, (const double *)task->products.products + products,
-                           (double *)task->products.outputs + outputs);
-            else
-                add_float(&taps, (const float *)task->products.products + products,
-                          (float *)task->products.outputs + outputs);
-        }
+        if (task->job->products.plan->real)
+            add_double(runs, &taps, (const double *)task->products.products + from,
+                       (double *)task->products.outputs + first);
+        else
+            add_float(runs, &taps, (const float *)task->products.products + from,
+                      (float *)task->products.outputs + first);
     }
 }
 

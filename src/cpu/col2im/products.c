@@ -15,6 +15,9 @@ enum { VECTORS = TCONV_CPU_MAX_PIXEL_VECTORS };
 /* Columns: shorter runs are packed one by one. */
 enum { SHORT_RUN = 16 };
 
+/* Pixels side by side whose channels are loaded together: as many as half a cache line has of f32. */
+enum { LOADED = 8 };
+
 /* ------------------------------------------------------------------------------------------------------- packing */
 
 /* Lists where the weights of a part's columns begin. */
@@ -48,10 +51,15 @@ static void list_columns(tconv_cpu_col2im_task *task)
             for (int64_t i = 0; i < count; i++)                                                                        \
                 ((real_type *)to)[r * width + i] = convert(((const type *)from)[r * row + places[i]]);                 \
     }                                                                                                                  \
-    static void load_##name(const void *from, int64_t step, int64_t count, void *to)                                   \
+    static void load_##name(const void *from, int64_t step, int64_t rows, void *to, int64_t pixels, int64_t pitch)     \
     {                                                                                                                  \
-        for (int64_t i = 0; i < count; i++)                                                                            \
-            ((real_type *)to)[i] = convert(((const type *)from)[i * step]);                                            \
+        if (pixels == LOADED)                                                                                          \
+            for (int64_t i = 0; i < rows; i++)                                                                         \
+                for (int64_t p = 0; p < LOADED; p++)                                                                   \
+                    ((real_type *)to)[p * pitch + i] = convert(((const type *)from)[i * step + p]);                    \
+        else                                                                                                           \
+            for (int64_t i = 0; i < rows; i++)                                                                         \
+                ((real_type *)to)[i] = convert(((const type *)from)[i * step]);                                        \
     }
 
 #define AS_IT_IS(value) (value)
@@ -60,11 +68,11 @@ DEFINE_PACK(f64, double, double, AS_IT_IS)
 DEFINE_PACK(f16, uint16_t, float, tconv_float_from_f16)
 DEFINE_PACK(bf16, uint16_t, float, tconv_float_from_bf16)
 
-/* By dtype: columns of weights; channels of a pixel. */
+/* By dtype: columns of weights; channels of a pixel, or of LOADED pixels side by side, which go to so many strips. */
 static const struct {
     void (*pack)(const void *from, int64_t row, const int64_t *places, int64_t rows, int64_t count, int64_t width,
                  void *to);
-    void (*load)(const void *from, int64_t step, int64_t count, void *to);
+    void (*load)(const void *from, int64_t step, int64_t rows, void *to, int64_t pixels, int64_t pitch);
 } convert[TCONV_DTYPES] = {
     [TCONV_F32] = {pack_f32, load_f32},
     [TCONV_F64] = {pack_f64, load_f64},
@@ -203,6 +211,17 @@ static void multiply_panel(const tconv_cpu_col2im_task *task, const void *strip,
     }
 }
 
+/* Returns how many pixels are loaded together from this one on: LOADED where that many lie side by side, else 1. */
+static int64_t neighbours(const tconv_cpu_col2im_task *task, int64_t pixel)
+{
+    if (task->job->layer->problem.src.c == 1 || pixel + LOADED > task->pixels)
+        return 1;
+    for (int64_t i = 1; i < LOADED; i++)
+        if (task->pixel_src[pixel + i] != task->pixel_src[pixel] + i)
+            return 1;
+    return LOADED;
+}
+
 /* Returns the strip of the K-block of `rows` input channels from `begin` on, loaded if it does not lie there. */
 static const void *load_strip(tconv_cpu_col2im_task *task, int64_t begin, int64_t rows)
 {
@@ -212,10 +231,12 @@ static const void *load_strip(tconv_cpu_col2im_task *task, int64_t begin, int64_
     void *strip = tconv_cpu_real_at(plan->real_size, task->strip, plan->keeps_strip ? begin * plan->pixels : 0);
     if (begin < task->loaded)
         return strip;
-    for (int64_t pixel = 0; pixel < task->pixels; pixel++)
+    for (int64_t pixel = 0, count; pixel < task->pixels; pixel += count) {
+        count = neighbours(task, pixel);
         convert[problem->dtype].load(
             task->job->src + (task->pixel_src[pixel] + channel) * (int64_t)problem->element_size, problem->src.c, rows,
-            tconv_cpu_real_at(plan->real_size, strip, task->pixel_strip[pixel]));
+            tconv_cpu_real_at(plan->real_size, strip, task->pixel_strip[pixel]), count, plan->k_block);
+    }
     if (plan->keeps_strip)
         task->loaded = begin + rows;
     return strip;
