@@ -26,7 +26,7 @@ typedef struct corrections {
     double unit;          /* and for each unit of a line, */
     double small;         /* with so many beside for a unit of less than four elements */
     double turned;        /* bytes of units that are transposed in registers */
-    double sector;        /* bytes of single elements that share no sector, for each sector beside the least */
+    double sector;        /* bytes of single elements whose sectors are more than the least (tile_copies) */
     double chain;         /* mma.sync: products of a warp that wait for one another */
     double k_tile, block; /* cycles beside, */
     double copied;        /* and of a K-tile by lines some of which threads copy */
@@ -41,7 +41,7 @@ static const struct {
     int math;
     corrections times;
 } table[] = {
-    {BY_MMA, ELEMENTS, TF32_MATH, {2.1, 1.2, 1.3, 0, 0, 0, 0.45, 0.072, 7.8, 0, 0, 0, 0.3, 0.13, 6182, 338, 0}},
+    {BY_MMA, ELEMENTS, TF32_MATH, {2.4, 1.2, 1.3, 0, 0, 0, 0.52, 0.083, 8.9, 0, 0, 0, 0.3, 0.15, 7109, 389, 0}},
     {BY_MMA, ELEMENTS, HALF_MATH, {1, 1, 0.14, 0, 0, 0, 1.6, 0.23, 0.062, 0, 0, 0, 0.3, 0.37, 3795, 1567, 0}},
     {BY_MMA, ELEMENTS, STRICT_MATH, {1.2, 1, 1.9, 0, 0, 0, 1.8, 0.52, 6.2, 0, 0, 0, 0.3, 0.2, 337, 488, 0}},
     {BY_MMA, CHANNELS, TF32_MATH, {0.53, 3.1, 0.37, 0, 0, 0.38, 0, 0, 0, 0, 0, 0, 0, 0.045, 3341, 8627, 0}},
@@ -136,7 +136,7 @@ typedef struct tile_copies {
     double vector_bytes; /* copied by vectors */
     double turned_bytes; /* copied by units that are transposed in registers */
     double elements;     /* loads of single elements, or of the few that follow one another, */
-    double sectors;      /* by how much their sectors are more than the least, */
+    double sectors;      /* the same by the square of how many times the least their sectors are, less one, */
     double slots;        /* and the slots whose elements they are */
     double units, small; /* loads of units of lines; those of less than four elements once more */
 } tile_copies;
@@ -149,6 +149,11 @@ static double sector_part(const planned_layer *plan, int apart)
     const double sector = SECTOR_BYTES / (double)numerics_bytes(plan->math);
     const bool channels = plan->load == CHANNELS || plan->load == SRC_CHANNELS || plan->params.lines.src_vectors;
     return channels || run >= sector ? 1 : sector / run;
+}
+
+static double square(double a)
+{
+    return a * a;
 }
 
 /* Counts how src is brought. */
@@ -168,7 +173,7 @@ static void find_src_copies(const planned_layer *plan, tile_copies *copies)
         copies->turned_bytes = copies->src * size;
     else
         copies->elements = copies->src / (half && !by_lines ? 1 : params->src_unit);
-    copies->sectors = copies->elements * (sector_part(plan, 1) - 1);
+    copies->sectors = copies->elements * square(sector_part(plan, 1) - 1);
 }
 
 static tile_copies find_copies(const planned_layer *plan)
@@ -193,7 +198,7 @@ static tile_copies find_copies(const planned_layer *plan)
         copies.vector_bytes += copies.dst * size;
     } else {
         copies.elements += copies.dst;
-        copies.sectors += copies.dst * (sector_part(plan, params->columns.stride) - 1);
+        copies.sectors += copies.dst * square(sector_part(plan, params->columns.stride) - 1);
         copies.slots = (double)plan->slots;
     }
     return copies;
