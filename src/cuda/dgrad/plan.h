@@ -25,7 +25,8 @@ typedef struct dgrad_plan {
     dgrad_source source;
     tconv_cuda_planes rows, columns;
     bool one_pixel; /* STRIDED: all outputs of an image are channels of one pixel, as are their weights */
-    bool to_depth;  /* STRIDED: columns a stride apart are pixels, those between are their channels, as are their weights */
+    bool
+        to_depth; /* STRIDED: columns a stride apart are pixels, those between are their channels, as are their weights */
 
     /* What is computed at a time. The last chunk of each kind begins so that it ends with the layer: it computes some
      * elements once more instead of having another shape. */
