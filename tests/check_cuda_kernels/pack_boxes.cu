@@ -35,20 +35,21 @@ struct igemm_case {
 struct igemm_packing {
     weights_tensor weights;
     igemm::planned_layer planned;
-    int planes, fused, outputs; /* groups that are one; columns that are channels */
-    int run;                    /* columns that are there; of filled runs one fewer than outputs */
-    bool channels_inside;       /* a column has all channels, else a channel all columns */
+    int planes, fused, outputs;         /* groups that are one; columns that are channels */
+    int run;                            /* columns that are there; of filled runs one fewer than outputs */
+    bool channels_inside;               /* a column has all channels, else a channel all columns */
+    int column_taps[igemm::MAX_PHASES]; /* of each column phase, before any two are one pair */
     size_t bytes;
 };
 
 /* The phases of an axis without padding and dilation: residue r has kernel elements r, r + stride and so on. */
-void make_phases(int stride, int kernel, igemm::axis_phase *phases, int *count, int64_t *first_kernel)
+void make_phases(int stride, int kernel, igemm::axis_phase *phases, int *count, igemm::packed_phase *packed)
 {
     int taps = 0;
     for (*count = 0; *count < stride && *count < kernel; ++*count) {
         phases[*count].taps = divide_up(kernel - *count, stride);
         phases[*count].first_tap = taps;
-        first_kernel[*count] = *count;
+        packed[*count] = {taps, phases[*count].taps, *count};
         taps += phases[*count].taps;
     }
 }
@@ -69,7 +70,7 @@ igemm_packing make_igemm(const igemm_case &of, bool any_bits)
                                    : of.weights.dtype == TCONV_BF16 ? NUMERICS_BF16
                                    : of.strict                      ? NUMERICS_STRICT
                                                                     : NUMERICS_TF32;
-    layer.groups = of.weights.groups / made.fused;
+    layer.groups = layer.src_groups = of.weights.groups / made.fused;
     layer.group_in = of.weights.group_in * made.fused;
     layer.group_out = of.weights.group_out * made.fused * made.outputs;
     layer.pixel_bytes = of.pixel_bytes;
@@ -91,19 +92,19 @@ igemm_packing make_igemm(const igemm_case &of, bool any_bits)
         boxes.outer_step = made.weights.strides.w;
     }
     if (of.way == FILLED_RUNS)
-        boxes.filling = {(int)source.kernel_columns, made.run, of.weights.kernel_columns, made.weights.strides.h};
+        boxes.filling = {source.kernel_columns, made.run, of.weights.kernel_columns, made.weights.strides.h};
     boxes.diagonal_in = of.weights.group_in;
     boxes.diagonal_rows = of.weights.group_out * made.outputs;
     boxes.elements = of.weights.kernel_rows * source.kernel_columns;
-    make_phases(of.stride, of.weights.kernel_rows, layer.rows, &layer.row_phases, source.first_kernel[0]);
-    make_phases(of.stride, (int)source.kernel_columns, layer.columns, &layer.column_phases, source.first_kernel[1]);
+    make_phases(of.stride, of.weights.kernel_rows, layer.rows, &layer.row_phases, source.rows);
+    make_phases(of.stride, source.kernel_columns, layer.columns, &layer.column_phases, source.columns);
     source.kernel_step[0] = source.kernel_step[1] = of.stride;
     int row_taps = 0;
     for (int i = 0; i < layer.row_phases; i++)
         row_taps += layer.rows[i].taps;
     for (int i = 0; i < layer.column_phases; i++) {
         layer.column_taps += layer.columns[i].taps;
-        source.column_taps[i] = layer.columns[i].taps;
+        made.column_taps[i] = layer.columns[i].taps;
     }
     layer.channel_m_tiles = layer.phase_m_tiles = divide_up(layer.group_out, MMA_M);
     if (of.way == MERGED)
@@ -161,9 +162,9 @@ void write_phases(packed_writer &to, const igemm_packing &of, int group)
                             for (int m = 0; m < layer.m_tiles; m++) {
                                 const int m_tile = tile * layer.m_tiles + m;
                                 const int phase = layer.paired ? m_tile % 2 : q;
-                                const int row = (int)source.first_kernel[0][p] + a * source.kernel_step[0];
-                                const int column = (int)source.first_kernel[1][phase] + b * source.kernel_step[1];
-                                if (b < source.column_taps[phase])
+                                const int row = source.rows[p].first_kernel + a * source.kernel_step[0];
+                                const int column = source.columns[phase].first_kernel + b * source.kernel_step[1];
+                                if (b < of.column_taps[phase])
                                     write_m_tile(to, of, group, m_tile / alternating * MMA_M, k_block, row, column);
                                 else /* nobody reads it */
                                     to.fill(layer.a_tile_bytes / (size_t)layer.m_tiles, 0xff);

@@ -14,8 +14,7 @@ static void describe_phases(const tconv_phase_table *table, packed_phase *phases
     }
 }
 
-/* Fills in the weights as they are packed, and cuts them into boxes. */
-static void plan_packing(planned_layer *planned)
+void tconv_igemm_plan_packing(planned_layer *planned)
 {
     const parameters *params = &planned->plan.params;
     weight_source *source = &planned->weights;
@@ -95,7 +94,7 @@ static void describe_weights(const tconv_layer *layer, const layer_view *view, p
         for (int axis = 0; axis < 2; axis++)
             source->kernel_step[axis] = (int)axes[axis]->kernel_step;
     }
-    plan_packing(planned);
+    tconv_igemm_plan_packing(planned);
 }
 
 /* Returns the elements from the first to the last of so many pixels, a step apart. */

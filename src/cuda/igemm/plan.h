@@ -202,6 +202,9 @@ void tconv_igemm_count_stages(const tile_search *search, const layer_plan *plan,
 /* Describes the operands and the launch of the chosen plan. */
 void tconv_igemm_describe_operands(const tconv_layer *layer, const layer_view *view, planned_layer *planned);
 
+/* Fills in the weights as they are packed, and cuts them into boxes; the phases of the weights and the parameters are there. */
+void tconv_igemm_plan_packing(planned_layer *planned);
+
 /* Returns whether a call that is given weights at multiples of 16 bytes reads them as they lie. */
 bool tconv_igemm_reads_weights(const planned_layer *planned);
 
