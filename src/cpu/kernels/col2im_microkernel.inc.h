@@ -9,6 +9,17 @@
  * tconv_cpu_sweep; every column does the same, whatever its place.
  */
 
+/* Adds a product as lanes of a vector do, whether or not the compiler would contract it. */
+ALWAYS_INLINE REAL NAME(add_one)(REAL sum, REAL weight, REAL value)
+{
+#if defined(__FMA__) || defined(__aarch64__)
+    return sizeof(REAL) == sizeof(float) ? (REAL)__builtin_fmaf((float)weight, (float)value, (float)sum)
+                                         : (REAL)__builtin_fma(weight, value, sum);
+#else
+    return sum + weight * value;
+#endif
+}
+
 /* Adds rows [row, row + rows), and asks for those that follow. */
 ALWAYS_INLINE void NAME(sweep_rows)(const tconv_cpu_sweep *sweep, int64_t row, const int rows)
 {
@@ -33,8 +44,8 @@ ALWAYS_INLINE void NAME(sweep_rows)(const tconv_cpu_sweep *sweep, int64_t row, c
             UNROLL
             for (int r = 0; r < rows; r++) {
                 const REAL value = src[p * sweep->src_pitch + r];
-                first += value * loaded[r][0];
-                second += value * loaded[r][1];
+                ADD_PRODUCT(first, value, loaded[r][0]);
+                ADD_PRODUCT(second, value, loaded[r][1]);
             }
             *(NAME(loose_vector) *)to = first;
             *(NAME(loose_vector) *)(to + LANES) = second;
@@ -45,7 +56,7 @@ ALWAYS_INLINE void NAME(sweep_rows)(const tconv_cpu_sweep *sweep, int64_t row, c
             REAL *to = (REAL *)sweep->sums + p * sweep->sums_pitch + column, sum = *to;
             UNROLL
             for (int r = 0; r < rows; r++)
-                sum += src[p * sweep->src_pitch + r] * weights[r * pitch + column];
+                sum = NAME(add_one)(sum, src[p * sweep->src_pitch + r], weights[r * pitch + column]);
             *to = sum;
         }
 }

@@ -14,9 +14,15 @@
  * tconv_cpu_microtile; every lane does the same, whatever the micro-tile.
  */
 
+/* Of AVX2 always; of AVX-512 where a sanitizer's tests of addresses keep the compiler from contracting some products. */
+#if VECTOR_BYTES == 32 || (VECTOR_BYTES == 64 && defined(__SANITIZE_ADDRESS__))
+#define HAVE_ADD_PRODUCT 1
+#else
+#define HAVE_ADD_PRODUCT 0
+#endif
 #if !defined(ADD_PRODUCT)
 #define REPEAT(weight) ((weight) - (NAME(vector)){0})
-#if VECTOR_BYTES == 32
+#if HAVE_ADD_PRODUCT
 #define ADD_PRODUCT(sum, weight, values) NAME(add_product)(&(sum), REPEAT(weight), values)
 #else
 #define ADD_PRODUCT(sum, weight, values) ((sum) += (weight) * (values))
@@ -40,13 +46,13 @@ typedef REAL NAME(loose_vector) __attribute__((vector_size(LANES * sizeof(REAL))
  * well, which move the sum to another register. With AVX2 sums leave too few of 16 registers for that, so that gcc and clang
  * spilled; with NEON gcc moved a third of the sums at each term, and loaded each weight by itself. With AVX-512 nothing is gained.
  */
-#if VECTOR_BYTES == 32
+#if HAVE_ADD_PRODUCT
 ALWAYS_INLINE void NAME(add_product)(NAME(vector) * sum, NAME(vector) weight, NAME(vector) values)
 {
     if (sizeof(REAL) == sizeof(float))
-        __asm__("vfmadd231ps %2, %1, %0" : "+x"(*sum) : "x"(weight), "x"(values));
+        __asm__("vfmadd231ps %2, %1, %0" : "+v"(*sum) : "v"(weight), "v"(values));
     else
-        __asm__("vfmadd231pd %2, %1, %0" : "+x"(*sum) : "x"(weight), "x"(values));
+        __asm__("vfmadd231pd %2, %1, %0" : "+v"(*sum) : "v"(weight), "v"(values));
 }
 #elif defined(__aarch64__)
 #define ADD_LANE(instruction) __asm__(instruction : "+w"(*sum) : "w"(values), "w"(weights))
