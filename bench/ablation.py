@@ -30,18 +30,17 @@ PARTS = 11  # words of a line of tconv_explain before the plan's own: rank, name
 
 
 class Plan(builds.Plan):
-    """A plan of any operation by a named implementation, on tensors that all plans of the layer share."""
+    """A plan of any operation by a named implementation or the best, on tensors that all plans of the layer share."""
 
-    def __init__(self, build, desc, implementation):
+    def __init__(self, build, desc, implementation=None):
         api = build.api
         options = api.new_options()
-        options.backend, options.location, options.implementation = (
-            api.BACKEND_CUDA,
-            api.LOCATION_CUDA,
-            implementation.encode(),
-        )
+        options.backend, options.location = api.BACKEND_CUDA, api.LOCATION_CUDA
+        if implementation is not None:
+            options.implementation = implementation.encode()
         self.build, self.desc, self.location, self.handle = build, desc, api.LOCATION_CUDA, c.c_void_p()
         build.check(build.library.tconv_plan_create(c.byref(desc), c.byref(options), c.byref(self.handle), None))
+        self.implementation = build.library.tconv_plan_implementation(self.handle).decode()
         self.writes_weights = desc.op == api.OP_BACKWARD_WEIGHTS
 
     def bind(self, src, weights, bias, dst):

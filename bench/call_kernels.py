@@ -11,7 +11,6 @@ the order in which they begin, with their microseconds: kernels that overlap cou
 
 import argparse
 import csv
-import ctypes as c
 import math
 import re
 import statistics
@@ -29,12 +28,7 @@ class Plan(ablation.Plan):
     """The best plan of an operation, which packs weights in each call."""
 
     def __init__(self, build, desc):
-        api = build.api
-        options = api.new_options()
-        options.backend, options.location = api.BACKEND_CUDA, api.LOCATION_CUDA
-        self.build, self.desc, self.location, self.handle = build, desc, api.LOCATION_CUDA, c.c_void_p()
-        build.check(build.library.tconv_plan_create(c.byref(desc), c.byref(options), c.byref(self.handle), None))
-        self.implementation = build.library.tconv_plan_implementation(self.handle).decode()
+        super().__init__(build, desc)
         self.writes_weights = True  # all four tensors are arguments of the call, whatever the operation
 
 

@@ -382,7 +382,7 @@ _library.define(_PURE_NAME + _SCHEMA.format("", "(Tensor, Tensor)"), tags=_TAGS)
 call_directly = torch.ops.tconv.conv_transpose1d_step.default._op
 OPERATOR = raising(torch.ops.tconv.conv_transpose1d_step.default)
 PURE_OPERATOR = raising(torch.ops.tconv.conv_transpose1d_step_pure.default)
-# As _operator.py has them.
+# The shim's list of kernels has entries like those of _operator.py.
 kernels = [(_NAME, _SCHEMA.format("(a!)", "Tensor"), compute_step, _autograd_kernel)]
 _library.impl(_NAME, _autograd_kernel, "Autograd", with_keyset=True)
 _library.impl(_PURE_NAME, _pure, "CompositeExplicitAutograd")

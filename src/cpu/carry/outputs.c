@@ -40,7 +40,7 @@ static void *outputs_at(const tconv_cpu_carry_task *task, int64_t index)
 
 /* ----------------------------------------------------------------------------------------------------------- carry */
 
-/* Where runs of the carry, each of count numbers side by side, one run after another, go in the outputs. */
+/* The places in the outputs to which runs of the carry go; a run is count numbers side by side, and runs follow one another. */
 struct carried {
     int64_t runs, count;
     int64_t pitch, step; /* in the outputs: from run to run, and from number to number */

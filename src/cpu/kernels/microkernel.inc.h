@@ -14,7 +14,8 @@
  * tconv_cpu_microtile; every lane does the same, whatever the micro-tile.
  */
 
-/* Of AVX2 always; of AVX-512 where a sanitizer's tests of addresses keep the compiler from contracting some products. */
+/* Products are added by an instruction that is named: with AVX2 always, with AVX-512 where a sanitizer's tests of addresses keep the
+ * compiler from contracting some of them. */
 #if VECTOR_BYTES == 32 || (VECTOR_BYTES == 64 && defined(__SANITIZE_ADDRESS__))
 #define HAVE_ADD_PRODUCT 1
 #else

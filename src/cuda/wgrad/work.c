@@ -244,12 +244,11 @@ static double sector_bytes(const planned_layer *plan)
 static void count_passes(const planned_layer *plan, tconv_cuda_work *work)
 {
     const parameters *params = &plan->params;
-    if (!plan->writes_weights) {
-        work->pass_bytes += params->splits * (double)tconv_wgrad_slice_sums(&params->tiles) * sizeof(float) *
-                            (keeps_lost(plan, params->splits) ? 2 : 1) * SLICE_TIMES;
-    }
     if (plan->writes_weights)
         work->pass_bytes += sector_bytes(plan) * SECTOR_TIMES;
+    else
+        work->pass_bytes += params->splits * (double)tconv_wgrad_slice_sums(&params->tiles) * sizeof(float) *
+                            (keeps_lost(plan, params->splits) ? 2 : 1) * SLICE_TIMES;
     if (plan->copies.images > 0) {
         const double chunks = (double)chunks_of(&plan->copies);
         work->rounds *= chunks;
