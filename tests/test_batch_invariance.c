@@ -182,3 +182,26 @@ Test(batch_invariance_cuda, images_have_the_bits_that_they_have_alone)
     skip_without_cuda();
     check_ways(TCONV_BACKEND_CUDA, promising, COUNT(promising));
 }
+
+/* cuda_frames has other kernels for a batch of many pixels than for one image. */
+Test(batch_invariance_cuda, images_have_their_bits_by_the_kernel_for_many_columns)
+{
+    static const char *const many_pixels[] = {
+        "ci=72 h=1 w=120 co=20 k=1x8 s=1x4 b=1", "ci=300 h=1 w=480 co=9 k=1x10 s=1x5",
+        "ci=40 h=1 w=97 co=9 k=1x5 s=1x2 b=1",   "ci=64 h=1 w=2 co=24 g=2 k=1x16 s=1x8",
+        "ci=48 h=7 w=9 co=20 k=3 s=2 p=1 b=1",   "ci=64 h=10 w=12 co=8 k=4x5 s=2x3 p=1 d=1x2",
+    };
+    static const tconv_dtype dtypes[] = {TCONV_F32, TCONV_F16, TCONV_BF16};
+    struct way ways[MAX_WAYS];
+    int promised = 0;
+    skip_without_cuda();
+    const size_t count = list_ways(TCONV_BACKEND_CUDA, ways);
+    for (size_t i = 0; i < COUNT(many_pixels) * COUNT(dtypes); i++) {
+        harness_layer layer = gradient_layer(many_pixels[i / COUNT(dtypes)], TCONV_FORWARD);
+        layer.desc.dtype = dtypes[i % COUNT(dtypes)];
+        for (size_t w = 0; w < count; w++)
+            if (strcmp(ways[w].implementation, "cuda_frames") == 0)
+                promised += check_layer(layer, 144, &ways[w]);
+    }
+    cr_expect_geq(promised, (int)COUNT(many_pixels), "of %d layers", (int)(COUNT(many_pixels) * COUNT(dtypes)));
+}

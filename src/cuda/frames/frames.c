@@ -5,8 +5,10 @@
  * images, on tensor cores, and sums outputs from its own products; there is no workspace.
  *
  * f32 (strict by 3xTF32, or TF32), f16 and bf16; any kernel, stride, dilation and padding, any layout and strides of src and
- * dst; groups of at least 8 input channels; images of at most 64 pixels, or of one row; weights whose output channels and taps follow one
- * another in each input channel (IOHW). Of more than 64 pixels in all, images, and strips of columns, are shared out to thread blocks.
+ * dst; groups of at least 8 input channels; images of at most 128 pixels, or of one row; weights whose output channels and taps
+ * follow one another in each input channel (IOHW). More pixels are shared out to thread blocks, by images or by strips of
+ * columns. The kernels for few columns have warps that share the input channels; where a batch has many pixels, the
+ * wide kernel brings weights and pixels to more products. Both give the same bits.
  *
  * Post-ops of any kind, and what dst holds, are applied where outputs are summed, on values in f32.
  *
@@ -14,7 +16,8 @@
  * its part of the carry: a strip has no fewer columns of its own than outputs reach back over, so that the carry has a share in
  * the outputs of the first strip alone; and the columns before the first strip, of which src has none, are the last ones of src,
  * from which that block makes the new tail, after it has read the old one. Each call is cut for its own length and batch, never
- * into more columns than the plan's blocks have, so that what the plan has checked is enough.
+ * into more columns than the plan's blocks have, so that what the plan has checked is enough: of either kernel, where the plan
+ * has the wide one and leaves short chunks to the others.
  *
  * parameters.h says what the words mean, kernel.cuh is the kernel and gives the numeric order, which depends on the layer
  * alone and not on its batch: each image has the bits that it has alone. work.c counts for the cost model.
@@ -35,10 +38,10 @@ enum {
     MIN_IN = 8,            /* channels of a group: fewer leave an MMA's K empty */
     MAX_EXTENT = 1 << 24,  /* of an axis and of channels: sums of a few, and products with a pixel's, fit in 32 bits */
     MAX_OUTPUTS = 1 << 30, /* of a block */
-    TREE_ADDITIONS = 3,    /* of the slices */
     MIN_WEIGHT_BYTES = 64, /* of an input channel that a block reads: two sectors */
     BANKS = 32,            /* of 4 bytes, of shared memory */
-    PITCH_REST = 5         /* see product_pitch */
+    PITCH_REST = 5,        /* see product_pitch */
+    WIDE_LEAST = 256       /* pixels of a chunk that the wide kernel takes: as times on an H200 say */
 };
 
 /* Says whether the output channels and taps of a group follow one another in each input channel. */
@@ -79,7 +82,7 @@ static bool columns_suffice(const tconv_problem *problem, int64_t columns)
 static const char *refusal(const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
-    const int64_t additions = slice_steps(problem) + TREE_ADDITIONS + layer->rows.max_taps * layer->columns.max_taps;
+    const int64_t additions = slice_steps(problem) + SLICES - 1 + layer->rows.max_taps * layer->columns.max_taps;
     if (layer->phases_of_src)
         return "phases of src";
     if (problem->group_in < MIN_IN)
@@ -88,8 +91,8 @@ static const char *refusal(const tconv_layer *layer)
         return "weights of an input channel that do not follow one another";
     if (!axis_fits(&problem->h) || !axis_fits(&problem->w))
         return "an axis too large for 32-bit numbers";
-    if (!columns_suffice(problem, MAX_COLUMNS))
-        return "more than 64 pixels in more than one row, or whose outputs reach back too far";
+    if (!columns_suffice(problem, WIDE_COLUMNS))
+        return "more than 128 pixels in more than one row, or whose outputs reach back too far";
     if (problem->in_channels >= MAX_EXTENT || problem->out_channels >= MAX_EXTENT || problem->batch >= MAX_EXTENT ||
         problem->weight_extent > INT32_MAX)
         return "too many channels, images or weights for 32-bit numbers";
@@ -117,9 +120,10 @@ static frames_axis make_axis(const tconv_axis *axis)
 static int64_t cut_strips(const tconv_problem *problem, int64_t most_columns, parameters *params)
 {
     const tconv_axis *w = &problem->w;
-    const int64_t back = columns_back(w);
+    const int64_t multiple = params->together, back = tconv_round_up(columns_back(w), multiple);
     const int64_t least = w->in > most_columns ? tconv_ceil_div(w->in, most_columns - back) : 1;
-    const int64_t step = tconv_max(tconv_ceil_div(w->in, least), least > 1 ? back : 1);
+    const int64_t step =
+        tconv_round_up(tconv_max(tconv_ceil_div(w->in, least), least > 1 ? back : 1), least > 1 ? multiple : 1);
     const int64_t strips = tconv_max(tconv_ceil_div(w->in, step), 1), columns = strips > 1 ? step + back : step;
     const int64_t last = w->out - ((strips - 1) * step * w->stride - w->pad);
     params->strips = divisor_of((int)strips);
@@ -132,17 +136,27 @@ static int64_t cut_strips(const tconv_problem *problem, int64_t most_columns, pa
     return problem->h.in * columns;
 }
 
-/* Shares the images out to blocks of at most so many columns, as evenly as may be. */
-static void cut_images(const tconv_problem *problem, int64_t most_columns, frames_plan *plan)
+/* Returns how many neighbouring pixels of a row lie in 4 bytes that begin at a multiple of 4, if src does. */
+static int pixels_together(const tconv_problem *problem)
 {
+    const tconv_strides *src = &problem->src;
+    const bool in_pairs = problem->element_size == 2 && src->w == 1 && problem->w.in % 2 == 0 && src->h % 2 == 0 &&
+                          src->c % 2 == 0 && src->n % 2 == 0;
+    return in_pairs ? 2 : 1;
+}
+
+/* Shares the images out to blocks of at most so many columns, as evenly as may be. */
+static void cut_images(const tconv_problem *problem, bool is_wide, int64_t most_columns, frames_plan *plan)
+{
+    plan->params.together = is_wide ? pixels_together(problem) : 1;
     const int64_t pixels = cut_strips(problem, most_columns, &plan->params), batch = tconv_max(problem->batch, 1);
     const int64_t tiles = tconv_ceil_div(batch, most_columns / pixels), images = tconv_ceil_div(batch, tiles);
     plan->params.images = (int)problem->batch;
     plan->params.tile_images = (int)images;
     plan->params.image_tiles = divisor_of((int)tconv_ceil_div(batch, images));
     plan->columns = (int)(images * pixels);
-    plan->many_columns = plan->columns > FEW_COLUMNS;
-    plan->threads = SLICES * WARP * (int)tconv_ceil_div(plan->columns, PART_COLUMNS);
+    plan->kernel = is_wide ? FRAMES_WIDE : plan->columns > FEW_COLUMNS ? FRAMES_MANY : FRAMES_FEW;
+    plan->threads = WARP * (is_wide ? WIDE_WARPS : SLICES * (int)tconv_ceil_div(plan->columns, PART_COLUMNS));
 }
 
 /* Returns the rows that so many output channels take, where the first may begin within a lane's rows. */
@@ -164,21 +178,21 @@ static int64_t fit_channels(const tconv_problem *problem, int64_t channels, int6
 
 int tconv_frames_resident(const frames_plan *plan)
 {
-    return plan->threads > SLICES * WARP ? 1 : 2;
+    return plan->kernel == FRAMES_WIDE || plan->threads > SLICES * WARP ? 1 : 2;
 }
 
-/* Shares the output channels out to blocks: as many as a row tile has room for, at least one; fewer where each block has a
- * multiprocessor even so, or all blocks run at the same time. Each block more brings src once more, so that several to a
+/* Shares the output channels out to blocks: as many as a row tile, or a block of the wide kernel, has room for, at least one; fewer
+ * where each block has a multiprocessor even so, or all blocks run at the same time. Each block more brings src once more, so that several to a
  * multiprocessor are of use where the weights of a block are more than its pixels: twice as many, as times on an H200 say. */
 static void cut_channels(const tconv_problem *problem, int64_t multiprocessors, frames_plan *plan)
 {
     const int64_t bytes = problem->h.kernel * problem->w.kernel * (int64_t)problem->element_size;
-    const int64_t room = tile_rows((int)problem->element_size);
+    const int64_t room = plan->kernel == FRAMES_WIDE ? WIDE_ROWS : tile_rows((int)problem->element_size);
     const int64_t places = multiprocessors * (room > 2 * plan->columns ? tconv_frames_resident(plan) : 1);
     const int64_t others = (int64_t)plan->params.image_tiles.divisor * plan->params.strips.divisor * problem->groups;
     const int64_t at_once = tconv_ceil_div(problem->group_out, tconv_max(places / others, 1));
     const int64_t least = tconv_max(at_once, tconv_ceil_div(MIN_WEIGHT_BYTES, bytes));
-    const int64_t most = tconv_min(TILE_LANES * LANE_BYTES / bytes, problem->group_out);
+    const int64_t most = tconv_min(room * (int64_t)problem->element_size / bytes, problem->group_out);
     const int64_t channels = fit_channels(problem, tconv_min(least, most), room);
     plan->params.block_out = (int)channels;
     plan->params.block_channels = divisor_of((int)channels);
@@ -195,7 +209,16 @@ static int64_t carried_bytes(const tconv_problem *problem, const frames_plan *pl
 
 static int64_t products_bytes(const frames_plan *plan)
 {
-    return (int64_t)SLICES * plan->columns * plan->params.product_pitch * 4;
+    const int64_t kept = plan->kernel == FRAMES_WIDE ? 1 : SLICES;
+    return kept * plan->columns * plan->params.product_pitch * 4;
+}
+
+/* Returns the most bytes of the stages of src of a block. */
+static int64_t most_stage_bytes(const tconv_problem *problem, const frames_plan *plan)
+{
+    return plan->kernel == FRAMES_WIDE
+               ? (int64_t)WIDE_BUFFERS * WIDE_CHANNELS * 2 * wide_pitch((int)problem->element_size)
+               : (int64_t)plan->threads / WARP * STAGE_WORDS * 4;
 }
 
 /* Returns the products from a column to the next one, of so many rows. With PITCH_REST more than a multiple of the banks,
@@ -206,25 +229,50 @@ static int64_t product_pitch(int64_t rows)
     return tconv_round_up(tconv_max(rows - PITCH_REST, 0), BANKS) + PITCH_REST;
 }
 
-/* Lays out shared memory: a stage of src for each warp, the products of each slice, and what is carried. */
-static void lay_out_shared(const tconv_problem *problem, frames_plan *plan)
+/* Lays out the stage of src that each warp has of a kernel for few columns. Returns the bytes. */
+static int64_t lay_out_stages(frames_plan *plan)
 {
     parameters *params = &plan->params;
     const int64_t existing = tconv_min(plan->columns, PART_COLUMNS), least = STAGE_STEPS;
-    const int64_t columns = plan->many_columns ? tconv_round_up(existing, TILE_N) : existing;
+    const int64_t columns = plan->kernel == FRAMES_MANY ? tconv_round_up(existing, TILES_AT_ONCE * TILE_N) : existing;
     const int64_t room = STAGE_WORDS / columns / STEP_WORDS - 1; /* steps that one more still fits beside */
     const int64_t steps = tconv_min(room / least * least, tconv_round_up(tconv_max(params->slice_steps, 1), least));
     params->stage_steps = (int)steps;
     params->stage_pitch = (int)((steps + 1) * STEP_WORDS);
     params->stage_words = (int)tconv_round_up(columns * params->stage_pitch, LANE_BYTES / 4);
     params->stage_lanes_log2 = log2_at_least(tconv_min(existing, TILE_N));
-    params->product_pitch = (int)product_pitch(rows_of(problem, params->block_out));
-    plan->shared_bytes = (int64_t)plan->threads / WARP * params->stage_words * 4 + products_bytes(plan) +
-                         carried_bytes(problem, plan, params->tile_images);
+    return (int64_t)plan->threads / WARP * params->stage_words * 4;
 }
 
-/* Plans a layer that is not refused, or a chunk of a stream, in blocks of at most so many columns. */
-static void make_plan(const tconv_problem *problem, const tconv_target *target, int64_t most_columns, frames_plan *plan)
+/* Lays out shared memory: stages of src, products, and what is carried. */
+static void lay_out_shared(const tconv_problem *problem, frames_plan *plan)
+{
+    const int64_t stages = plan->kernel == FRAMES_WIDE ? most_stage_bytes(problem, plan) : lay_out_stages(plan);
+    plan->params.product_pitch = (int)product_pitch(rows_of(problem, plan->params.block_out));
+    plan->shared_bytes = stages + products_bytes(plan) + carried_bytes(problem, plan, plan->params.tile_images);
+}
+
+/* Shares outputs out to threads by place, and by output channel, so that a thread has the fewest. */
+static void share_outputs(const tconv_problem *problem, frames_plan *plan)
+{
+    parameters *params = &plan->params;
+    const int64_t places = params->tile_images * problem->h.out * params->strip_outs.divisor;
+    const int64_t at_once = plan->kernel == FRAMES_WIDE ? WIDE_OUTS : 1;
+    int64_t fewest = INT64_MAX;
+    for (int log2 = 0; plan->threads >> log2 >= WARP; log2++) {
+        const int64_t of_places = tconv_ceil_div(places, plan->threads >> log2);
+        const int64_t rounds = of_places * tconv_ceil_div(params->block_out, at_once << log2);
+        if (rounds < fewest) {
+            fewest = rounds;
+            params->parts_log2 = log2;
+        }
+    }
+}
+
+/* Plans a layer that is not refused, or a chunk of a stream, by the wide kernel or the others, in blocks of at most so many
+ * columns. */
+static void make_plan(const tconv_problem *problem, const tconv_target *target, bool is_wide, int64_t most_columns,
+                      frames_plan *plan)
 {
     parameters *params = &plan->params;
     params->src_strides = problem->src;
@@ -241,9 +289,14 @@ static void make_plan(const tconv_problem *problem, const tconv_target *target, 
     params->carry.tail_places = divisor_of((int)tconv_max(problem->tail, 1));
     params->carry.channels = (int)problem->out_channels;
     params->carry.narrow = tconv_carry_is_narrow(problem);
-    cut_images(problem, most_columns, plan);
+    params->more_taps = (int)((problem->w.kernel - 1) / problem->w.stride);
+    params->last_tap_rest = (int)((problem->w.kernel - 1) % problem->w.stride);
+    params->is_one_row = problem->h.in == 1 && problem->h.out == 1 && problem->h.kernel == 1 && problem->h.pad == 0 &&
+                         problem->w.dilation == 1;
+    cut_images(problem, is_wide, most_columns, plan);
     cut_channels(problem, tconv_cuda_target_of(target).multiprocessors, plan);
     lay_out_shared(problem, plan);
+    share_outputs(problem, plan);
     plan->by_vectors = problem->weight.in * (int64_t)problem->element_size % LANE_BYTES == 0;
 }
 
@@ -265,25 +318,42 @@ static double block_outputs(const tconv_problem *problem, const frames_plan *pla
  * and so no more channels in a block. */
 static int64_t block_bytes(const tconv_problem *problem, const frames_plan *plan)
 {
-    return tconv_is_stream(problem) ? (int64_t)plan->threads / WARP * STAGE_WORDS * 4 + products_bytes(plan) +
+    return tconv_is_stream(problem) ? most_stage_bytes(problem, plan) + products_bytes(plan) +
                                           carried_bytes(problem, plan, most_images(problem, plan))
                                     : plan->shared_bytes;
 }
 
-/* Finds the columns of blocks: fewer are more blocks, which bring the same weights. */
-static tconv_search search_columns(const tconv_layer *layer, frames_plan *plan)
+/* Says whether the kernels have room for a plan, whatever the chunk. */
+static bool has_room(const tconv_layer *layer, const frames_plan *plan)
+{
+    const tconv_problem *problem = &layer->problem;
+    return (plan->kernel != FRAMES_WIDE || rows_of(problem, plan->params.block_out) <= WIDE_ROWS) &&
+           block_outputs(problem, plan) <= MAX_OUTPUTS && plan->blocks <= INT32_MAX &&
+           block_bytes(problem, plan) <= tconv_cuda_target_of(&layer->target).shared_bytes;
+}
+
+/* Offers a plan in blocks of at most so many columns. Returns whether there is room for it. */
+static bool offer(const tconv_layer *layer, bool is_wide, int64_t columns, int narrow_columns, tconv_search *search)
+{
+    frames_plan trial = {0};
+    make_plan(&layer->problem, &layer->target, is_wide, columns, &trial);
+    if (!has_room(layer, &trial))
+        return false;
+    trial.narrow_columns = is_wide ? narrow_columns : trial.columns;
+    const tconv_cuda_work work = tconv_frames_work_of(layer, &trial);
+    tconv_search_offer(search, &trial, &work);
+    return true;
+}
+
+/* Finds the kernel and the columns of blocks: fewer are more blocks, which bring the same weights. */
+static tconv_search find_plan(const tconv_layer *layer, frames_plan *plan)
 {
     const tconv_problem *problem = &layer->problem;
     tconv_search search = tconv_search_begin(layer, 0, plan, sizeof *plan);
-    for (int64_t columns = MAX_COLUMNS; columns >= TILE_N && columns_suffice(problem, columns); columns /= 2) {
-        frames_plan trial = {0};
-        make_plan(problem, &layer->target, columns, &trial);
-        if (block_outputs(problem, &trial) > MAX_OUTPUTS || trial.blocks > INT32_MAX ||
-            block_bytes(problem, &trial) > tconv_cuda_target_of(&layer->target).shared_bytes)
-            continue;
-        const tconv_cuda_work work = tconv_frames_work_of(layer, &trial);
-        tconv_search_offer(&search, &trial, &work);
-    }
+    bool has_narrow = false;
+    for (int64_t columns = MAX_COLUMNS; columns >= TILE_N && columns_suffice(problem, columns); columns /= 2)
+        has_narrow |= offer(layer, false, columns, 0, &search);
+    offer(layer, true, WIDE_COLUMNS, has_narrow ? plan->narrow_columns : 0, &search);
     return search;
 }
 
@@ -297,7 +367,7 @@ static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_pla
     const char *why = refusal(layer);
     if (why != NULL)
         return tconv_decline(issue, "%s", why);
-    const tconv_search search = search_columns(layer, plan);
+    const tconv_search search = find_plan(layer, plan);
     if ((why = tconv_search_refusal(&search, "products too many for shared memory, or outputs for 32-bit numbers")) !=
         NULL)
         return tconv_decline(issue, "%s", why);
@@ -318,7 +388,10 @@ static tconv_status pack(const tconv_layer *layer, const void *memory, const voi
 /* Cuts the chunk of a call. */
 static void plan_chunk(const tconv_layer *layer, const tconv_step_arguments *step, frames_plan *plan)
 {
-    make_plan(step->problem, &layer->target, plan->columns, plan);
+    const tconv_problem *problem = step->problem;
+    const int64_t pixels = problem->batch * problem->h.in * problem->w.in;
+    const bool is_wide = plan->kernel == FRAMES_WIDE && (plan->narrow_columns == 0 || pixels >= WIDE_LEAST);
+    make_plan(problem, &layer->target, is_wide, is_wide ? plan->columns : plan->narrow_columns, plan);
     frames_carry *carry = &plan->params.carry;
     carry->sums = step->carry;
     carry->slot_count = step->slot_count;
@@ -341,12 +414,14 @@ static tconv_status execute(const tconv_layer *layer, const void *memory, const 
     params->posts =
         tconv_cuda_layer_posts(arguments->step != NULL ? arguments->step->problem : &layer->problem, arguments);
     const bool by_vectors = plan.by_vectors && (uintptr_t)params->weights % LANE_BYTES == 0;
+    if ((uintptr_t)params->src % 4 != 0)
+        params->together = 1;
     const numerics kind = numerics_of(layer);
     const tconv_cuda_target target = tconv_cuda_target_of(&layer->target);
     void *kernel_arguments[] = {params};
     const launch_grid grid = {
-        .kernel = numerics_bytes(kind) == 4 ? tconv_frames_f32_kernel(kind, plan.many_columns, by_vectors)
-                                            : tconv_frames_half_kernel(kind, plan.many_columns, by_vectors),
+        .kernel = numerics_bytes(kind) == 4 ? tconv_frames_f32_kernel(kind, plan.kernel, by_vectors)
+                                            : tconv_frames_half_kernel(kind, plan.kernel, by_vectors),
         .blocks = plan.blocks,
         .threads = plan.threads,
         .shared_bytes = plan.shared_bytes,
@@ -366,10 +441,10 @@ static void describe(const tconv_layer *layer, const void *memory, char *text, s
 {
     const frames_plan *plan = memory;
     const parameters *params = &plan->params;
-    snprintf(text, capacity,
-             "numerics=%s block_out=%d columns=%d row_tiles=%d slice_steps=%d stage_steps=%d blocks=%lld",
-             numerics_name(numerics_of(layer)), params->block_out, plan->columns, params->row_tiles,
-             params->slice_steps, params->stage_steps, (long long)plan->blocks);
+    snprintf(
+        text, capacity, "numerics=%s block_out=%d columns=%d row_tiles=%d slice_steps=%d stage_steps=%d blocks=%lld%s",
+        numerics_name(numerics_of(layer)), params->block_out, plan->columns, params->row_tiles, params->slice_steps,
+        params->stage_steps, (long long)plan->blocks, plan->kernel == FRAMES_WIDE ? " wide" : "");
 }
 
 /* A carry of fewer digits is rounded wherever a chunk ends. */

@@ -1,6 +1,6 @@
 /*
- * The kernel of cuda_frames, by mma.sync: products of all weights of a few output channels with the pixels of a few images,
- * from which the same thread block sums outputs.
+ * The kernel of cuda_frames for few columns, by mma.sync: products of all weights of a few output channels with the pixels of
+ * a few images, from which the same thread block sums outputs. wide.cuh has the kernel for many columns.
  *
  * A lane loads 16 bytes of the weights of an input channel straight to registers. They are neighbouring rows of the product,
  * and become rows of several MMAs: which row of an MMA is which weight is the kernel's to choose, and so is which of its K
@@ -8,7 +8,7 @@
  * of its own input channels to shared memory.
  *
  * Numeric order: the input channels of a slice in turn, by steps of an MMA's K; in strict f32 the tensor cores sum those of
- * a step from zero. Then the slices, as a tree; then taps by ascending column of inputs, in each by ascending row. All of it is the
+ * a step from zero. Then the slices in turn; then taps by ascending column of inputs, in each by ascending row. All of it is the
  * layer's and none of it the batch's, the block's or the GPU's. A stream's sum is carried between two inputs, so that no cut
  * of a stream changes a bit, where the carry is f32. Strict products that are not finite are summed again, by
  * multiply-adds.
@@ -17,11 +17,9 @@
 #define TCONV_CUDA_FRAMES_KERNEL_CUH
 
 #include "outputs.cuh"
+#include "products.cuh"
 
-#include "../numeric/tf32.cuh"
 #include "../ptx/dependent_launch.cuh"
-#include "../ptx/memory.cuh"
-#include "../ptx/mma.cuh"
 
 namespace tconv::frames
 {
@@ -33,68 +31,6 @@ namespace
  * multiple of it. */
 template <class Mode, int TILES, bool VECTORS>
 constexpr int depth_of = (TILES == 1 && VECTORS ? 8 : 4) / Mode::LANE_CHANNELS;
-
-/* Where a warp works: its slice of the input channels, and its columns of the block. */
-struct warp_place {
-    int slice, first_column, columns;
-};
-
-/* ------------------------------------------------------------------------------------------------------- weights */
-
-/* A lane's weights in a step: 16 bytes, which are rows, of each of its input channels. */
-template <class Mode> struct lane_weights {
-    uint32_t at[Mode::LANE_CHANNELS][4];
-};
-
-/* Loads them. channels, rows: how many there are from the lane's first on; the others become zeros. */
-template <class Mode, bool VECTORS>
-__device__ __forceinline__ void load_weights(const typename Mode::Element *from, int64_t pitch, int channels, int rows,
-                                             lane_weights<Mode> &to)
-{
-#pragma unroll
-    for (int c = 0; c < Mode::LANE_CHANNELS; c++, from += pitch) {
-        if constexpr (VECTORS) {
-            uint4 words = make_uint4(0, 0, 0, 0);
-            if (c < channels && rows > 0)
-                words = *reinterpret_cast<const uint4 *>(from);
-            to.at[c][0] = words.x, to.at[c][1] = words.y, to.at[c][2] = words.z, to.at[c][3] = words.w;
-        } else {
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                to.at[c][i] = 0;
-#pragma unroll
-            for (int i = 0; i < Mode::LANE_ROWS; i++)
-                if (c < channels && i < rows) {
-                    if constexpr (Mode::SIZE == 4)
-                        to.at[c][i] = reinterpret_cast<const uint32_t *>(from)[i];
-                    else
-                        to.at[c][i / 2] |= (uint32_t) reinterpret_cast<const uint16_t *>(from)[i] << i % 2 * 16;
-                }
-        }
-    }
-}
-
-/* Makes a step's fragments of them: [0] the only or big parts, [1] the small ones. Rows of MMA m are each lane's rows 2 m,
- * then each lane's rows 2 m + 1. */
-template <class Mode>
-__device__ __forceinline__ void make_fragments(const lane_weights<Mode> &weights, fragment_a (&a)[Mode::MMAS][2])
-{
-#pragma unroll
-    for (int m = 0; m < Mode::MMAS; m++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            if constexpr (Mode::SIZE == 2) {
-                /* The same row of two input channels. */
-                a[m][0].at[i] =
-                    __byte_perm(weights.at[i / 2 * 2][m], weights.at[i / 2 * 2 + 1][m], i % 2 == 0 ? 0x5410 : 0x7632);
-            } else {
-                const uint32_t word = weights.at[i / 2][2 * m + i % 2];
-                a[m][0].at[i] = Mode::STRICT ? word : round_for_mma(word);
-                if (Mode::STRICT)
-                    split_for_mma(a[m][0].at[i], &a[m][1].at[i]);
-            }
-        }
-}
 
 /* ----------------------------------------------------------------------------------------------------------- src */
 
@@ -153,49 +89,6 @@ __device__ __forceinline__ void stage_pixels(const parameters &of, const block_t
 
 /* ------------------------------------------------------------------------------------------------------ products */
 
-template <class Mode>
-__device__ __forceinline__ void multiply_add(float (&sums)[4], const fragment_a &a, const fragment_b &b)
-{
-    if constexpr (Mode::SIZE == 2)
-        mma_half(sums, a, b, typename Mode::Element());
-    else
-        mma_tf32(sums, a, b);
-}
-
-/* Adds a step's products with a tile of columns. pixels: the lane's words of its column. */
-template <class Mode>
-__device__ __forceinline__ void multiply_step(const fragment_a (&a)[Mode::MMAS][2], const uint2 &pixels,
-                                              float (&sums)[Mode::MMAS][4])
-{
-    fragment_b b[2] = {{{pixels.x, pixels.y}}, {{0, 0}}};
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        if (Mode::STRICT)
-            split_for_mma(b[0].at[i], &b[1].at[i]);
-        else if (Mode::SIZE == 4)
-            b[0].at[i] = round_for_mma(b[0].at[i]);
-    }
-    if constexpr (Mode::STRICT) {
-        float step[Mode::MMAS][4] = {};
-#pragma unroll
-        for (int m = 0; m < Mode::MMAS; m++)
-            multiply_add<Mode>(step[m], a[m][1], b[0]);
-#pragma unroll
-        for (int m = 0; m < Mode::MMAS; m++)
-            multiply_add<Mode>(step[m], a[m][0], b[1]);
-#pragma unroll
-        for (int m = 0; m < Mode::MMAS; m++)
-            multiply_add<Mode>(step[m], a[m][0], b[0]);
-#pragma unroll
-        for (int i = 0; i < Mode::MMAS * 4; i++)
-            sums[i / 4][i % 4] += step[i / 4][i % 4];
-    } else {
-#pragma unroll
-        for (int m = 0; m < Mode::MMAS; m++)
-            multiply_add<Mode>(sums[m], a[m][0], b[0]);
-    }
-}
-
 /* Sums the products of a row tile over the slice of a warp. stage: of the warp. */
 template <class Mode, int TILES, bool VECTORS>
 __device__ __forceinline__ void sum_slice(const parameters &of, const block_tile &tile, const warp_place &warp,
@@ -244,36 +137,16 @@ __device__ __forceinline__ void sum_slice(const parameters &of, const block_tile
                 fragment_a a[Mode::MMAS][2];
                 make_fragments<Mode>(loaded[i], a);
                 load_next(loaded[i]);
+                const uint32_t step = pixels + (first_step + i) * STEP_WORDS * 4;
+                constexpr int FIRST = TILES == 1 ? 1 : TILES_AT_ONCE;
+                multiply_tiles<Mode, FIRST>(a, step, of.stage_pitch * 4, sums);
 #pragma unroll
-                for (int n = 0; n < TILES; n++)
+                for (int n = FIRST; n < TILES; n += TILES_AT_ONCE)
                     if (n * TILE_N < warp.columns)
-                        multiply_step<Mode>(
-                            a,
-                            load_shared<uint2>(pixels +
-                                               (n * TILE_N * of.stage_pitch + (first_step + i) * STEP_WORDS) * 4),
-                            sums[n]);
+                        multiply_tiles<Mode, TILES_AT_ONCE>(a, step + n * TILE_N * of.stage_pitch * 4,
+                                                            of.stage_pitch * 4, sums + n);
             }
     }
-}
-
-/* Puts sums of a row tile to shared memory. products: of the warp's slice. */
-template <class Mode, int TILES>
-__device__ __forceinline__ void put_products(const parameters &of, const block_tile &tile, const warp_place &warp,
-                                             int row_tile, const float (&sums)[TILES][Mode::MMAS][4], float *products)
-{
-    const int lane = (int)threadIdx.x % WARP;
-    const int row = row_tile * Mode::TILE_ROWS + lane / 4 * Mode::LANE_ROWS;
-#pragma unroll
-    for (int n = 0; n < TILES; n++)
-#pragma unroll
-        for (int m = 0; m < Mode::MMAS; m++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const int column = n * TILE_N + lane % 4 * 2 + i % 2;
-                const int of_lane = 2 * m + i / 2;
-                if (column < warp.columns && row + of_lane < tile.rows)
-                    products[(warp.first_column + column) * of.product_pitch + row + of_lane] = sums[n][m][i];
-            }
 }
 
 template <int TILES> constexpr int max_threads = (TILES == 1 ? 1 : MAX_PARTS) * SLICES *WARP;
@@ -290,7 +163,7 @@ __global__ void __launch_bounds__(max_threads<TILES>, TILES == 1 ? 2 : 1)
     float *products = reinterpret_cast<float *>(shared + (int)blockDim.x / WARP * of.stage_words * 4);
     wait_for_kernel_ahead();
     if (of.carry.slot_count > 0)
-        load_carry<Mode>(of, tile, products);
+        load_carry<Mode, SLICES>(of, tile, products);
     if (warp.columns > 0 && of.columns.in > 0) { /* the last images may be so few; a flush has no inputs */
 #pragma unroll 1
         for (int row_tile = 0; row_tile < of.row_tiles; row_tile++) {
@@ -303,17 +176,7 @@ __global__ void __launch_bounds__(max_threads<TILES>, TILES == 1 ? 2 : 1)
     launch_dependents(); /* now: the next kernel's blocks would share multiprocessors before, while others have none */
     cp_async_wait_all();
     __syncthreads();
-    store_outputs<Mode>(of, tile, products);
-}
-
-template <class Mode> const void *choose_kernel(bool many_columns, bool by_vectors)
-{
-    constexpr int FEW = FEW_COLUMNS / TILE_N, MANY = PART_COLUMNS / TILE_N;
-    if (many_columns)
-        return by_vectors ? (const void *)multiply_frames<Mode, MANY, true>
-                          : (const void *)multiply_frames<Mode, MANY, false>;
-    return by_vectors ? (const void *)multiply_frames<Mode, FEW, true>
-                      : (const void *)multiply_frames<Mode, FEW, false>;
+    store_outputs<Mode, SLICES>(of, tile, products);
 }
 
 } // namespace

@@ -1,5 +1,6 @@
-/* The outputs of a thread block of cuda_frames, and the carry of a stream, from its products in shared memory: a product is a
- * tree of its slices, an output a sum of products by ascending input. */
+/* The outputs of a thread block of cuda_frames, and the carry of a stream, from its products in shared memory: a product is the
+ * sum of its slices in turn, an output a sum of products by ascending input. KEPT: the slices of a product that lie in
+ * shared memory, SLICES or, where they are added already, 1. */
 #ifndef TCONV_CUDA_FRAMES_OUTPUTS_CUH
 #define TCONV_CUDA_FRAMES_OUTPUTS_CUH
 
@@ -27,23 +28,22 @@ __device__ __noinline__ float sum_plainly(const parameters &of, int64_t weight, 
 }
 
 /* Returns a product, the sum of its slices. */
-template <class Mode>
+template <class Mode, int KEPT>
 __device__ __forceinline__ float product_of(const parameters &of, const block_tile &tile, const float *products,
                                             int row, int column)
 {
     const float *from = products + column * of.product_pitch + row;
     const int slice = tile.columns * of.product_pitch;
-    float sums[SLICES];
+    float slices[KEPT], sum;
 #pragma unroll
-    for (int i = 0; i < SLICES; i++)
-        sums[i] = from[i * slice];
+    for (int i = 0; i < KEPT; i++)
+        slices[i] = from[i * slice];
+    sum = slices[0];
 #pragma unroll
-    for (int apart = 1; apart < SLICES; apart *= 2)
-#pragma unroll
-        for (int i = 0; i < SLICES; i += 2 * apart)
-            sums[i] += sums[i + apart];
-    if (!Mode::STRICT || isfinite(sums[0]))
-        return sums[0];
+    for (int i = 1; i < KEPT; i++)
+        sum += slices[i];
+    if (!Mode::STRICT || isfinite(sum))
+        return sum;
     const int64_t in_channel = (int64_t)tile.group * of.group_in;
     return sum_plainly(of, in_channel * of.weight_pitch + tile.first_row + row,
                        find_pixel(of, tile, column) + in_channel * of.src_strides.c);
@@ -67,30 +67,55 @@ __device__ __forceinline__ quotient find_tap(const frames_axis &axis, int output
     return divide(output + axis.pad - input * axis.stride.divisor, axis.dilation);
 }
 
-/* The sum of an output over its taps, by ascending column of inputs and in each by ascending row, from what a stream carries
- * of it on. first_x: the column of src that the block's first is to this output. */
-template <class Mode>
-__device__ __forceinline__ float fold_taps(const parameters &of, const block_tile &tile, const float *products,
-                                           int image, int out, int row, int column, int first_x, float sum)
+/* A place of outputs of a block: its image, its row, and its column, which is one of the tail's where behind is not
+ * negative. first_x: the column of src that the block's first is to it. */
+struct output_place {
+    int image, row, column, behind, first_x;
+};
+
+__device__ __forceinline__ output_place find_place(const parameters &of, const block_tile &tile, int number)
 {
-    const inputs rows = find_inputs(of.rows, row), columns = find_inputs(of.columns, column);
+    const quotient column = divide(number, of.strip_outs), row = divide(column.whole, of.row_outs);
+    output_place place;
+    place.image = row.whole;
+    place.row = row.rest;
+    place.behind = tile.first_column + column.rest - tile.end;
+    place.column = place.behind + (place.behind < 0 ? tile.end : of.columns.out);
+    place.first_x = tile.first_x + (place.behind < 0 || tile.first_x >= 0 ? 0 : of.columns.in);
+    return place;
+}
+
+/* Calls add(row, column) for each product of a place's outputs of the block's first output channel, by ascending column of
+ * inputs and in each by ascending row. */
+template <class Add>
+__device__ __forceinline__ void walk_taps(const parameters &of, const block_tile &tile, const output_place &place,
+                                          const Add &add)
+{
+    const int first_column = place.image * of.image_pixels.divisor - place.first_x;
+    if (of.is_one_row) { /* taps lie a stride apart */
+        const quotient input = divide(place.column + of.columns.pad, of.columns.stride);
+        const int first = max(input.whole - of.more_taps + (input.rest > of.last_tap_rest ? 1 : 0), 0);
+        const int last = min(input.whole, of.columns.in - 1), stride = of.columns.stride.divisor;
+        int row = tile.row_shift + input.rest + (input.whole - first) * stride;
+        for (int x = first; x <= last; x++, row -= stride)
+            add(row, first_column + x);
+        return;
+    }
+    const inputs rows = find_inputs(of.rows, place.row), columns = find_inputs(of.columns, place.column);
     for (int x = columns.first; x <= columns.last; x++) {
-        const quotient column_tap = find_tap(of.columns, column, x);
+        const quotient column_tap = find_tap(of.columns, place.column, x);
         if (column_tap.rest != 0)
             continue;
         for (int y = rows.first; y <= rows.last; y++) {
-            const quotient row_tap = find_tap(of.rows, row, y);
+            const quotient row_tap = find_tap(of.rows, place.row, y);
             if (row_tap.rest == 0)
-                sum += product_of<Mode>(of, tile, products,
-                                        tile.row_shift + out * of.taps + row_tap.whole * of.kernel_columns +
-                                            column_tap.whole,
-                                        image * of.image_pixels.divisor + y * of.image_columns.divisor + x - first_x);
+                add(tile.row_shift + row_tap.whole * of.kernel_columns + column_tap.whole,
+                    first_column + y * of.image_columns.divisor + x);
         }
     }
-    return sum;
 }
 
-/* A row of outputs of a block: its image, its output channel, which may not exist, and where in them it is. */
+/* A row of outputs of a block, of the carry: its image, its output channel, which may not exist, and where in them it is. */
 struct output_row {
     int image, out, row;
 };
@@ -107,9 +132,10 @@ struct carried {
     float *sums;
 };
 
+template <int KEPT>
 __device__ __forceinline__ carried find_carried(const parameters &of, const block_tile &tile, float *products)
 {
-    int *slots = reinterpret_cast<int *>(products + SLICES * tile.columns * of.product_pitch);
+    int *slots = reinterpret_cast<int *>(products + KEPT * tile.columns * of.product_pitch);
     return {slots, reinterpret_cast<float *>(slots + tile.images)};
 }
 
@@ -132,11 +158,11 @@ __device__ __forceinline__ int64_t find_tail(const parameters &of, const block_t
 
 /* Brings the carry to shared memory, where all of it is before the first of it is overwritten. f32 is under way until
  * cp_async_wait_all. */
-template <class Mode>
+template <class Mode, int KEPT>
 __device__ __forceinline__ void load_carry(const parameters &of, const block_tile &tile, float *products)
 {
     using Element = typename Mode::Element;
-    const carried to = find_carried(of, tile, products);
+    const carried to = find_carried<KEPT>(of, tile, products);
     const int places = tile.images * of.block_out * of.row_outs.divisor * tile.tail;
     for (int i = (int)threadIdx.x; i < tile.images; i += (int)blockDim.x)
         to.slots[i] = find_slot(of.carry, tile.first_image + i);
@@ -164,37 +190,87 @@ template <class Mode> __device__ __forceinline__ void store_carry(const frames_c
         static_cast<float *>(of.sums)[to] = sum;
 }
 
-/* Stores the outputs of a block, whose products are in shared memory, and a stream's tail. */
-template <class Mode>
-__device__ __forceinline__ void store_outputs(const parameters &of, const block_tile &tile, float *products)
+/* Takes an output through the post-ops, apart from the code that most layers run: a small kernel's time is that of fetching its
+ * instructions. */
+template <class Element>
+__device__ __noinline__ float run_posts_apart(const layer_posts &posts, float sum, int channel, int64_t place)
+{
+    float value[] = {sum};
+    run_layer_posts<Element>(
+        posts, value, [&](int) { return channel; }, [&](int) { return place; });
+    return value[0];
+}
+
+/* Stores sums of a place, of output channels `parts` apart from the first on, as far as there are any: outputs, or a stream's
+ * tail. */
+template <class Mode, int AT_ONCE>
+__device__ __forceinline__ void store_sums(const parameters &of, const block_tile &tile, const carried &carry,
+                                           const output_place &place, int first, int parts, float (&sums)[AT_ONCE])
 {
     using Element = typename Mode::Element;
-    const carried carry = find_carried(of, tile, products);
-    const int outputs = tile.images * of.block_out * of.row_outs.divisor * of.strip_outs.divisor;
-    for (int i = (int)threadIdx.x; i < outputs; i += (int)blockDim.x) {
-        const quotient place = divide(i, of.strip_outs);
-        const output_row at = find_output_row(of, place.whole);
-        const int channel = tile.group * of.group_out + tile.first_out + at.out;
-        const int behind = tile.first_column + place.rest - tile.end; /* in the tail, where it is not negative */
-        if (at.out >= tile.outs || behind >= tile.tail || (of.carry.slot_count > 0 && carry.slots[at.image] < 0))
-            continue;
-        const int column = behind + (behind < 0 ? tile.end : of.columns.out);
-        const int first_x = tile.first_x + (behind < 0 || tile.first_x >= 0 ? 0 : of.columns.in);
-        const float begin = column < tile.tail ? carry.sums[place.whole * tile.tail + column] : 0;
-        const float sum = fold_taps<Mode>(of, tile, products, at.image, at.out, at.row, column, first_x, begin);
-        if (behind >= 0) {
-            store_carry<Mode>(of.carry, find_tail(of, tile, at, carry.slots[at.image]) + behind, sum);
-            continue;
+    const auto out_of = [&](int i) { return min(first + i * parts, tile.outs - 1); };
+    if (place.behind >= 0) {
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            const output_row at = {place.image, out_of(i), place.row};
+            if (first + i * parts < tile.outs)
+                store_carry<Mode>(of.carry, find_tail(of, tile, at, carry.slots[place.image]) + place.behind, sums[i]);
         }
-        const auto offset = [&](const tconv_strides &strides) {
-            return (tile.first_image + at.image) * strides.n + channel * strides.c + at.row * strides.h +
-                   column * strides.w;
-        };
-        float value[] = {finish_sum(sum, channel_bias<Element>(of.bias, channel))};
-        if (of.posts.steps.count > 0)
-            run_layer_posts<Element>(
-                of.posts, value, [&](int) { return channel; }, [&](int) { return offset(of.posts.addend_strides); });
-        static_cast<Element *>(of.dst)[offset(of.dst_strides)] = to_output<Element>(value[0]);
+        return;
+    }
+    const int first_channel = tile.group * of.group_out + tile.first_out;
+    const auto channel_of = [&](int i) { return first_channel + out_of(i); };
+    const auto offset = [&](const tconv_strides &strides, int i) {
+        return (tile.first_image + place.image) * strides.n + place.row * strides.h + place.column * strides.w +
+               channel_of(i) * strides.c;
+    };
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; i++)
+        sums[i] = finish_sum(sums[i], channel_bias<Element>(of.bias, channel_of(i)));
+    if (of.posts.steps.count > 0) {
+        if constexpr (AT_ONCE == 1)
+            sums[0] = run_posts_apart<Element>(of.posts, sums[0], channel_of(0), offset(of.posts.addend_strides, 0));
+        else
+            run_layer_posts<Element>(of.posts, sums, channel_of,
+                                     [&](int i) { return offset(of.posts.addend_strides, i); });
+    }
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; i++)
+        if (first + i * parts < tile.outs)
+            static_cast<Element *>(of.dst)[offset(of.dst_strides, i)] = to_output<Element>(sums[i]);
+}
+
+/* Stores the outputs of a block, whose products are in shared memory, and a stream's tail. Neighbouring threads have
+ * neighbouring places, each of them several output channels, whose taps are found once: all of the block's, or a part. */
+template <class Mode, int KEPT>
+__device__ __forceinline__ void store_outputs(const parameters &of, const block_tile &tile, float *products)
+{
+    constexpr int AT_ONCE = KEPT == 1 ? WIDE_OUTS : 1; /* output channels */
+    const carried carry = find_carried<KEPT>(of, tile, products);
+    const int places = tile.images * of.row_outs.divisor * of.strip_outs.divisor;
+    const int threads = (int)blockDim.x >> of.parts_log2, part = (int)threadIdx.x / threads, parts = 1 << of.parts_log2;
+    for (int number = (int)threadIdx.x % threads; number < places; number += threads) {
+        const output_place place = find_place(of, tile, number);
+        if (place.behind >= tile.tail || (of.carry.slot_count > 0 && carry.slots[place.image] < 0))
+            continue;
+        for (int first = part; first < tile.outs; first += AT_ONCE * parts) {
+            float sums[AT_ONCE] = {};
+            if (place.column < tile.tail)
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; i++) {
+                    const int out = min(first + i * parts, tile.outs - 1);
+                    const int row = (place.image * of.block_out + out) * of.row_outs.divisor + place.row;
+                    sums[i] = carry.sums[row * tile.tail + place.column];
+                }
+            walk_taps(of, tile, place, [&](int row, int column) {
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; i++) {
+                    const int out = min(first + i * parts, tile.outs - 1);
+                    sums[i] += product_of<Mode, KEPT>(of, tile, products, row + out * of.taps, column);
+                }
+            });
+            store_sums<Mode>(of, tile, carry, place, first, parts, sums);
+        }
     }
 }
 

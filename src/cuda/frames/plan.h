@@ -7,9 +7,10 @@
 
 typedef struct frames_plan {
     parameters params; /* without addresses */
-    bool many_columns; /* the kernel for more than FEW_COLUMNS */
-    bool by_vectors;   /* weights may be loaded by vectors, if their address may */
-    int columns;       /* of a block, at most */
+    frames_kernel kernel;
+    bool by_vectors;    /* weights may be loaded by vectors, if their address may */
+    int columns;        /* of a block, at most */
+    int narrow_columns; /* the same where a short chunk of a stream has the wide kernel leave it to the others; 0: never */
     int threads;
     int64_t blocks, shared_bytes;
 } frames_plan;

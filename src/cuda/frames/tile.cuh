@@ -64,13 +64,15 @@ template <class Mode> __device__ __forceinline__ block_tile find_tile(const para
 }
 
 /* Elements from src to the pixel of a block's column, input channel 0 of the layer. What the first strip has before src is the
- * end of src, which a stream's tail is made of. The last strip may be wider than what is left: the last pixel is repeated. */
-__device__ __forceinline__ int64_t find_pixel(const parameters &of, const block_tile &tile, int column)
+ * end of src, which a stream's tail is made of. The last strip may be wider than what is left: the last pixel is repeated, or
+ * the last two where that many are read together. */
+__device__ __forceinline__ int64_t find_pixel(const parameters &of, const block_tile &tile, int column,
+                                              int together = 1)
 {
     const quotient image = divide(column, of.image_pixels), row = divide(image.rest, of.image_columns);
     const int x = tile.first_x + row.rest;
     return (tile.first_image + image.whole) * of.src_strides.n + row.whole * of.src_strides.h +
-           (x < 0 ? x + of.columns.in : min(x, of.columns.in - 1)) * of.src_strides.w;
+           (x < 0 ? x + of.columns.in : min(x, of.columns.in - together)) * of.src_strides.w;
 }
 
 } // namespace

@@ -13,10 +13,22 @@ static const double FOLD_LOADS = 3.93;      /* of a product and of each of its s
 static const double FOLD_AT_ONCE = 3.18;    /* that a warp has under way together */
 static const double BLOCK_CYCLES = 1860;    /* of a block's start and of its barrier */
 
+/* Fitted to 74 times of the wide kernel on an H200, in cycles. */
+static const double WIDE_STEP = 540, WIDE_HALF_STEP = 780, WIDE_STRICT_STEP = 1200;
+static const double WIDE_BLOCK = 1000; /* of a block's start and of its end */
+static const double WIDE_OUTPUT = 1.1; /* of an output of a block */
+
 /* Returns the bytes of weights that a lane has under way: see depth_of in kernel.cuh. */
 static double depth_bytes(const frames_plan *plan)
 {
-    return plan->many_columns ? 64 : 128;
+    return plan->kernel == FRAMES_FEW ? 128 : 64;
+}
+
+/* Returns the outputs of a block. */
+static double block_outputs(const frames_plan *plan)
+{
+    const parameters *params = &plan->params;
+    return (double)params->tile_images * params->block_out * params->row_outs.divisor * params->strip_outs.divisor;
 }
 
 static double warps_of(const frames_plan *plan)
@@ -36,8 +48,36 @@ static double staging_loads(const tconv_layer *layer, const frames_plan *plan)
                 : warps_of(plan) * words * fmax(images, channels) * LINE_LOADS;
 }
 
+/* Counts the work of a plan of the wide kernel, whose K-block is a step. Its time is that of the instructions which warps issue:
+ * those of a step, and those by which outputs are summed. */
+static tconv_cuda_work work_of_wide(const tconv_layer *layer, const frames_plan *plan)
+{
+    const tconv_problem *problem = &layer->problem;
+    const parameters *params = &plan->params;
+    const double size = (double)problem->element_size, step_bytes = STEP_WORDS * 4;
+    const double outputs = block_outputs(plan), times = tconv_cuda_is_strict(layer) ? 3 : 1;
+    tconv_cuda_work work = tconv_cuda_begin_work(layer);
+    work.rounds = tconv_cuda_rounds((double)plan->blocks, tconv_cuda_target_of(&layer->target).multiprocessors);
+    work.resident = 1;
+    work.k_blocks = ceil((double)params->group_in * size / step_bytes);
+    work.prologue = fmin(work.k_blocks, WIDE_CHANNELS * size / step_bytes * (WIDE_BUFFERS - 1));
+    work.stages = work.prologue;
+    work.mma_sync = WIDE_ROWS / 16.0 * (WIDE_COLUMNS / TILE_N) * times;
+    work.box_bytes = step_bytes * plan->columns;
+    work.weight_bytes = step_bytes * params->block_out * params->taps;
+    work.issues = times > 1 ? 0 : 1;
+    work.issue_cycles = size < sizeof(float) ? WIDE_HALF_STEP : WIDE_STEP;
+    work.slow_issues = times > 1 ? 1 : 0;
+    work.slow_issue_cycles = WIDE_STRICT_STEP;
+    work.sectors = outputs * size / SECTOR_BYTES;
+    work.tile_cycles = WIDE_BLOCK + outputs * WIDE_OUTPUT + tconv_cuda_post_cycles(problem, outputs);
+    return work;
+}
+
 tconv_cuda_work tconv_frames_work_of(const tconv_layer *layer, const frames_plan *plan)
 {
+    if (plan->kernel == FRAMES_WIDE)
+        return work_of_wide(layer, plan);
     const tconv_problem *problem = &layer->problem;
     const parameters *params = &plan->params;
     const double size = (double)problem->element_size, columns = plan->columns, warps = warps_of(plan);
@@ -46,8 +86,7 @@ tconv_cuda_work tconv_frames_work_of(const tconv_layer *layer, const frames_plan
     const double times = tconv_cuda_is_strict(layer) ? 3 : 1;
     const double step_bytes = STEP_WORDS * 4, depth = depth_bytes(plan) / (step_bytes / size / 4 * LANE_BYTES);
     const double resident = tconv_frames_resident(plan);
-    const double outputs =
-        (double)params->tile_images * params->block_out * params->row_outs.divisor * params->strip_outs.divisor;
+    const double outputs = block_outputs(plan);
     tconv_cuda_work work = tconv_cuda_begin_work(layer);
     work.rounds = tconv_cuda_rounds((double)plan->blocks, multiprocessors * resident);
     work.resident = fmin(resident, fmax(1, (double)plan->blocks / multiprocessors));
