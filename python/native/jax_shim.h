@@ -17,6 +17,10 @@
 
 #define TCONV_JAX_API __attribute__((visibility("default")))
 
+#if XLA_FFI_API_MAJOR == 0 && XLA_FFI_API_MINOR >= 4
+typedef XLA_FFI_InternalExtension XLA_FFI_Extension_Base; /* its name before */
+#endif
+
 /* The functions of the library that the package has loaded. The shim is linked to none, so that there is one. */
 typedef struct tconv_jax_library {
     tconv_status (*desc_init_sized)(tconv_desc *, size_t);

@@ -99,8 +99,8 @@ class Layer:
         return second, weights, weights
 
     def math(self, dtype: Any, platform: str) -> int:
-        """How a platform multiplies float32: on the CPU as precisely as can be, on CUDA by TF32 where lax does, which is
-        unless an operand has the highest precision."""
+        """How a platform multiplies float32: on the CPU as precisely as can be; on CUDA by TF32, as lax does, unless an
+        operand has the highest precision."""
         if platform != "cuda" or dtype.name != "float32" or not _allows_tf32(self.precision):
             return lib.MATH_STRICT
         return lib.MATH_TF32
