@@ -3,6 +3,7 @@ lowered for CUDA, and the handler for CUDA in a frame like XLA's. The stand-in p
 no code for."""
 
 import ctypes as c
+import dataclasses
 
 import jax
 import jax.numpy as jnp
@@ -101,8 +102,8 @@ class Metadata(c.Structure):
     _fields_ = [("size", c.c_size_t), ("version", Version), ("traits", c.c_uint32)]
 
 
-def words_of(op, dtype):
-    return LAYER.words(op, jnp.dtype(dtype), SHAPES["src"], SHAPES["weights"], "cuda")
+def words_of(op, dtype, layer=LAYER):
+    return layer.words(op, jnp.dtype(dtype), SHAPES["src"], SHAPES["weights"], "cuda")
 
 
 class Xla:
@@ -127,7 +128,7 @@ class Xla:
     def get_device(self, arguments):
         GetDevice.from_address(arguments).device = self.ordinal
 
-    def call(self, op, dtype, size):
+    def call(self, op, dtype, size, layer=LAYER):
         """The error of a call with so many bytes of workspace, None for none. Nothing reads the memory."""
         names, result = OPERANDS[op]
         memory = np.zeros(16 << 20, np.uint8)
@@ -137,7 +138,7 @@ class Xla:
         results = [self.buffer(SHAPES[result], dtype), self.buffer((size,), "uint8")]
         frame = Frame(size=c.sizeof(Frame), api=c.addressof(self.api), context=1, stage=EXECUTE)
         frame.arguments, frame.results = self.many(operands), self.many(results)
-        frame.attributes = self.attribute(words_of(op, dtype))
+        frame.attributes = self.attribute(words_of(op, dtype, layer))
         return _shim._shim.tconv_jax_handle_cuda(c.byref(frame))
 
     def keep(self, thing):
@@ -206,6 +207,18 @@ def test_a_call_only_launches_on_xlas_stream(op, dtype):
     used = {name for name, *_ in calls}
     slow = ("Malloc", "Free", "Synchronize", "Memcpy", "GetAttributes")
     assert not any(word in name for name in used for word in slow)
+
+
+@pytest.mark.parametrize("op", OPERANDS)
+def test_precision_decides_on_the_kernels(op):
+    kernels = []
+    for precision in (None, (jax.lax.Precision.HIGHEST,) * 2):
+        layer = dataclasses.replace(LAYER, precision=precision)
+        size = _shim.workspace_size(words_of(op, "float32", layer), "cuda")
+        calls, error = calls_of(lambda layer=layer, size=size: Xla().call(op, "float32", size, layer))
+        assert error is None
+        kernels.append([kernel for *_, kernel in launches(calls)])
+    assert kernels[0] != kernels[1]
 
 
 def test_the_device_is_the_current_one():
