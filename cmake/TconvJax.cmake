@@ -17,7 +17,7 @@ endif()
 set(TCONV_JAX_EXTENSION)
 if(EXISTS "${TCONV_JAX_HEADERS}/xla/ffi/api/c_api.h")
   # Older jaxlibs have another interface.
-  file(STRINGS "${TCONV_JAX_HEADERS}/xla/ffi/api/c_api.h" TCONV_JAX_EXTENSION REGEX XLA_FFI_Extension_Base)
+  file(STRINGS "${TCONV_JAX_HEADERS}/xla/ffi/api/c_api.h" TCONV_JAX_EXTENSION REGEX XLA_FFI_Metadata_Extension)
 endif()
 if(TCONV_JAX_EXTENSION)
   set(TCONV_HAVE_JAX ON)

@@ -3,7 +3,7 @@
 
 SOURCES=(include src cli tests examples python/native adapters)
 PYTHON_SOURCES=(python adapters packaging scripts/tidy.py bench/kernelbench bench/end_to_end.py bench/networks.py bench/eager_timing.py
-    bench/call_overhead.py bench/compare_builds.py bench/compare_onnxruntime.py bench/cpu_runs.py bench/first_calls.py bench/fit_activations.py bench/fit_cost_model.py bench/freeze_gain.py bench/headline.py bench/jax_layers.py
+    bench/call_overhead.py bench/compare_builds.py bench/compare_onnxruntime.py bench/cpu_runs.py bench/first_calls.py bench/fit_activations.py bench/fit_cost_model.py bench/freeze_gain.py bench/headline.py bench/jax_calls.py bench/jax_layers.py
     bench/loop_bounds.py bench/loop_code.py bench/loop_mca.py bench/network_layers.py bench/operations.py bench/processor.py bench/run_files.py bench/side_by_side.py
     bench/speedups.py bench/sweep_tiles.py bench/tests bench/ablation.py bench/weight.py bench/winners.py docs/site)
 

@@ -1,5 +1,5 @@
 /*
- * The plans of the layers that a process has seen, by their words. Nothing falls out but by tconv_jax_forget: XLA keeps a
+ * The plans of the layers that a process has seen, by their words and places. Nothing falls out but by tconv_jax_forget: XLA keeps a
  * compiled program for each such layer, which is larger by far.
  */
 #include "jax_shim.h"
@@ -14,7 +14,7 @@ tconv_jax_library tconv_jax;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static planned *buckets[BUCKETS];
 
-/* FNV-1a over the words. */
+/* FNV-1a over the words; the places of a layer share a bucket. */
 static planned **bucket_of(const int64_t layer[LAYER_WORDS])
 {
     uint64_t hash = 14695981039346656037u;
@@ -23,11 +23,16 @@ static planned **bucket_of(const int64_t layer[LAYER_WORDS])
     return &buckets[(hash >> 32) % BUCKETS];
 }
 
+static bool is_same(place a, place b)
+{
+    return a.backend == b.backend && a.device == b.device && a.ordinal == b.ordinal;
+}
+
 /* The plan of a layer with one more user, or NULL. The caller holds the mutex. */
-static planned *find(const int64_t layer[LAYER_WORDS])
+static planned *find(const int64_t layer[LAYER_WORDS], place where)
 {
     for (planned *entry = *bucket_of(layer); entry != NULL; entry = entry->next)
-        if (memcmp(entry->layer, layer, sizeof entry->layer) == 0) {
+        if (is_same(entry->where, where) && memcmp(entry->layer, layer, sizeof entry->layer) == 0) {
             entry->users++;
             return entry;
         }
@@ -58,10 +63,11 @@ static void fill_desc(const int64_t layer[LAYER_WORDS], tconv_desc *desc)
     desc->dilation_h = layer[WORD_DILATION_H];
     desc->dilation_w = layer[WORD_DILATION_W];
     desc->groups = layer[WORD_GROUPS];
+    desc->math = (tconv_math)layer[WORD_MATH];
 }
 
 /* Plans a layer, for one user. */
-static tconv_status make(const int64_t layer[LAYER_WORDS], planned **made, tconv_issue *issue)
+static tconv_status make(const int64_t layer[LAYER_WORDS], place where, planned **made, tconv_issue *issue)
 {
     planned *entry = calloc(1, sizeof *entry);
     if (entry == NULL) {
@@ -73,8 +79,11 @@ static tconv_status make(const int64_t layer[LAYER_WORDS], planned **made, tconv
     tconv_jax.desc_init_sized(&desc, sizeof desc);
     tconv_jax.options_init_sized(&options, sizeof options);
     fill_desc(layer, &desc);
-    options.backend = TCONV_BACKEND_CPU;
-    options.parallel.parallel_for = run_on_pool;
+    options.backend = where.backend;
+    if (where.backend == TCONV_BACKEND_CUDA)
+        options.device = where.device;
+    else
+        options.parallel.parallel_for = run_on_pool;
     tconv_status status = tconv_jax.plan_create(&desc, &options, &entry->plan, issue);
     if (status != TCONV_SUCCESS) {
         free(entry);
@@ -87,6 +96,7 @@ static tconv_status make(const int64_t layer[LAYER_WORDS], planned **made, tconv
     entry->elements[1] = desc.in_channels * (desc.out_channels / desc.groups) * desc.kernel_h * desc.kernel_w;
     entry->elements[2] = dst[0] * dst[1] * dst[2] * dst[3];
     memcpy(entry->layer, layer, sizeof entry->layer);
+    entry->where = where;
     entry->users = 1;
     *made = entry;
     return TCONV_SUCCESS;
@@ -102,19 +112,19 @@ static void leave(planned *entry)
 }
 
 /* Where two threads have planned the same layer at once, both use the first thread's plan. */
-tconv_status acquire_plan(const int64_t layer[LAYER_WORDS], planned **found, tconv_issue *issue)
+tconv_status acquire_plan(const int64_t layer[LAYER_WORDS], place where, planned **found, tconv_issue *issue)
 {
     pthread_mutex_lock(&mutex);
-    *found = find(layer);
+    *found = find(layer, where);
     pthread_mutex_unlock(&mutex);
     if (*found != NULL)
         return TCONV_SUCCESS;
     planned *made = NULL;
-    tconv_status status = make(layer, &made, issue);
+    tconv_status status = make(layer, where, &made, issue);
     if (status != TCONV_SUCCESS)
         return status;
     pthread_mutex_lock(&mutex);
-    *found = find(layer);
+    *found = find(layer, where);
     if (*found == NULL) {
         planned **bucket = bucket_of(layer);
         made->next = *bucket;
@@ -139,10 +149,12 @@ void tconv_jax_bind(const tconv_jax_library *functions)
     tconv_jax = *functions;
 }
 
-tconv_status tconv_jax_workspace(const int64_t layer[LAYER_WORDS], size_t *size, tconv_issue *issue)
+tconv_status tconv_jax_workspace(const int64_t layer[LAYER_WORDS], int32_t backend, int32_t device, size_t *size,
+                                 tconv_issue *issue)
 {
     planned *found = NULL;
-    tconv_status status = acquire_plan(layer, &found, issue);
+    const place where = {(tconv_backend)backend, device, 0};
+    tconv_status status = acquire_plan(layer, where, &found, issue);
     if (status != TCONV_SUCCESS)
         return status;
     *size = found->workspace;

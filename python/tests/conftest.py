@@ -3,8 +3,10 @@ import sys
 
 import pytest
 
-# JAX's arrays are the CPU's in these tests. On a GPU each process would also take three quarters of the memory.
+# JAX has the CPU alone, unless JAX_PLATFORMS=cuda,cpu asks for test_jax_cuda.py. Of a GPU's memory each process would
+# take three quarters.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 
 def pytest_configure(config):
@@ -20,6 +22,32 @@ def cuda_missing():
         return "no CUDA device"
     cuda = tconv.info()["cuda"]
     return "" if cuda["available"] else "the library has no CUDA backend"
+
+
+def jax_cuda_missing():
+    """Why tconv.jax computes nothing on a GPU here; "" where it does."""
+    if "cuda" not in os.environ["JAX_PLATFORMS"].split(","):
+        return f"JAX_PLATFORMS is {os.environ['JAX_PLATFORMS']}, not cuda,cpu"
+    import jax
+
+    import tconv
+
+    try:
+        jax.devices("cuda")
+    except RuntimeError as error:
+        return str(error)
+    return tconv.info()["cuda"].get("reason", "")
+
+
+@pytest.fixture(autouse=True)
+def jax_on_the_cpu():
+    """Where JAX has a GPU too, tests that do not ask for it have the CPU."""
+    jax = sys.modules.get("jax")
+    if jax is None or os.environ["JAX_PLATFORMS"] == "cpu":
+        yield
+        return
+    with jax.default_device(jax.devices("cpu")[0]):
+        yield
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])

@@ -78,6 +78,32 @@ class Layer:
         return y + jnp.broadcast_to(bias.astype(float).reshape(shape), y.shape).astype(y.dtype)  # summed in f32
 
 
+NHWC = Layer((2, 4, 3, 3), (3, 2, 3, 2), 2, (2, 1), "SAME", None, None, False, False, 1, "float32", True)
+LAYERS = {
+    "NHWC": NHWC,
+    "NCHW, groups, dilated": Layer(
+        (2, 4, 3, 4),
+        (2, 2, 2, 3),
+        2,
+        (1, 2),
+        ((1, 0), (3, 4)),
+        (1, 2),
+        ("NCHW", "OIHW", "NCHW"),
+        False,
+        False,
+        2,
+        "float32",
+        True,
+    ),
+    "one axis, Keras": Layer((2, 5, 3), (4, 2, 3), 2, (3,), "VALID", None, None, True, False, 1, "float32", True),
+}
+
+
+def x64():
+    """A context with float64."""
+    return jax.experimental.enable_x64(True) if hasattr(jax.experimental, "enable_x64") else jax.enable_x64(True)
+
+
 def named(names, extents):
     """The extents of these axes in the order of their names."""
     return tuple(extents[name] for name in names)

@@ -1,5 +1,6 @@
 """tconv.jax.conv_transpose computes what lax does, bit for bit on small integers, by tconv where it has the layer."""
 
+import contextlib
 import threading
 
 import numpy as np
@@ -11,12 +12,13 @@ pytest.importorskip("tconv.jax", exc_type=ImportError)
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax_layers import Layer, every_padding, random_layer, with_gradients
+from jax_layers import Layer, every_padding, random_layer, with_gradients, x64
 
 import tconv.jax
 from tconv.jax import _padding, _shim
 
 X, KERNEL = np.ones((2, 5, 6, 3), np.float32), np.ones((3, 3, 3, 4), np.float32)
+WORDS = (0, 0, 1, 2, 2, 3, 5, 6, 4, 3, 3, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1)  # of X and KERNEL in IHWO
 
 
 def calls_of(function, *arrays):
@@ -60,7 +62,7 @@ def test_reals_are_near_the_formula(dtype, relative):
     """In float64, NumPy's sums over taps; the bound is that of one rounding of a sum's terms."""
     rng = np.random.default_rng(0)
     x, w = rng.standard_normal((2, 9, 9, 16)), rng.standard_normal((4, 4, 16, 8))
-    with _x64(dtype == "float64"):
+    with x64() if dtype == "float64" else contextlib.nullcontext():
         x, w = (jnp.asarray(array, dtype) for array in (x, w))
         y = np.asarray(tconv.jax.conv_transpose(x, w, (2, 2), "SAME"), float)
     x, w = np.asarray(x, float), np.asarray(w, float)
@@ -76,12 +78,8 @@ def _formula(x, w):
     return full[:, 1:-1, 1:-1]
 
 
-def _x64(enable):
-    return jax.experimental.enable_x64(enable) if hasattr(jax.experimental, "enable_x64") else jax.enable_x64(enable)
-
-
 def test_float64_gradients():
-    with _x64(True):
+    with x64():
         layer = Layer((2, 5, 6, 3), (3, 4, 3, 4), 4, (2, 1), "SAME", None, None, False, False, 1, "float64", True)
         assert all(a.dtype == "float64" for a in layer.arrays())
         for a, b in zip(with_gradients(layer, layer.by_tconv), with_gradients(layer, layer.by_lax), strict=True):
@@ -183,7 +181,7 @@ def test_a_bad_variable_is_the_library_s_error(monkeypatch):
 
 def test_a_call_of_other_buffers_is_refused():
     """As a program that was written by hand might have it: nothing is read or written."""
-    layer = np.zeros(22, np.int64)
+    layer = np.zeros(len(WORDS), np.int64)
     call = jax.ffi.ffi_call(
         "tconv_forward", (jax.ShapeDtypeStruct((3,), np.float32), jax.ShapeDtypeStruct((0,), np.uint8))
     )
@@ -191,15 +189,15 @@ def test_a_call_of_other_buffers_is_refused():
         jax.block_until_ready(call(X, KERNEL, layer=layer[:-1]))
     with pytest.raises(Exception, match="must be"):
         jax.block_until_ready(call(X, KERNEL, layer=layer))
-    layer[:] = (0, 0, 1, 2, 2, 3, 5, 6, 4, 3, 3, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 1)
+    layer[:] = WORDS
     with pytest.raises(Exception, match="buffers of the call are not those of its layer"):
         jax.block_until_ready(call(X, KERNEL, layer=layer))
 
 
 def test_a_program_with_too_little_workspace_still_runs():
     """One that was compiled on another machine."""
-    words = np.array((0, 0, 1, 2, 2, 3, 5, 6, 4, 3, 3, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 1), np.int64)
-    assert _shim.workspace_size(words) > 0
+    words = np.array(WORDS, np.int64)
+    assert _shim.workspace_size(words, "cpu") > 0
     results = jax.ShapeDtypeStruct((2, 7, 8, 4), np.float32), jax.ShapeDtypeStruct((0,), np.uint8)
     y, _ = jax.ffi.ffi_call("tconv_forward", results)(X, KERNEL.swapaxes(2, 3), layer=words)
     assert (y == tconv.jax.conv_transpose(X, KERNEL, (1, 1), "VALID")).all()
@@ -259,11 +257,12 @@ def test_compiled_program_names_the_call_and_copies_nothing_it_need_not():
         assert "tconv_forward" in text and not any(word in text for word in (" transpose(", " copy(", " reverse("))
 
 
-def test_other_platforms_get_lax():
-    """What is lowered for a GPU has XLA's convolutions, for the layer and both gradients."""
+@pytest.mark.parametrize("platform", ["cuda", "rocm"])
+def test_platforms_that_the_library_has_not_get_lax(platform, monkeypatch):
+    """What is lowered for such a GPU has XLA's convolutions, for the layer and both gradients."""
+    monkeypatch.setattr(_shim, "missing", lambda platform: "no CUDA device" if platform == "cuda" else "")
     layer = jax.jit(jax.grad(lambda x, w: (tconv.jax.conv_transpose(x, w, (2, 2), "SAME") ** 2).sum(), (0, 1)))
-    export = pytest.importorskip("jax.export").export
-    text = str(export(layer, platforms=["cuda"])(X, KERNEL).mlir_module())
+    text = layer.trace(X, KERNEL).lower(lowering_platforms=(platform,)).as_text()
     assert text.count("stablehlo.convolution") == 3 and "tconv_" not in text
 
 

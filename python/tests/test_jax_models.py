@@ -138,8 +138,9 @@ def test_equinox_circular_padding_and_other_layers():
 def test_verify_says_what_is_right(capsys):
     assert __main__.main(["verify", "--jax", "--layers", "3"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[:3] for line in lines[1:4]] == [[name, "right:", "3"] for name in _shim.TARGETS.values()]
-    assert lines[-1] == "right"
+    right = [["cpu", name, "right:", "3"] for name in _shim.TARGETS.values()]
+    assert [line.split()[:4] for line in lines[1:4]] == right
+    assert lines[-2].startswith("cuda ") and lines[-1] == "right"
 
 
 def test_verify_says_what_is_wrong(capsys, monkeypatch):

@@ -15,31 +15,11 @@ pytest.importorskip("tconv.jax", exc_type=ImportError)
 import jax
 import jax.numpy as jnp
 from jax.test_util import check_grads
-from jax_layers import Layer
+from jax_layers import LAYERS, NHWC, Layer
 
 import tconv
 import tconv.jax
 from tconv.jax import _shim
-
-NHWC = Layer((2, 4, 3, 3), (3, 2, 3, 2), 2, (2, 1), "SAME", None, None, False, False, 1, "float32", True)
-LAYERS = {
-    "NHWC": NHWC,
-    "NCHW, groups, dilated": Layer(
-        (2, 4, 3, 4),
-        (2, 2, 2, 3),
-        2,
-        (1, 2),
-        ((1, 0), (3, 4)),
-        (1, 2),
-        ("NCHW", "OIHW", "NCHW"),
-        False,
-        False,
-        2,
-        "float32",
-        True,
-    ),
-    "one axis, Keras": Layer((2, 5, 3), (4, 2, 3), 2, (3,), "VALID", None, None, True, False, 1, "float32", True),
-}
 
 
 @pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS)
@@ -69,7 +49,7 @@ def test_derivatives_of_gradients_are_lax_s(layer):
 
 def test_gradients_need_no_more_than_operands():
     """In the program there are three calls, and no convolution of XLA's."""
-    layer = LAYERS["NHWC"]
+    layer = NHWC
     program = jax.jit(jax.grad(lambda *arrays: (layer.by_tconv(*arrays) ** 2).sum(), (0, 1, 2)))
     text = program.lower(*layer.arrays()).as_text()
     assert [text.count(f"@tconv_{name}(") for name in ("forward", "backward_data", "backward_weights")] == [1, 1, 1]
@@ -98,7 +78,7 @@ def test_vmap(layer, axes):
 
 
 def test_vmap_over_images_is_one_call():
-    layer = LAYERS["NHWC"]
+    layer = NHWC
     x, w, bias = layer.arrays()
     before = _shim.calls()
     jax.block_until_ready(jax.vmap(layer.by_tconv, (0, None, None))(jnp.stack([x] * 5), w, bias))

@@ -1,4 +1,4 @@
-"""tconv for JAX: a transposed convolution on the CPU, with derivatives of every order.
+"""tconv for JAX: a transposed convolution on the CPU and on CUDA, with derivatives of every order.
 
 conv_transpose takes what jax.lax.conv_transpose takes, a bias and groups. Models of flax use it within
 patched(), and tconv.jax.equinox has layers for equinox. The module needs JAX 0.6.1 or newer and is imported by name.

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 from jax import lax
+from jax._src.lax.lax import canonicalize_precision  # has no public name
 
 from .. import _library as lib
 from . import _padding
@@ -147,7 +148,7 @@ def _layer_of(
         output_padding=more,
         dilation=dilations,
         groups=arguments.feature_group_count,
-        precision=arguments.precision,
+        precision=canonicalize_precision(arguments.precision),
     )
 
 

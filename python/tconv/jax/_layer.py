@@ -14,6 +14,7 @@ from .. import _library as lib
 Pair = tuple[int, int]
 Shape = tuple[int, ...]
 
+PLATFORMS = {"cpu": lib.BACKEND_CPU, "cuda": lib.BACKEND_CUDA}  # by JAX's names
 DTYPES = {"float32": lib.F32, "float64": lib.F64, "float16": lib.F16, "bfloat16": lib.BF16}
 # Places of n, c, h and w by layout, and of in, out, h and w by weight layout.
 TENSOR_AXES = {lib.NCHW: (0, 1, 2, 3), lib.NHWC: (0, 3, 1, 2)}
@@ -30,9 +31,14 @@ def laid_out(values: Sequence[int], axes: Sequence[int]) -> Shape:
     return tuple(values[axes.index(axis)] for axis in range(len(axes)))
 
 
+def _allows_tf32(precision: Any) -> bool:
+    """As XLA reads the precision of a convolution for GPUs: one below the highest for both operands, or none given."""
+    return precision is None or (isinstance(precision, tuple) and lax.Precision.HIGHEST not in precision)
+
+
 @dataclasses.dataclass(frozen=True)
 class Layer:
-    """What tconv_desc has beside extents; precision is for platforms where lax computes."""
+    """What tconv_desc has beside extents. The precision is as lax's primitives have it."""
 
     layout: int
     weight_layout: int
@@ -92,7 +98,14 @@ class Layer:
         weights = self.weights_shape(first, second)
         return second, weights, weights
 
-    def words(self, op: int, dtype: Any, x: Shape, weights: Shape) -> tuple[int, ...]:
+    def math(self, dtype: Any, platform: str) -> int:
+        """How a platform multiplies float32: on the CPU as precisely as can be; on CUDA by TF32, as lax does, unless an
+        operand has the highest precision."""
+        if platform != "cuda" or dtype.name != "float32" or not _allows_tf32(self.precision):
+            return lib.MATH_STRICT
+        return lib.MATH_TF32
+
+    def words(self, op: int, dtype: Any, x: Shape, weights: Shape, platform: str) -> tuple[int, ...]:
         """As native/jax_shim.h has them; x and weights are the shapes of the forward layer."""
         n, in_channels, h, w = self.extents(x)
         _, out_channels, *kernel = self.weight_extents(weights)
@@ -101,6 +114,7 @@ class Layer:
             *(op, DTYPES[dtype.name], self.layout, self.weight_layout),
             *(n, in_channels, h, w, out_channels * self.groups, *kernel),
             *(*self.stride, top, left, bottom, right, *self.output_padding, *self.dilation, self.groups),
+            self.math(dtype, platform),
         )
 
     def by_lax(self, x: jax.Array, weights: jax.Array) -> jax.Array:

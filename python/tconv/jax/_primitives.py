@@ -1,7 +1,8 @@
 """The primitives: the layer and both its gradients, each bilinear. The transposes of one are the other two,
 which gives derivatives of every order in both modes. The layer with a bias has the derivatives of the layer.
 
-On the CPU a primitive is a call of tconv. On other platforms it is lax's convolution.
+On the CPU a primitive is a call of tconv, and on CUDA where the library has that backend and a GPU. Elsewhere it is
+lax's convolution.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from jax.interpreters import ad, batching, mlir
 from jax.sharding import NamedSharding, PartitionSpec
 
 from .. import _library as lib
-from . import _sharding
-from ._layer import TENSOR_AXES, Layer
+from . import _sharding, _shim
+from ._layer import PLATFORMS, TENSOR_AXES, Layer
 
 Operands = Sequence[Any]
 
@@ -70,8 +71,11 @@ def _by_lax(primitive: Any, *operands: jax.Array, layer: Layer) -> jax.Array:
     return jax.linear_transpose(lambda weights: layer.by_lax(second, weights), shape)(first)[0]
 
 
-def _by_tconv(primitive: Any, *operands: jax.Array, layer: Layer) -> jax.Array:
-    return _sharding.partitioned(OPERATIONS[primitive], layer, len(operands))(*operands)
+def _on(platform: str, primitive: Any, *operands: jax.Array, layer: Layer) -> jax.Array:
+    """By tconv, if the library serves the platform here."""
+    if _shim.missing(platform):
+        return _by_lax(primitive, *operands, layer=layer)
+    return _sharding.partitioned(OPERATIONS[primitive], layer, platform, len(operands))(*operands)
 
 
 def _abstract(primitive: Any, *operands: Any, layer: Layer) -> Any:
@@ -168,7 +172,8 @@ for _each in OPERATIONS:
     _each.def_abstract_eval(functools.partial(_abstract, _each))
     batching.primitive_batchers[_each] = functools.partial(_batch, _each)
     mlir.register_lowering(_each, mlir.lower_fun(functools.partial(_by_lax, _each), multiple_results=False))
-    mlir.register_lowering(
-        _each, mlir.lower_fun(functools.partial(_by_tconv, _each), multiple_results=False), platform="cpu"
-    )
+    for _platform in PLATFORMS:
+        mlir.register_lowering(
+            _each, mlir.lower_fun(functools.partial(_on, _platform, _each), multiple_results=False), platform=_platform
+        )
     dispatch.prim_requires_devices_during_lowering.add(_each)  # how a call is split is decided by custom_partitioning

@@ -29,12 +29,12 @@ def conv_transpose(
     bias: Any = None,
     feature_group_count: int = 1,
 ) -> jax.Array:
-    """jax.lax.conv_transpose, with a bias and groups, computed by tconv on the CPU.
+    """jax.lax.conv_transpose, with a bias and groups, computed by tconv on the CPU and on CUDA.
 
     It has derivatives of every order in both modes, and goes through jit, vmap, scan, remat, shard_map and automatic
     sharding, where images are split over devices. Lax computes what tconv does not have: layers of three spatial axes,
     arrays without elements, dtypes that are not listed below, padding beyond what tconv has as padding and output
-    padding, and everything on other platforms than the CPU.
+    padding, and everything on other platforms, as on CUDA where the library has no CUDA or no GPU.
 
     Args:
         lhs: the input.
@@ -46,7 +46,8 @@ def conv_transpose(
             NHWC, in one dimension NHC, HIO, NHC.
         transpose_kernel: whether the kernel is that of the convolution whose gradient this is, as in Keras: its spatial
             axes are flipped and its channels change places.
-        precision: of lax's convolution, where lax computes. On the CPU tconv's is the highest.
+        precision: as lax's convolutions have it. On CUDA float32 is TF32 unless an operand has the highest precision;
+            None is what jax_default_matmul_precision says. On the CPU tconv's precision is the highest always.
         preferred_element_type: dtype of the result, None for that of the operands. The layer is computed in this dtype.
         use_consistent_padding: whether pairs, too, are the padding of the convolution whose gradient this is, as in
             PyTorch.

@@ -27,17 +27,18 @@ _RULES = {
 }
 
 
-def call(op: int, layer: Layer, *operands: jax.Array) -> jax.Array:
+def call(op: int, layer: Layer, platform: str, *operands: jax.Array) -> jax.Array:
     """tconv's, on one device. The workspace is a result that nobody reads, so that XLA provides it."""
     src, weights, result = layer.shapes(op, operands[0].shape, operands[1].shape)
     dtype = operands[0].dtype
-    words = layer.words(op, dtype, src, weights)
-    results = jax.ShapeDtypeStruct(result, dtype), jax.ShapeDtypeStruct((workspace_size(words),), np.uint8)
+    words = layer.words(op, dtype, src, weights, platform)
+    size = workspace_size(words, platform)
+    results = jax.ShapeDtypeStruct(result, dtype), jax.ShapeDtypeStruct((size,), np.uint8)
     return jax.ffi.ffi_call(TARGETS[op], results)(*operands, layer=np.array(words, np.int64))[0]
 
 
 @functools.cache
-def partitioned(op: int, layer: Layer, count: int) -> Callable[..., jax.Array]:
+def partitioned(op: int, layer: Layer, platform: str, count: int) -> Callable[..., jax.Array]:
     """The call of an operation with so many operands, which JAX's partitioners may split."""
     rule = _RULES[op, count]
     operands, result = (text.strip() for text in rule.split("->"))
@@ -61,12 +62,12 @@ def partitioned(op: int, layer: Layer, count: int) -> Callable[..., jax.Array]:
         images, of_operands, of_result = shardings(mesh, shapes)
 
         def part(*arrays: jax.Array) -> jax.Array:
-            answer = call(op, layer, *arrays)
+            answer = call(op, layer, platform, *arrays)
             return lax.psum(answer, images) if op == lib.OP_BACKWARD_WEIGHTS and images else answer
 
         return mesh, part, of_result, tuple(of_operands)
 
-    function = custom_partitioning(functools.partial(call, op, layer))
+    function = custom_partitioning(functools.partial(call, op, layer, platform))
     more: dict[str, Any] = {}
     if "need_replication_factors" in inspect.signature(function.def_partition).parameters:
         more["need_replication_factors"] = tuple(sorted(set(rule) & set("abcdefghijk")))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ctypes as c
+import functools
 import importlib.metadata
+import json
 import pathlib
 import re
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,9 +18,11 @@ import numpy as np
 from .. import _library as lib
 from .. import _plan
 from .._version import VERSION
+from ._layer import PLATFORMS
 
 _NAME = "libtconv_jax.so"
 _package = __name__.partition(".")[0]
+_UNAVAILABLE = 4  # tconv_status: the library has no code for a GPU
 # XLA's programs and profiles name a call by the target of its operation.
 TARGETS = {
     lib.OP_FORWARD: "tconv_forward",
@@ -74,7 +79,7 @@ def _load() -> c.CDLL:
             ("bind", None, (c.c_void_p,)),
             ("version", c.c_char_p, ()),
             ("interface", None, (c.c_void_p, c.c_void_p)),
-            ("workspace", c.c_int, (c.c_void_p, c.c_void_p, c.c_void_p)),
+            ("workspace", c.c_int, (c.c_void_p, c.c_int32, c.c_int32, c.c_void_p, c.c_void_p)),
             ("forget", None, ()),
             ("calls", c.c_int64, ()),
         ):
@@ -96,7 +101,7 @@ def _interface_of(shim: c.CDLL) -> tuple[int, int]:
 
 
 def _install() -> c.CDLL:
-    """The shim, bound to the library, its handler registered with XLA."""
+    """The shim, bound to the library, its handlers registered with XLA."""
     shim = _load()
     check_interface(_interface_of(shim), _interface_of_jaxlib(), importlib.metadata.version("jaxlib"))
     library = lib.library()
@@ -104,6 +109,7 @@ def _install() -> c.CDLL:
     shim.tconv_jax_bind((c.c_void_p * len(addresses))(*addresses))
     for target in TARGETS.values():
         jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(shim.tconv_jax_handle), platform="cpu")
+        jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(shim.tconv_jax_handle_cuda), platform="CUDA")
     return shim
 
 
@@ -133,9 +139,39 @@ def calls() -> int:
     return _shim.tconv_jax_calls()
 
 
-def workspace_size(words: Sequence[int]) -> int:
-    """Bytes of workspace that a call of the layer of these words takes; raises what is wrong with it."""
-    layer, size, issue = np.array(words, np.int64), c.c_size_t(), lib.Issue()
-    if _shim.tconv_jax_workspace(layer.ctypes.data, c.byref(size), c.byref(issue)):
+@functools.cache
+def _machine() -> dict[str, Any]:
+    """What the library says of CUDA and GPUs here."""
+    return json.loads(lib.system_info(lib.TEXT_JSON))["cuda"]
+
+
+def missing(platform: str) -> str:
+    """Why tconv does not serve a platform of JAX's here; "" where it does."""
+    return _machine().get("reason", "") if platform == "cuda" else ""
+
+
+@functools.cache
+def _gpus() -> tuple[int, ...]:
+    """One GPU of each model, by CUDA's number: of those that JAX has in this process, or, where JAX has none and only
+    lowers for them, of the machine's."""
+    try:
+        found = [(device.device_kind, device.local_hardware_id) for device in jax.local_devices(backend="cuda")]
+    except RuntimeError:
+        found = [(device.get("name"), device["device"]) for device in _machine()["devices"]]
+    return tuple({model: number for model, number in reversed(found)}.values())
+
+
+def workspace_size(words: Sequence[int], platform: str) -> int:
+    """Bytes of workspace that a call of the layer of these words takes here, on any GPU that the library serves; raises
+    what is wrong with the layer."""
+    layer, size, issue, sizes = np.array(words, np.int64), c.c_size_t(), lib.Issue(), []
+    for device in _gpus() if platform == "cuda" else (0,):
+        given = layer.ctypes.data, PLATFORMS[platform], device
+        status = _shim.tconv_jax_workspace(*given, c.byref(size), c.byref(issue))
+        if status == 0:
+            sizes.append(size.value)
+        elif status != _UNAVAILABLE:
+            raise lib.error(issue)
+    if not sizes:
         raise lib.error(issue)
-    return size.value
+    return max(sizes)
