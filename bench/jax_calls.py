@@ -5,8 +5,8 @@ jax_calls.py [--platform cuda] [--seconds 50]
 
 Layers of workloads.csv in NHWC with Keras' kernels, which tconv.jax hands on as they lie: forward, and each gradient
 by itself, in float32 as JAX has it (TF32 on CUDA). A figure is the median of samples; a sample is so many calls, one
-queued behind another, that they take two milliseconds. The calls of C go through ctypes, which takes some
-microseconds.
+queued behind another, that they take twenty milliseconds, so that the latency of the first and the last counts little.
+The calls of C go through ctypes, which takes some microseconds.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from tconv import _library as lib
 from tconv import _plan
 from tconv.jax._layer import PLATFORMS, Layer
 
-SAMPLE, SAMPLES = 2e-3, 15
+SAMPLE, SAMPLES = 20e-3, 7
 OPERATIONS = {"forward": lib.OP_FORWARD, "data": lib.OP_BACKWARD_DATA, "weights": lib.OP_BACKWARD_WEIGHTS}
 
 

@@ -41,7 +41,7 @@ enum {
     MIN_WEIGHT_BYTES = 64, /* of an input channel that a block reads: two sectors */
     BANKS = 32,            /* of 4 bytes, of shared memory */
     PITCH_REST = 5,        /* see product_pitch */
-    WIDE_LEAST = 256       /* pixels of a chunk that the wide kernel takes: as times on an H200 say */
+    WIDE_LEAST = 256       /* pixels from which on the wide kernel is faster, as times on an H200 say */
 };
 
 /* Says whether the output channels and taps of a group follow one another in each input channel. */
@@ -332,6 +332,12 @@ static bool has_room(const tconv_layer *layer, const frames_plan *plan)
            block_bytes(problem, plan) <= tconv_cuda_target_of(&layer->target).shared_bytes;
 }
 
+/* Returns the pixels of all images. */
+static int64_t pixels_of(const tconv_problem *problem)
+{
+    return problem->batch * problem->h.in * problem->w.in;
+}
+
 /* Offers a plan in blocks of at most so many columns. Returns whether there is room for it. */
 static bool offer(const tconv_layer *layer, bool is_wide, int64_t columns, int narrow_columns, tconv_search *search)
 {
@@ -353,7 +359,8 @@ static tconv_search find_plan(const tconv_layer *layer, frames_plan *plan)
     bool has_narrow = false;
     for (int64_t columns = MAX_COLUMNS; columns >= TILE_N && columns_suffice(problem, columns); columns /= 2)
         has_narrow |= offer(layer, false, columns, 0, &search);
-    offer(layer, true, WIDE_COLUMNS, has_narrow ? plan->narrow_columns : 0, &search);
+    if (!has_narrow || pixels_of(problem) >= WIDE_LEAST)
+        offer(layer, true, WIDE_COLUMNS, has_narrow ? plan->narrow_columns : 0, &search);
     return search;
 }
 
@@ -389,8 +396,7 @@ static tconv_status pack(const tconv_layer *layer, const void *memory, const voi
 static void plan_chunk(const tconv_layer *layer, const tconv_step_arguments *step, frames_plan *plan)
 {
     const tconv_problem *problem = step->problem;
-    const int64_t pixels = problem->batch * problem->h.in * problem->w.in;
-    const bool is_wide = plan->kernel == FRAMES_WIDE && (plan->narrow_columns == 0 || pixels >= WIDE_LEAST);
+    const bool is_wide = plan->kernel == FRAMES_WIDE && (plan->narrow_columns == 0 || pixels_of(problem) >= WIDE_LEAST);
     make_plan(problem, &layer->target, is_wide, is_wide ? plan->columns : plan->narrow_columns, plan);
     frames_carry *carry = &plan->params.carry;
     carry->sums = step->carry;

@@ -89,6 +89,21 @@ __device__ __forceinline__ void stage_pixels(const parameters &of, const block_t
 
 /* ------------------------------------------------------------------------------------------------------ products */
 
+/* Adds the products of a step with its weights. pixels, pitch: as multiply_tiles has them. */
+template <class Mode, int TILES, bool VECTORS>
+__device__ __forceinline__ void add_step(const lane_weights<Mode> &weights, uint32_t pixels, int pitch, int columns,
+                                         float (&sums)[TILES][Mode::MMAS][4])
+{
+    constexpr int AT_ONCE = TILES == 1 || (Mode::STRICT && VECTORS) ? 1 : TILES_AT_ONCE; /* as registers allow */
+    fragment_a a[Mode::MMAS][2];
+    make_fragments<Mode>(weights, a);
+    multiply_tiles<Mode, AT_ONCE>(a, pixels, pitch, sums);
+#pragma unroll
+    for (int n = AT_ONCE; n < TILES; n += AT_ONCE)
+        if (n * TILE_N < columns)
+            multiply_tiles<Mode, AT_ONCE>(a, pixels + n * TILE_N * pitch, pitch, sums + n);
+}
+
 /* Sums the products of a row tile over the slice of a warp. stage: of the warp. */
 template <class Mode, int TILES, bool VECTORS>
 __device__ __forceinline__ void sum_slice(const parameters &of, const block_tile &tile, const warp_place &warp,
@@ -132,19 +147,11 @@ __device__ __forceinline__ void sum_slice(const parameters &of, const block_tile
         for (int first_step = 0; first_step < steps; first_step += DEPTH)
 #pragma unroll
             for (int i = 0; i < DEPTH; i++) {
-                if (first_step + i >= steps)
-                    continue;
-                fragment_a a[Mode::MMAS][2];
-                make_fragments<Mode>(loaded[i], a);
+                if (first_step + i < steps)
+                    add_step<Mode, TILES, VECTORS>(loaded[i], pixels + (first_step + i) * STEP_WORDS * 4,
+                                                   of.stage_pitch * 4, warp.columns, sums);
+                /* In every step: a load in some of them would go to other registers, and be waited for at once. */
                 load_next(loaded[i]);
-                const uint32_t step = pixels + (first_step + i) * STEP_WORDS * 4;
-                constexpr int FIRST = TILES == 1 ? 1 : TILES_AT_ONCE;
-                multiply_tiles<Mode, FIRST>(a, step, of.stage_pitch * 4, sums);
-#pragma unroll
-                for (int n = FIRST; n < TILES; n += TILES_AT_ONCE)
-                    if (n * TILE_N < warp.columns)
-                        multiply_tiles<Mode, TILES_AT_ONCE>(a, step + n * TILE_N * of.stage_pitch * 4,
-                                                            of.stage_pitch * 4, sums + n);
             }
     }
 }
