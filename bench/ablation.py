@@ -2,7 +2,7 @@
 """Times of every CUDA implementation on every layer of results/h200_implementations.csv.gz, in all three operations.
 
     ablation.py LIBRARY.so [--precisions tf32,f32,f16,bf16] [--layouts nchw,nhwc] [--operations forward,...]
-                [--seconds S] [--out FILE.csv]
+                [--implementations cuda_frames,...] [--seconds S] [--out FILE.csv]
 
 A line has the precision, the layout, the operation, the layer, the implementation, its microseconds (weights packed
 once, in a CUDA graph, median of five replays), the predicted ones, and the plan's words: what is lost without an
@@ -101,6 +101,7 @@ def main():
     parser.add_argument("--precisions", default="tf32,f32,f16,bf16")
     parser.add_argument("--layouts", default="nchw,nhwc")
     parser.add_argument("--operations", default=",".join(OPERATIONS))
+    parser.add_argument("--implementations", help="these alone are timed")
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--out", type=argparse.FileType("w"), default=sys.stdout)
     asked = parser.parse_args()
@@ -123,6 +124,8 @@ def main():
                 found = list(explained(build, desc))
                 best = min((predicted for _, predicted, _ in found if predicted > 0), default=0)
                 for implementation, predicted, words in found:
+                    if asked.implementations and implementation not in asked.implementations.split(","):
+                        continue
                     us = ""
                     if predicted <= SLOWEST * best:
                         plan = Plan(build, desc, implementation)
