@@ -71,7 +71,7 @@ extern struct torch_functions {
     void *(*operator_new)(size_t);
     const char *(*torch_exception_get_what_without_backtrace)(void);
     int (*aoti_torch_get_current_cuda_stream)(int32_t, void **);
-    /* Of PyTorch's C++: ForwardADLevel::has_any_level, globalContext, and three methods of Context. */
+    /* These are functions of PyTorch's C++: ForwardADLevel::has_any_level, globalContext, and three methods of Context. */
     bool (*has_any_level)(void);
     const void *(*global_context)(void);
     bool (*user_enabled_cudnn)(const void *context);

@@ -168,7 +168,8 @@ struct runs {
     int64_t products, outputs; /* from a run to the next */
 };
 
-/* By type: runs of products, each side by side, of which the usual ones are a few vectors; and those of taps that lie apart. */
+/* Each type has a function that adds runs of products, which lie side by side and are a few vectors in the usual cases, and one
+ * that adds products of taps that lie apart. */
 #define DEFINE_ADD(real_type)                                                                                          \
     static inline void add_runs_of_##real_type(const struct runs *runs, int64_t count, const real_type *products,      \
                                                real_type *outputs)                                                     \

@@ -68,7 +68,8 @@ DEFINE_PACK(f64, double, double, AS_IT_IS)
 DEFINE_PACK(f16, uint16_t, float, tconv_float_from_f16)
 DEFINE_PACK(bf16, uint16_t, float, tconv_float_from_bf16)
 
-/* By dtype: columns of weights; channels of a pixel, or of LOADED pixels side by side, which go to so many strips. */
+/* Each dtype has a function that packs columns of weights, and one that loads channels of a pixel, or of LOADED pixels side by
+ * side, which go to so many strips. */
 static const struct {
     void (*pack)(const void *from, int64_t row, const int64_t *places, int64_t rows, int64_t count, int64_t width,
                  void *to);

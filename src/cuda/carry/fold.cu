@@ -91,7 +91,7 @@ template <class Element> struct stored_products {
     }
 };
 
-/* The same, each summed over the input channels of the group where it is asked for. */
+/* Forms a product where it is asked for, as a sum over the input channels of the group. */
 template <class Element> struct formed_products {
     const Element *src, *weights;
 

@@ -18,7 +18,8 @@ static const int64_t MAX_DEPTH = (int64_t)32 << 20;   /* bytes of a chunk's plan
 static const int64_t MAX_COUNT = INT32_MAX;           /* of channels */
 static const int64_t MORE_CHUNKS = 4; /* than are needed are considered: tiles of smaller ones may fill whole waves */
 
-/* Of a tile for each multiprocessor, elements that are summed in parts of planes, at most: those of nearly as many took longer. */
+/* Elements that are summed in parts of planes, at most, as a share of a tile for each multiprocessor: layers of nearly as many
+ * took longer. */
 static const double MOST_OF_PLANES = 0.75;
 
 /* Terms of a sum in TF32 and 16-bit dtypes, of which tensor cores lose 7e-9 for each: longer ones come in parts, or are

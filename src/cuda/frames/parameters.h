@@ -27,7 +27,7 @@ enum {
     MMA_ROWS = 16,             /* and its rows */
     FEW_COLUMNS = 8,           /* of a kernel for few columns: one tile */
     PART_COLUMNS = 32,         /* of a kernel for many: four tiles */
-    TILES_AT_ONCE = 2,         /* of these */
+    TILES_AT_ONCE = 2,         /* tiles whose loads are under way together */
     MAX_PARTS = 2,             /* of the columns of a block */
     STAGE_STEPS = 4,           /* of a stage of src, or a multiple: with STEP_WORDS more, pixels meet in no bank */
     FEW_AT_ONCE = 4,           /* words of src that a lane has under way, of the kernel for few columns */

@@ -121,7 +121,7 @@ __device__ __forceinline__ void multiply_step(const fragment_a (&a)[Mode::MMAS][
     }
 }
 
-/* The same with several tiles of columns, without a branch, so that all loads are under way. pixels: where the lane's words
+/* Adds a step's products with several tiles of columns, without a branch, so that all loads are under way. pixels: where the lane's words
  * of its first column are; pitch: bytes from a column to the next. Tiles that do not exist are multiplied with what lies there. */
 template <class Mode, int TILES>
 __device__ __forceinline__ void multiply_tiles(const fragment_a (&a)[Mode::MMAS][2], uint32_t pixels, int pitch,

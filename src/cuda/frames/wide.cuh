@@ -20,8 +20,8 @@ namespace tconv::frames
 namespace
 {
 
-/* How the warps of a block share its products, and the stages of weights and src: rows, or pixels, side by side, channel by
- * channel. A stage has weights first. */
+/* This is how the warps of a block share its products. A stage has the weights of its input channels, rows side by side, and then their
+ * pixels. */
 template <class Mode> struct wide {
     static constexpr int ROW_WARPS = WIDE_ROWS / Mode::TILE_ROWS, COLUMN_WARPS = WIDE_WARPS / ROW_WARPS;
     static constexpr int COLUMNS = WIDE_COLUMNS / COLUMN_WARPS, TILES = COLUMNS / TILE_N; /* of a warp */
@@ -43,7 +43,8 @@ template <class Mode> __device__ __forceinline__ int stage_row(int channel)
     return step * Mode::STEP_CHANNELS + in_step % 4 / 2 * 8 + in_step / 4 * 2 + in_step % 2;
 }
 
-/* What a lane copies: where its weights and its pixels of the next stage are, and where in a stage they come. */
+/* A lane copies some weights and some pixels of each stage: these are the places of the next stage's in memory, and the places in
+ * a stage that they are copied to. */
 template <class Mode> struct lane_copies {
     const typename Mode::Element *weights, *pixels[wide<Mode>::PIXEL_COPIES];
     uint32_t to_weights[wide<Mode>::ROW_COPIES], to_pixels[wide<Mode>::PIXEL_CHANNELS];
@@ -134,7 +135,7 @@ __device__ __forceinline__ void copy_stage(const parameters &of, lane_copies<Mod
     copies.channel += WIDE_CHANNELS;
 }
 
-/* Where a lane begins to load the weights of a step from a stage, of a row tile: its own of f32, or its row for ldmatrix. */
+/* Returns where a lane begins to load the weights of a row tile from a stage: its own ones of f32, or its row for ldmatrix. */
 template <class Mode> __device__ __forceinline__ uint32_t find_weights(uint32_t stages, int row_tile)
 {
     const int lane = (int)threadIdx.x % WARP, row = row_tile * Mode::TILE_ROWS;
@@ -162,7 +163,7 @@ template <class Mode> __device__ __forceinline__ void load_rows(uint32_t from, f
     }
 }
 
-/* The same of pixels: the first of a warp's columns. */
+/* Returns where a lane begins to load pixels from a stage: the first of its warp's columns. */
 template <class Mode> __device__ __forceinline__ uint32_t find_pixels(uint32_t stages, int first_column)
 {
     const int lane = (int)threadIdx.x % WARP;
