@@ -39,6 +39,7 @@ enum {
     MAX_EXTENT = 1 << 24,  /* of an axis and of channels: sums of a few, and products with a pixel's, fit in 32 bits */
     MAX_OUTPUTS = 1 << 30, /* of a block */
     MIN_WEIGHT_BYTES = 64, /* of an input channel that a block reads: two sectors */
+    MOST_ROW_TILES = 2,    /* of a block of few columns: then all blocks may run at once; each brings src anew */
     BANKS = 32,            /* of 4 bytes, of shared memory */
     PITCH_REST = 5,        /* see product_pitch */
     WIDE_LEAST = 256       /* pixels from which on the wide kernel is faster, as times on an H200 say */
@@ -187,8 +188,9 @@ int tconv_frames_resident(const frames_plan *plan)
 static void cut_channels(const tconv_problem *problem, int64_t multiprocessors, frames_plan *plan)
 {
     const int64_t bytes = problem->h.kernel * problem->w.kernel * (int64_t)problem->element_size;
-    const int64_t room = plan->kernel == FRAMES_WIDE ? WIDE_ROWS : tile_rows((int)problem->element_size);
-    const int64_t places = multiprocessors * (room > 2 * plan->columns ? tconv_frames_resident(plan) : 1);
+    const int64_t tile = tile_rows((int)problem->element_size);
+    const int64_t room = plan->kernel == FRAMES_WIDE ? WIDE_ROWS : tile * plan->most_row_tiles;
+    const int64_t places = multiprocessors * (tile > 2 * plan->columns ? tconv_frames_resident(plan) : 1);
     const int64_t others = (int64_t)plan->params.image_tiles.divisor * plan->params.strips.divisor * problem->groups;
     const int64_t at_once = tconv_ceil_div(problem->group_out, tconv_max(places / others, 1));
     const int64_t least = tconv_max(at_once, tconv_ceil_div(MIN_WEIGHT_BYTES, bytes));
@@ -196,7 +198,7 @@ static void cut_channels(const tconv_problem *problem, int64_t multiprocessors, 
     const int64_t channels = fit_channels(problem, tconv_min(least, most), room);
     plan->params.block_out = (int)channels;
     plan->params.block_channels = divisor_of((int)channels);
-    plan->params.row_tiles = (int)tconv_ceil_div(rows_of(problem, channels), room);
+    plan->params.row_tiles = (int)tconv_ceil_div(rows_of(problem, channels), tile);
     plan->params.out_tiles = divisor_of((int)tconv_ceil_div(problem->group_out, channels));
     plan->blocks = plan->params.out_tiles.divisor * others;
 }
@@ -339,9 +341,10 @@ static int64_t pixels_of(const tconv_problem *problem)
 }
 
 /* Offers a plan in blocks of at most so many columns. Returns whether there is room for it. */
-static bool offer(const tconv_layer *layer, bool is_wide, int64_t columns, int narrow_columns, tconv_search *search)
+static bool offer(const tconv_layer *layer, bool is_wide, int64_t columns, int most_row_tiles, int narrow_columns,
+                  tconv_search *search)
 {
-    frames_plan trial = {0};
+    frames_plan trial = {.most_row_tiles = most_row_tiles};
     make_plan(&layer->problem, &layer->target, is_wide, columns, &trial);
     if (!has_room(layer, &trial))
         return false;
@@ -358,9 +361,10 @@ static tconv_search find_plan(const tconv_layer *layer, frames_plan *plan)
     tconv_search search = tconv_search_begin(layer, 0, plan, sizeof *plan);
     bool has_narrow = false;
     for (int64_t columns = MAX_COLUMNS; columns >= TILE_N && columns_suffice(problem, columns); columns /= 2)
-        has_narrow |= offer(layer, false, columns, 0, &search);
+        for (int row_tiles = 1; row_tiles <= (columns > FEW_COLUMNS ? 1 : MOST_ROW_TILES); row_tiles++)
+            has_narrow |= offer(layer, false, columns, row_tiles, 0, &search);
     if (!has_narrow || pixels_of(problem) >= WIDE_LEAST)
-        offer(layer, true, WIDE_COLUMNS, has_narrow ? plan->narrow_columns : 0, &search);
+        offer(layer, true, WIDE_COLUMNS, 1, has_narrow ? plan->narrow_columns : 0, &search);
     return search;
 }
 

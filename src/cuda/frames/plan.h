@@ -10,6 +10,7 @@ typedef struct frames_plan {
     frames_kernel kernel;
     bool by_vectors;    /* weights may be loaded by vectors, if their address may */
     int columns;        /* of a block, at most */
+    int most_row_tiles; /* that several channels of a block may take */
     int narrow_columns; /* the same where a short chunk of a stream has the wide kernel leave it to the others; 0: never */
     int threads;
     int64_t blocks, shared_bytes;
