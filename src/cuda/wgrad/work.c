@@ -32,32 +32,27 @@ typedef struct corrections {
     double copied;        /* and of a K-tile by lines some of which threads copy */
 } corrections;
 
-enum { TF32_MATH, HALF_MATH, STRICT_MATH };
+enum { TF32_MATH, HALF_MATH, STRICT_MATH, MATHS };
 
-/* A row for each kernel that there is; 0 where a kernel has nothing of the kind. */
-static const struct {
-    kernel_family family;
-    load_mode load;
-    int math;
-    corrections times;
-} table[] = {
-    {BY_MMA, ELEMENTS, TF32_MATH, {2.4, 1.2, 1.3, 0, 0, 0, 0.52, 0.083, 8.9, 0, 0, 0, 0.3, 0.15, 7109, 389, 0}},
-    {BY_MMA, ELEMENTS, HALF_MATH, {1, 1, 0.14, 0, 0, 0, 1.6, 0.23, 0.062, 0, 0, 0, 0.3, 0.37, 3795, 1567, 0}},
-    {BY_MMA, ELEMENTS, STRICT_MATH, {1.2, 1, 1.9, 0, 0, 0, 1.8, 0.52, 6.2, 0, 0, 0, 0.3, 0.2, 337, 488, 0}},
-    {BY_MMA, CHANNELS, TF32_MATH, {0.53, 3.1, 0.37, 0, 0, 0.38, 0, 0, 0, 0, 0, 0, 0, 0.045, 3341, 8627, 0}},
-    {BY_MMA, CHANNELS, HALF_MATH, {0.87, 3.5, 1.6, 0, 0, 1.6, 0, 0, 0, 0, 0, 0, 0, 0.054, 1949, 7842, 0}},
-    {BY_MMA, CHANNELS, STRICT_MATH, {1.8, 1, 1.3, 0, 0, 1.4, 0, 0, 0, 0, 0, 0, 0, 0.82, 1886, 8100, 0}},
-    {BY_WGMMA, ELEMENTS, TF32_MATH, {1.4, 0.97, 3.5, 0.22, 0, 0, 0, 0.51, 0.23, 0, 0, 0, 0.3, 0, 2299, 328, 0}},
-    {BY_WGMMA, ELEMENTS, HALF_MATH, {0.58, 0.81, 0.15, 0.39, 0, 0, 0, 0.64, 0.11, 0, 0, 0, 0.3, 0, 272, 575, 0}},
-    {BY_WGMMA, ELEMENTS, STRICT_MATH, {0.84, 2, 0.21, 0.87, 0, 0, 0, 0.47, 6.6, 0, 0, 0, 0.3, 0, 841, 490, 0}},
-    {BY_WGMMA, LINES, TF32_MATH, {1.2, 1.9, 1.6, 0.68, 0.38, 0.084, 0, 0.47, 0, 0.84, 0.094, 0, 0, 0, 32, 8240, 1429}},
-    {BY_WGMMA, LINES, HALF_MATH, {0.55, 1.4, 2, 1.5, 0.31, 1, 0, 1, 0, 2.2, 0.25, 2.4, 0, 0, 13, 554, 1554}},
-    {BY_WGMMA, LINES, STRICT_MATH, {1.4, 0.62, 1.9, 1.4, 0.47, 0.21, 0, 1, 0, 1.5, 0.28, 0, 0, 0, 187, 483, 954}},
-    {BY_WGMMA, CHANNELS, TF32_MATH, {1.6, 1.2, 0.89, 0.16, 0.37, 2.4, 0, 0, 0, 0, 0, 0, 0, 0, 1109, 7387, 0}},
-    {BY_WGMMA, CHANNELS, HALF_MATH, {0.48, 1.7, 1.3, 0.3, 0.3, 2.4, 0, 0, 0, 0, 0, 0, 0, 0, 206, 2970, 0}},
-    {BY_WGMMA, CHANNELS, STRICT_MATH, {1.4, 1.5, 0.15, 0.13, 0.05, 2.1, 0, 0, 0, 0, 0, 0, 0, 0, 1156, 3974, 0}},
-    {BY_WGMMA, SRC_CHANNELS, HALF_MATH, {2.5, 1.1, 0.059, 0.12, 0, 0.19, 0, 0.54, 0.038, 0, 0, 0, 0, 0, 1130, 208, 0}},
-    {BY_BOXES, BOXES, HALF_MATH, {1.3, 0.48, 0.077, 0, 0.49, 0, 0, 0, 0, 0, 0, 0, 0, 0, 172, 3746, 0}},
+/* By a kernel's family, load mode and arithmetic; 0 where a kernel has nothing of the kind. */
+static const corrections table[][LOAD_MODES][MATHS] = {
+    [BY_MMA][ELEMENTS][TF32_MATH] = {2.4, 1.2, 1.3, 0, 0, 0, 0.52, 0.083, 8.9, 0, 0, 0, 0.3, 0.15, 7109, 389, 0},
+    [BY_MMA][ELEMENTS][HALF_MATH] = {1, 1, 0.14, 0, 0, 0, 1.6, 0.23, 0.062, 0, 0, 0, 0.3, 0.37, 3795, 1567, 0},
+    [BY_MMA][ELEMENTS][STRICT_MATH] = {1.2, 1, 1.9, 0, 0, 0, 1.8, 0.52, 6.2, 0, 0, 0, 0.3, 0.2, 337, 488, 0},
+    [BY_MMA][CHANNELS][TF32_MATH] = {0.53, 3.1, 0.37, 0, 0, 0.38, 0, 0, 0, 0, 0, 0, 0, 0.045, 3341, 8627, 0},
+    [BY_MMA][CHANNELS][HALF_MATH] = {0.87, 3.5, 1.6, 0, 0, 1.6, 0, 0, 0, 0, 0, 0, 0, 0.054, 1949, 7842, 0},
+    [BY_MMA][CHANNELS][STRICT_MATH] = {1.8, 1, 1.3, 0, 0, 1.4, 0, 0, 0, 0, 0, 0, 0, 0.82, 1886, 8100, 0},
+    [BY_WGMMA][ELEMENTS][TF32_MATH] = {1.4, 0.97, 3.5, 0.22, 0, 0, 0, 0.51, 0.23, 0, 0, 0, 0.3, 0, 2299, 328, 0},
+    [BY_WGMMA][ELEMENTS][HALF_MATH] = {0.58, 0.81, 0.15, 0.39, 0, 0, 0, 0.64, 0.11, 0, 0, 0, 0.3, 0, 272, 575, 0},
+    [BY_WGMMA][ELEMENTS][STRICT_MATH] = {0.84, 2, 0.21, 0.87, 0, 0, 0, 0.47, 6.6, 0, 0, 0, 0.3, 0, 841, 490, 0},
+    [BY_WGMMA][LINES][TF32_MATH] = {1.2, 1.9, 1.6, 0.68, 0.38, 0.084, 0, 0.47, 0, 0.84, 0.094, 0, 0, 0, 32, 8240, 1429},
+    [BY_WGMMA][LINES][HALF_MATH] = {0.55, 1.4, 2, 1.5, 0.31, 1, 0, 1, 0, 2.2, 0.25, 2.4, 0, 0, 13, 554, 1554},
+    [BY_WGMMA][LINES][STRICT_MATH] = {1.4, 0.62, 1.9, 1.4, 0.47, 0.21, 0, 1, 0, 1.5, 0.28, 0, 0, 0, 187, 483, 954},
+    [BY_WGMMA][CHANNELS][TF32_MATH] = {1.6, 1.2, 0.89, 0.16, 0.37, 2.4, 0, 0, 0, 0, 0, 0, 0, 0, 1109, 7387, 0},
+    [BY_WGMMA][CHANNELS][HALF_MATH] = {0.48, 1.7, 1.3, 0.3, 0.3, 2.4, 0, 0, 0, 0, 0, 0, 0, 0, 206, 2970, 0},
+    [BY_WGMMA][CHANNELS][STRICT_MATH] = {1.4, 1.5, 0.15, 0.13, 0.05, 2.1, 0, 0, 0, 0, 0, 0, 0, 0, 1156, 3974, 0},
+    [BY_WGMMA][SRC_CHANNELS][HALF_MATH] = {2.5, 1.1, 0.059, 0.12, 0, 0.19, 0, 0.54, 0.038, 0, 0, 0, 0, 0, 1130, 208, 0},
+    [BY_BOXES][BOXES][HALF_MATH] = {1.3, 0.48, 0.077, 0, 0.49, 0, 0, 0, 0, 0, 0, 0, 0, 0, 172, 3746, 0},
 };
 
 /* A slice is written, read and added in so many times the time of a pass that copies. */
@@ -84,12 +79,7 @@ static bool is_half(const planned_layer *plan)
 static const corrections *corrections_of(const planned_layer *plan)
 {
     const int math = is_half(plan) ? HALF_MATH : plan->math == NUMERICS_STRICT ? STRICT_MATH : TF32_MATH;
-    const size_t rows = sizeof table / sizeof table[0];
-    size_t row = 0;
-    while (row + 1 < rows &&
-           (table[row].family != plan->kernel->family || table[row].load != plan->load || table[row].math != math))
-        row++;
-    return &table[row].times;
+    return &table[plan->kernel->family][plan->load][math];
 }
 
 /* Counts the products of a K-tile by mma.sync, and the reading of their operands. */
@@ -106,27 +96,22 @@ static void count_mma(const planned_layer *plan, const corrections *times, tconv
     work->loads = work->shared_bytes / (WARP * (half ? VECTOR_BYTES : 4.0));
 }
 
-/* Returns how often a shared-memory bank is read for one pixel of lines: with a stride, lanes meet in banks, unless they have
- * taps of neighbouring columns; and they do where the pixels that they read at once are of several rows. */
-static double line_loads(const parameters *params, bool half)
+/* Returns the MMAs of a K-tile by wgmma, for each 8 of its columns. */
+static double mma_steps(const planned_layer *plan)
 {
-    const int power = params->columns.stride & -params->columns.stride, columns = 1 << params->columns.tile_log2;
-    const double rows = columns < STEP_LANES ? (double)STEP_LANES / columns : 1;
-    return (double)(power < 8 ? power : 8) / params->lines.twins * (half ? 2 : 1) * rows * rows;
+    const double steps = plan->params.k_pixels * numerics_bytes(plan->math) / (double)MMA_K_BYTES;
+    return steps * plan->kernel->pairs / MMA_M;
 }
 
 /* Counts the same by wgmma. */
 static void count_wgmma(const planned_layer *plan, const corrections *times, tconv_cuda_work *work)
 {
-    const bool half = is_half(plan), strict = plan->math == NUMERICS_STRICT;
-    const double channels = plan->kernel->channels;
-    const double steps = plan->params.k_pixels * numerics_bytes(plan->math) / (double)MMA_K_BYTES;
-    const double mmas = steps * plan->kernel->pairs / MMA_M, products = mmas * (strict ? STRICT_PRODUCTS : 1);
-    const double reads = plan->load == LINES ? line_loads(&plan->params, half) : 1;
+    const double channels = plan->kernel->channels, mmas = mma_steps(plan);
+    const double products = mmas * (plan->math == NUMERICS_STRICT ? STRICT_PRODUCTS : 1);
     work->wgmma = products * channels / 8 * times->tensor;
     work->wgmma_chain = work->wgmma / WARPGROUPS;
     work->fragments = plan->kernel->family == BY_WGMMA ? mmas / WARPGROUPS * times->fragment : 0;
-    work->shared_bytes = mmas * MMA_A_BYTES * reads + products * channels * MMA_K_BYTES;
+    work->shared_bytes = mmas * MMA_A_BYTES + products * channels * MMA_K_BYTES;
 }
 
 /* The elements of a K-tile, and how a block brings them: by TMA, or by copies of its threads. */
@@ -204,6 +189,16 @@ static tile_copies find_copies(const planned_layer *plan)
     return copies;
 }
 
+/* Returns how often a shared-memory bank is read for one pixel of lines: with a stride, lanes meet in banks, unless they have
+ * taps of neighbouring columns; and they do where the pixels that they read at once are of several rows. */
+static double bank_reads(const planned_layer *plan)
+{
+    const parameters *params = &plan->params;
+    const int power = params->columns.stride & -params->columns.stride, columns = 1 << params->columns.tile_log2;
+    const double rows = columns < STEP_LANES ? (double)STEP_LANES / columns : 1;
+    return (double)(power < 8 ? power : 8) / params->lines.twins * (is_half(plan) ? 2 : 1) * rows * rows;
+}
+
 /* Counts how a block loads a K-tile. */
 static void count_loads(const planned_layer *plan, const corrections *times, tconv_cuda_work *work)
 {
@@ -215,14 +210,14 @@ static void count_loads(const planned_layer *plan, const corrections *times, tco
     const double src_passes = turned ? TURNED_PASSES : strict && !mma ? STRICT_PASSES : 1;
     const double dst_passes = turned && params->box_bytes == 0 ? COPIED_PASSES : 1;
     const double dst_part = plan->load == LINES ? 1.0 / params->sharers : sector_part(plan, params->columns.stride);
+    if (plan->load == LINES)
+        work->shared_bytes += mma_steps(plan) * MMA_A_BYTES * (bank_reads(plan) - 1);
     work->shared_bytes += (copies.src * src_passes + copies.dst * dst_passes) * size;
-    work->shared_bytes *= times->shared;
     work->box_bytes = (copies.src * sector_part(plan, 1) + copies.dst * dst_part) * size * times->l2;
     work->box_rows = copies.rows * times->row;
     work->convert_bytes = copies.vector_bytes * times->vector;
     work->gather_bytes = copies.elements * times->gathered + copies.sectors * times->sector;
-    work->issue_cycles =
-        times->k_tile + (plan->load == LINES && copies.units + copies.vector_bytes > 0 ? times->copied : 0);
+    work->issue_cycles += plan->load == LINES && copies.units + copies.vector_bytes > 0 ? times->copied : 0;
     work->transpose_bytes = copies.turned_bytes * times->turned;
     work->split_bytes =
         strict && !mma ? copies.src * size / 2 : 0; /* by eight warps, where the machine's rate is of four */
@@ -240,45 +235,81 @@ static double sector_bytes(const planned_layer *plan)
     return (tconv_wgrad_written_part(plan) - 1) * weights;
 }
 
-/* Counts the launches beside the kernel: those that add slices, and those that make copies, chunk by chunk. */
-static void count_passes(const planned_layer *plan, tconv_cuda_work *work)
+/* Begins to count a block: what is the same however its K-tiles are loaded. */
+static tconv_cuda_work count_block(const tconv_cuda_work *begun, const planned_layer *plan, const corrections *times)
 {
-    const parameters *params = &plan->params;
-    if (plan->writes_weights)
-        work->pass_bytes += sector_bytes(plan) * SECTOR_TIMES;
-    else
-        work->pass_bytes += params->splits * (double)tconv_wgrad_slice_sums(&params->tiles) * sizeof(float) *
-                            (keeps_lost(plan, params->splits) ? 2 : 1) * SLICE_TIMES;
-    if (plan->copies.images > 0) {
-        const double chunks = (double)chunks_of(&plan->copies);
-        work->rounds *= chunks;
-        work->passes += chunks * COPY_LAUNCHES + chunks - 1;
-        work->pass_bytes += 2 * (double)copied_bytes(&plan->copies) * chunks; /* read and written */
-    }
-}
-
-tconv_cuda_work tconv_wgrad_work(const tconv_layer *layer, const planned_layer *plan)
-{
-    const parameters *params = &plan->params;
-    const corrections *times = corrections_of(plan);
-    const double sums = params->tiles.block_m * (double)params->tiles.block_n;
-    const double blocks = (double)plan->blocks / tconv_cuda_target_of(&layer->target).multiprocessors;
-    tconv_cuda_work work = tconv_cuda_begin_work(layer);
+    const double sums = plan->params.tiles.block_m * (double)plan->params.tiles.block_n;
+    tconv_cuda_work work = *begun;
     if (plan->kernel->family == BY_MMA)
         count_mma(plan, times, &work);
     else
         count_wgmma(plan, times, &work);
-    count_loads(plan, times, &work);
     work.issues = 1;
+    work.issue_cycles = times->k_tile;
     work.tile_cycles = times->block;
-    work.stages = params->stages;
-    work.k_blocks = (double)tconv_ceil_div(params->k_tiles, params->splits);
-    work.prologue = fmin(work.k_blocks, params->stages - 1);
-    work.rounds = tconv_cuda_rounds(blocks, plan->resident);
-    work.resident = fmin(plan->resident, fmax(blocks, 1));
     work.stores = sums / WARP;
     work.store_warps = plan->threads / (double)WARP;
     work.sectors = sums * sizeof(float) / SECTOR_BYTES;
-    count_passes(plan, &work);
+    return work;
+}
+
+tconv_cuda_work tconv_wgrad_least_work(const tconv_cuda_work *begun, const planned_layer *plan)
+{
+    const corrections *times = corrections_of(plan);
+    tconv_cuda_work work = count_block(begun, plan, times);
+    work.shared_bytes *= times->shared;
+    return work;
+}
+
+tconv_cuda_work tconv_wgrad_tile_work(const tconv_cuda_work *begun, const planned_layer *plan)
+{
+    const corrections *times = corrections_of(plan);
+    tconv_cuda_work work = count_block(begun, plan, times);
+    count_loads(plan, times, &work);
+    work.shared_bytes *= times->shared;
+    work.stages = plan->params.stages;
+    return work;
+}
+
+/* Counts what the launch that adds slices reads and writes, or what blocks that write weights write more than these. */
+static double slice_bytes(const planned_layer *plan)
+{
+    const int splits = plan->params.splits;
+    if (plan->writes_weights)
+        return sector_bytes(plan) * SECTOR_TIMES;
+    return splits * (double)tconv_wgrad_slice_sums(&plan->params.tiles) * sizeof(float) *
+           (keeps_lost(plan, splits) ? 2 : 1) * SLICE_TIMES;
+}
+
+void tconv_wgrad_count_slices(const tconv_cuda_machine *machine, const tconv_cuda_work *begun,
+                              const planned_layer *plan, tconv_cuda_work *work)
+{
+    const parameters *params = &plan->params;
+    const double blocks = (double)plan->blocks / machine->multiprocessors;
+    work->k_blocks = (double)tconv_ceil_div(params->k_tiles, params->splits);
+    work->prologue = fmin(work->k_blocks, params->stages - 1);
+    work->rounds = tconv_cuda_rounds(blocks, plan->resident) * begun->rounds;
+    work->resident = fmin(plan->resident, fmax(blocks, 1));
+    work->pass_bytes = begun->pass_bytes + slice_bytes(plan);
+}
+
+tconv_cuda_work tconv_wgrad_begin_work(const tconv_layer *layer, const copy_cut *copies)
+{
+    tconv_cuda_work work = tconv_cuda_begin_work(layer);
+    if (copies->images > 0) {
+        const double chunks = (double)chunks_of(copies);
+        work.rounds = chunks;
+        work.passes = chunks * COPY_LAUNCHES + chunks - 1;
+        work.pass_bytes = 2 * (double)copied_bytes(copies) * chunks; /* read and written */
+    }
+    return work;
+}
+
+tconv_cuda_work tconv_wgrad_work(const tconv_layer *layer, const planned_layer *plan)
+{
+    const tconv_cuda_machine machine = tconv_cuda_machine_of(layer);
+    const tconv_cuda_work begun = tconv_wgrad_begin_work(layer, &plan->copies);
+    tconv_cuda_work work = tconv_wgrad_tile_work(&begun, plan);
+    tconv_wgrad_count_slices(&machine, &begun, plan, &work);
     return work;
 }
