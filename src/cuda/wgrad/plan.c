@@ -78,8 +78,9 @@ static int64_t src_bytes_of(const tconv_layer *layer, const planned_layer *plan)
 }
 
 /* Returns the bytes of a block's tables. */
-static int64_t table_bytes_of(const planned_layer *plan, const tile_slots *slots)
+static int64_t table_bytes_of(const planned_layer *plan)
 {
+    const tile_slots *slots = &plan->slots;
     int64_t boxes = 0;
     if (plan->kernel->family == BY_WGMMA && plan->load == LINES)
         boxes = slots->rows.residues + MOST_SRC_BOXES;
@@ -117,8 +118,9 @@ static bool can_share(const planned_layer *plan)
 }
 
 /* Lays a K-tile of src and of the gradient of dst out in shared memory. */
-static void lay_out_stage(const tconv_layer *layer, planned_layer *plan, const tile_slots *slots)
+static void lay_out_stage(const tconv_layer *layer, planned_layer *plan)
 {
+    const tile_slots *slots = &plan->slots;
     parameters *params = &plan->params;
     const sum_tiles *tiles = &params->tiles;
     const bool half = layer->problem.element_size == 2, mma = plan->kernel->family == BY_MMA;
@@ -136,8 +138,8 @@ static void lay_out_stage(const tconv_layer *layer, planned_layer *plan, const t
                                   ? (int64_t)slots->rows.residues * params->lines.residue_bytes
                                   : slots->count * params->dst_pitch * (boxes ? tiles->chunk / BOX_CHANNELS : 1);
     params->stage_bytes = (int)tconv_round_up(params->src_bytes + dst_bytes, mma ? BOX_DESTINATION : STAGE_ALIGNMENT);
-    params->table_bytes = (int)tconv_round_up(
-        table_bytes_of(plan, slots) + (mma ? 0 : BARRIER_BYTES + RAW_BARRIER_BYTES), BOX_DESTINATION);
+    params->table_bytes =
+        (int)tconv_round_up(table_bytes_of(plan) + (mma ? 0 : BARRIER_BYTES + RAW_BARRIER_BYTES), BOX_DESTINATION);
 }
 
 /* The search for the plan of a layer. */
@@ -146,7 +148,6 @@ typedef struct tile_search {
     tconv_cuda_work begun;    /* of the whole layer */
     bool offered;             /* a candidate was laid out */
     planned_layer trial;      /* the candidate's: what all candidates have alike is set in it */
-    tile_slots slots;         /* likewise */
     tconv_search best;
 } tile_search;
 
@@ -156,8 +157,7 @@ static bool cut_tile(tile_search *search, const candidate_tile *candidate)
     const tconv_problem *problem = &search->layer->problem;
     planned_layer *plan = &search->trial;
     plan->kernel = candidate->kernel;
-    if (!tconv_wgrad_cut_channels(search->layer, candidate, plan) ||
-        !tconv_wgrad_cut_taps(search->layer, plan, &search->slots))
+    if (!tconv_wgrad_cut_channels(search->layer, candidate, plan) || !tconv_wgrad_cut_taps(search->layer, plan))
         return false;
     const int64_t columns = plan->params.tiles.block_n;
     plan->params.weights = (weight_store){.strides = problem->weight,
@@ -186,15 +186,14 @@ static bool lay_out(tile_search *search, const candidate_tile *candidate)
     const tconv_layer *layer = search->layer;
     planned_layer *plan = &search->trial;
     parameters *params = &plan->params;
-    if (!tconv_wgrad_cut_pixels(layer, candidate, plan, &search->slots))
+    if (!tconv_wgrad_cut_pixels(layer, candidate, plan))
         return false;
     const int64_t k_tiles = (int64_t)params->image_tiles * params->rows.tiles * params->columns.tiles;
-    if (k_tiles >= WGRAD_MAX_EXTENT || search->slots.count > MOST_BLOCK_SLOTS)
+    if (k_tiles >= WGRAD_MAX_EXTENT || plan->slots.count > MOST_BLOCK_SLOTS)
         return false;
     params->k_tiles = (int)k_tiles;
     params->src_unit = src_unit_of(&layer->problem, candidate);
-    lay_out_stage(layer, plan, &search->slots);
-    plan->slots = search->slots.count;
+    lay_out_stage(layer, plan);
     if (!tconv_wgrad_is_near(layer, candidate, plan) || !tconv_wgrad_describe_boxes(layer, plan))
         return false;
     params->flush_tiles = (plan->math == NUMERICS_STRICT ? STRICT_TERMS : FLUSH_TERMS) / params->k_pixels;

@@ -120,21 +120,21 @@ bool tconv_wgrad_choose_splits(const tconv_search *search, const tconv_cuda_work
     const tconv_cuda_machine *machine = &search->machine;
     const int64_t places = (int64_t)machine->multiprocessors * plan->resident;
     const int64_t k_tiles = tconv_max(1, plan->params.k_tiles), count = plan->params.tiles.count;
-    tconv_cuda_work work = tconv_wgrad_tile_work(begun, plan);
-    const tconv_cuda_tile tile = tconv_cuda_tile_of(machine, &work);
+    wgrad_work work = tconv_wgrad_tile_work(begun, plan);
+    const tconv_cuda_tile tile = tconv_cuda_tile_of(machine, &work.all);
     int64_t best = 1;
-    if (is_beyond(search, begun, plan, &work, &tile))
+    if (is_beyond(search, begun, plan, &work.all, &tile))
         return false;
     plan->seconds = INFINITY;
     /* One; those that fill a part of the places, or all of them up to MOST_ROUNDS times: as many as give each the same K-tiles. */
     for (int64_t quarters = 0, last = 0; quarters <= 4 * MOST_ROUNDS; quarters += quarters < 4 ? 1 : 4) {
         const int64_t room = tconv_max(1, tconv_min(places * quarters / 4 / count, k_tiles));
-        const int64_t splits = tconv_ceil_div(k_tiles, tconv_ceil_div(k_tiles, room));
+        const int64_t most = tconv_max(1, tconv_ceil_div(k_tiles, room)), splits = tconv_ceil_div(k_tiles, most);
         if (splits == last || !fits(plan, splits))
             continue;
         split(last = splits, plan);
         tconv_wgrad_count_slices(machine, begun, plan, &work);
-        const double seconds = tconv_cuda_seconds_with(machine, &work, &tile);
+        const double seconds = tconv_cuda_seconds_with(machine, &work.all, &tile);
         if (seconds < plan->seconds) {
             plan->seconds = seconds;
             best = splits;

@@ -69,11 +69,14 @@ static bool cut_taps(const tconv_axis *axis, const wgrad_tap_order *order, tile_
         int place = group * order->group_taps;
         const int end = place + order->group_taps < order->kernel ? place + order->group_taps : order->kernel;
         const int first = residues;
+        int64_t ends[2] = {INT64_MAX, INT64_MIN};
         tile->first[group] = (int16_t)first;
         for (; place < end; residues++) { /* the taps of one residue; their outputs rise */
             const int64_t residue = taps[place] % order->kernel_step;
             const int64_t least = axis->dilation * taps[place] - axis->pad;
             tile->least[residues] = (int16_t)least;
+            ends[0] = tconv_min(ends[0], least);
+            ends[1] = tconv_max(ends[1], least);
             for (; place < end && taps[place] % order->kernel_step == residue; place++) {
                 const int64_t slot = (axis->dilation * taps[place] - axis->pad - least) / axis->stride;
                 if (slot >= MAX_SLOTS)
@@ -84,14 +87,16 @@ static bool cut_taps(const tconv_axis *axis, const wgrad_tap_order *order, tile_
             }
         }
         slots->residues = residues - first > slots->residues ? residues - first : slots->residues;
+        slots->width = (int)tconv_max(slots->width, ends[1] - ends[0] + 1);
     }
     tile->first[order->groups] = (int16_t)residues;
     return true;
 }
 
-bool tconv_wgrad_cut_taps(const tconv_layer *layer, planned_layer *plan, tile_slots *slots)
+bool tconv_wgrad_cut_taps(const tconv_layer *layer, planned_layer *plan)
 {
     parameters *params = &plan->params;
+    tile_slots *slots = &plan->slots;
     return cut_taps(&layer->problem.h, &params->tiles.rows, &params->rows, &slots->rows) &&
            cut_taps(&layer->problem.w, &params->tiles.columns, &params->columns, &slots->columns);
 }
@@ -105,10 +110,10 @@ static bool cut_axis(const axis_slots *slots, int tile_log2, tile_axis *tile)
     return slots->residues * tile->extent <= MAX_SLOTS && (int64_t)tile->stride * tile->extent <= MAX_OFFSET;
 }
 
-bool tconv_wgrad_cut_pixels(const tconv_layer *layer, const candidate_tile *candidate, planned_layer *plan,
-                            tile_slots *slots)
+bool tconv_wgrad_cut_pixels(const tconv_layer *layer, const candidate_tile *candidate, planned_layer *plan)
 {
     parameters *params = &plan->params;
+    tile_slots *slots = &plan->slots;
     params->k_pixels = 1 << candidate->k_log2;
     params->images_log2 = candidate->k_log2 - candidate->row_log2 - candidate->column_log2;
     params->image_tiles = (int)tconv_ceil_div(layer->problem.batch, (int64_t)1 << params->images_log2);
