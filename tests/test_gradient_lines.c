@@ -22,10 +22,10 @@ static const struct {
     {"n=9 ci=512 h=28 w=28 co=136 k=2 s=2 g=2", "writes=slices"},
     {"n=8 ci=512 h=8 w=8 co=256 k=4 s=2 p=1", "writes=weights"},
     {"n=33 ci=512 h=4 w=4 co=256 k=4 s=2 p=1", "k_tile=2x4x4 "},
-    {"n=33 ci=500 h=5 w=4 co=120 k=4 s=2 p=1", "k_tile=4x2x4 "},
+    {"n=33 ci=500 h=5 w=4 co=120 k=4 s=2 p=1", "k_tile=1x8x4 "},
     {"n=10 ci=512 h=32 w=32 co=60 k=3 s=2 p=1 op=1 b=1", "chunk=12 "},
     {"n=3 ci=250 h=1 w=512 co=64 k=1x16 s=1x8 p=0x4", "writes=slices"},
-    {"n=6 ci=72 h=33 w=16 co=40 k=3x4 s=2 p=1 d=2x1", "taps=3x4 "},
+    {"n=6 ci=130 h=33 w=16 co=24 k=3x4 s=2 p=1 d=2x1", "taps=3x4 "},
     {"n=10 ci=1024 h=32 w=32 co=256 k=4 s=2 p=1", "splits=1 "},
 };
 
@@ -34,11 +34,11 @@ static const struct {
 static const char *const halves[] = {
     "n=3 ci=250 h=40 w=80 co=130 k=2 s=2",
     "n=9 ci=512 h=16 w=16 co=16 k=4 s=2 p=1",
-    "n=9 ci=130 h=1 w=64 co=40 k=1x16 s=1x8 p=0x4 b=1",
-    "n=4 ci=96 h=32 w=32 co=48 k=3 s=2 p=1 op=1 g=2",
+    "n=40 ci=130 h=1 w=512 co=12 k=1x16 s=1x8 p=0x4 b=1",
+    "n=4 ci=96 h=48 w=32 co=48 k=3 s=2 p=1 op=1 g=2",
     "n=8 ci=64 h=32 w=64 co=32 k=3 p=2 d=2",
-    "n=33 ci=40 h=8 w=8 co=5 k=3 s=2 p=1 op=1",
-    "n=2 ci=70 h=31 w=28 co=20 k=2 s=2",
+    "n=33 ci=70 h=16 w=16 co=5 k=3 s=2 p=1 op=1",
+    "n=33 ci=70 h=31 w=60 co=20 k=2 s=2",
 };
 
 Test(gradients, blocks_share_lines)

@@ -217,16 +217,16 @@ static const tconv_implementation *admit(const void *outer, const tconv_inner_pl
     return plan->parts > 1 && inner->layer.problem.element_size == 2 ? NULL : implementation;
 }
 
-/* Returns how much longer than predicted an implementation takes, or a plan by it is taken to. */
+/* Return how much longer than predicted an implementation takes, or a plan by it is taken to; at least, where it is NULL. */
 static double times_by(const tconv_implementation *implementation)
 {
     return implementation == &tconv_cuda_rows ? ROWS_TIMES : 1;
 }
-static double times_of(const dgrad_plan *plan)
+static double times_of(const dgrad_plan *plan, const tconv_implementation *implementation)
 {
     const bool of_taps = plan->of_planes && plan->rows.taps * plan->columns.taps > 1;
-    return times_by(plan->inner.implementation) * (plan->parts > 1 ? PARTS_TIMES : 1) * (of_taps ? TAPS_TIMES : 1) *
-           (plan->source == REARRANGED ? REARRANGED_TIMES : 1);
+    return (implementation != NULL ? times_by(implementation) : 1) * (plan->parts > 1 ? PARTS_TIMES : 1) *
+           (of_taps ? TAPS_TIMES : 1) * (plan->source == REARRANGED ? REARRANGED_TIMES : 1);
 }
 
 /* Returns whether each output is in one chunk alone: so it has to be where chunks add to what outputs hold. */
@@ -316,15 +316,15 @@ static double seconds_of_passes(const tconv_layer *layer, const dgrad_plan *plan
     return tconv_cuda_least_seconds(&machine, &work) - machine.launch;
 }
 
-/* Plans all chunks by an implementation. Returns their seconds, or DBL_MAX where it does not take them. */
-static double plan_chunks(const tconv_layer *layer, int64_t channels, const tconv_implementation *implementation,
-                          dgrad_plan *plan, tconv_cuda_work *work)
+/* Plans all chunks by the implementation of the inner plan. Returns their seconds, or DBL_MAX where it does not take them. */
+static double plan_chunks(const tconv_layer *layer, int64_t channels, dgrad_plan *plan, tconv_cuda_work *work)
 {
     const tconv_cuda_machine machine = tconv_cuda_machine_of(layer);
     memset(work, 0, sizeof *work);
     if ((layer->problem.desc.accumulate && !has_even_chunks(&layer->problem, plan)) ||
         !tconv_dgrad_describe_inner(layer, channels, plan) ||
-        tconv_inner_plan_by(&plan->inner, implementation, 0, work).prediction.seconds <= 0 || !fits_scratch(plan))
+        tconv_inner_plan_by(&plan->inner, plan->inner.implementation, 0, work).prediction.seconds <= 0 ||
+        !fits_scratch(plan))
         return DBL_MAX;
     count_passes(&layer->problem, plan, work);
     return tconv_cuda_seconds_of(&machine, work);
@@ -335,26 +335,27 @@ static double plan_chunks(const tconv_layer *layer, int64_t channels, const tcon
 static bool plan_best_chunks(const tconv_layer *layer, int64_t channels, dgrad_plan *plan, tconv_cuda_work *work)
 {
     const tconv_problem *problem = &layer->problem;
-    const tconv_implementation *implementation = plan->inner.implementation;
     const bool cuts_rows = plan->row_chunks > 1;
     int64_t *const piece = cuts_rows ? &plan->chunk_rows : &plan->images;
     const int64_t have = cuts_rows ? problem->h.in : problem->batch;
     const int64_t pieces = cuts_rows ? plan->row_chunks : plan->image_chunks;
     int64_t best = *piece;
-    double least = plan_chunks(layer, channels, implementation, plan, work);
+    double least = plan_chunks(layer, channels, plan, work);
     for (int64_t more = 1; more <= MORE_CHUNKS && pieces > 1 && plan->column_chunks == 1; more++) {
         *piece = tconv_ceil_div(have, pieces + more);
         count_chunks(problem, plan);
-        const double seconds = plan_chunks(layer, channels, implementation, plan, work);
+        const double seconds = plan_chunks(layer, channels, plan, work);
         if (seconds < least) {
             best = *piece;
             least = seconds;
         }
     }
+    if (*piece == best)
+        return least < DBL_MAX;
+    /* The best is planned once more, because a plan stays where it is written. */
     *piece = best;
     count_chunks(problem, plan);
-    /* The best is planned once more, because a plan stays where it is written. */
-    return plan_chunks(layer, channels, implementation, plan, work) < DBL_MAX;
+    return plan_chunks(layer, channels, plan, work) < DBL_MAX;
 }
 
 /* Returns whether a chunk may be summed in parts, those of channels whole K-blocks of 128 bytes each: where a tile of 64 x 128
@@ -374,9 +375,10 @@ static bool may_have_parts(const tconv_layer *layer, int64_t channels, const dgr
                           (double)parts * elements * sizeof(float) <= (double)MAX_SCRATCH);
 }
 
-/* Plans a layer in one form, to take less than a limit, 0 for none. */
-static const char *plan_form(const tconv_layer *layer, const dgrad_form *form, const dgrad_parts *parts, double limit,
-                             dgrad_plan *plan, tconv_cuda_work *work)
+/* Plans a layer in one form, to take less than a limit, 0 for none; by an implementation, or by the best where that is NULL. */
+static const char *plan_form(const tconv_layer *layer, const dgrad_form *form, const dgrad_parts *parts,
+                             const tconv_implementation *implementation, double limit, dgrad_plan *plan,
+                             tconv_cuda_work *work)
 {
     const tconv_problem *problem = &layer->problem;
     int64_t channels;
@@ -398,8 +400,11 @@ static const char *plan_form(const tconv_layer *layer, const dgrad_form *form, c
         !may_have_parts(layer, is_strided(plan) ? summed : channels, plan) ||
         !tconv_dgrad_describe_inner(layer, channels, plan))
         return "planes or weights too many for a layer";
-    const double left = limit > 0 ? limit - seconds_of_passes(layer, plan) : 0;
-    if ((limit > 0 && left <= 0) || !choose_inner(left / (double)chunks_of(plan), plan) ||
+    /* What a plan's time is multiplied by holds for its passes too, but of several chunks the seconds are less than their sum. */
+    const double most = chunks_of(plan) == 1 ? limit / times_of(plan, NULL) : limit;
+    const double left = limit > 0 ? most - seconds_of_passes(layer, plan) : 0;
+    plan->inner.implementation = implementation;
+    if ((limit > 0 && left <= 0) || (implementation == NULL && !choose_inner(left / (double)chunks_of(plan), plan)) ||
         !plan_best_chunks(layer, channels, plan, work))
         return limit > 0                  ? TCONV_NO_FASTER
                : problem->desc.accumulate ? "no implementation that adds to each output once"
@@ -439,6 +444,7 @@ const char *tconv_dgrad_make_plan(const tconv_layer *layer, double limit, dgrad_
         const tconv_layer *layer;
         const dgrad_form *form;
         const dgrad_parts *parts;
+        const tconv_implementation *implementation;
     } tried, best;
     tconv_layer deep;
     const bool has_depth = columns_to_depth(layer, &deep);
@@ -453,16 +459,17 @@ const char *tconv_dgrad_make_plan(const tconv_layer *layer, double limit, dgrad_
             tried.parts = &PARTS[p];
             if ((FORMS[f].to_depth && !has_depth) || !is_tried(&tried.layer->problem, &FORMS[f]))
                 continue;
-            const char *refusal =
-                plan_form(tried.layer, tried.form, tried.parts, search.limited ? search.limit + saved : 0, plan, work);
-            is_best =
-                refusal == NULL && tconv_search_keep(&search, &tried,
-                                                     tconv_cuda_seconds_of(&search.machine, work) * times_of(plan) +
-                                                         seconds_of_weights(layer, plan));
+            const char *refusal = plan_form(tried.layer, tried.form, tried.parts, NULL,
+                                            search.limited ? search.limit + saved : 0, plan, work);
+            tried.implementation = plan->inner.implementation;
+            is_best = refusal == NULL && tconv_search_keep(&search, &tried,
+                                                           tconv_cuda_seconds_of(&search.machine, work) *
+                                                                   times_of(plan, tried.implementation) +
+                                                               seconds_of_weights(layer, plan));
             why = PARTS[p].count == 1 && refusal != NULL ? refusal : why;
         }
     if (!search.found)
         return why;
     /* The best is planned once more, because a plan stays where it is written. */
-    return is_best ? NULL : plan_form(best.layer, best.form, best.parts, 0, plan, work);
+    return is_best ? NULL : plan_form(best.layer, best.form, best.parts, best.implementation, 0, plan, work);
 }

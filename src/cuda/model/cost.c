@@ -54,38 +54,51 @@ static double soft4(double a, double b)
     return sqrt(sqrt(square(a * a) + square(b * b)));
 }
 
-/* Cycles of a K-block. */
-typedef struct k_block {
-    double products, shared, src, weights, convert, chain_loads, chain, wait;
-} k_block;
-
-static k_block k_block_of(const tconv_cuda_machine *machine, const tconv_cuda_work *work)
+/* Returns the cycles that a K-block waits for what it reads. */
+static double wait_of(const tconv_cuda_machine *machine, const tconv_cuda_work *work, const tconv_cuda_tile *tile,
+                      double weights)
 {
-    k_block made;
-    made.products = soft(work->wgmma * machine->wgmma + work->mma_sync * machine->mma_sync / 4,
+    const double tensor = work->wgmma * machine->wgmma + work->mma_sync * machine->mma_sync / 4;
+    const double multiply = most(most(tensor, tile->shared), tile->chain);
+    const double held = work->converted_stages > 0 ? tile->loading : tile->loading + multiply;
+    const double src_wait = work->stages > 0 ? (machine->latency + work->stage_k_blocks * held) / work->stages : 0;
+    const double converted_wait = work->converted_stages > 0 ? (tile->convert + multiply) / work->converted_stages : 0;
+    const double weight_wait =
+        work->weight_stages > 0 ? (machine->l2_latency * work->weight_waits + weights + multiply) / work->weight_stages
+                                : 0;
+    return soft(soft(src_wait, converted_wait), weight_wait);
+}
+
+tconv_cuda_tile tconv_cuda_tile_of(const tconv_cuda_machine *machine, const tconv_cuda_work *work)
+{
+    tconv_cuda_tile tile = {0};
+    tile.products = soft(work->wgmma * machine->wgmma + work->mma_sync * machine->mma_sync / 4,
                          work->ffma / 128 * machine->ffma + work->loads * machine->load);
-    made.shared = work->shared_bytes / machine->shared;
-    made.src = most(work->box_bytes / machine->l2, work->box_rows * machine->box_row);
-    made.weights = work->weight_bytes / machine->l2_weights;
-    made.convert = work->transpose_bytes / machine->transpose + work->split_bytes / machine->split +
+    tile.shared = work->shared_bytes / machine->shared;
+    const double src = most(work->box_bytes / machine->l2, work->box_rows * machine->box_row);
+    const double weights = work->weight_bytes / machine->l2_weights;
+    tile.convert = work->transpose_bytes / machine->transpose + work->split_bytes / machine->split +
                    work->conversions * machine->conversion + work->convert_bytes / machine->convert +
                    work->gather_bytes / machine->gather;
-    made.chain_loads = work->chain_loads * machine->chain_load;
-    made.chain = work->wgmma_chain * machine->wgmma + work->mma_chain * machine->mma_chain + work->adds * machine->add +
+    const double chain_loads = work->chain_loads * machine->chain_load;
+    tile.chain = work->wgmma_chain * machine->wgmma + work->mma_chain * machine->mma_chain + work->adds * machine->add +
                  work->fragments * machine->fragment + work->issues * work->issue_cycles +
                  work->slow_issues * work->slow_issue_cycles;
-    const double loading = made.src + made.convert + made.chain_loads;
-    const double tensor = work->wgmma * machine->wgmma + work->mma_sync * machine->mma_sync / 4;
-    const double multiply = most(most(tensor, made.shared), made.chain);
-    const double held = work->converted_stages > 0 ? loading : loading + multiply;
-    const double src_wait = work->stages > 0 ? (machine->latency + work->stage_k_blocks * held) / work->stages : 0;
-    const double converted_wait = work->converted_stages > 0 ? (made.convert + multiply) / work->converted_stages : 0;
-    const double weight_wait =
-        work->weight_stages > 0
-            ? (machine->l2_latency * work->weight_waits + made.weights + multiply) / work->weight_stages
-            : 0;
-    made.wait = soft(soft(src_wait, converted_wait), weight_wait);
-    return made;
+    tile.load = src + weights;
+    tile.loading = src + tile.convert + chain_loads;
+    tile.prepare = tile.convert + chain_loads;
+    tile.wait = wait_of(machine, work, &tile, weights);
+
+    const double multiply = soft(tile.products, tile.shared);
+    tile.together = soft(multiply, soft(tile.load, tile.convert));
+    tile.alone = soft(soft(multiply, soft(tile.load, tile.prepare)), soft(tile.chain, tile.wait));
+    tile.loaded = soft(multiply, tile.chain);
+
+    const double write = work->sectors * machine->sector + work->part_sectors * machine->part_sector;
+    const double stores = (work->stores * machine->store + work->bulk_stores * machine->bulk_store) / work->store_warps;
+    tile.end = soft(stores, write);
+    tile.shared_end = soft(work->stores * machine->load, write);
+    return tile;
 }
 
 double tconv_cuda_least_seconds(const tconv_cuda_machine *machine, const tconv_cuda_work *work)
@@ -102,44 +115,55 @@ double tconv_cuda_least_seconds(const tconv_cuda_machine *machine, const tconv_c
            most(work->rounds * tile / machine->hz, work->dram_bytes / (machine->dram * all));
 }
 
+/* Returns the cycles of all tiles of the fullest multiprocessor. */
+static double cycles_of(const tconv_cuda_machine *machine, const tconv_cuda_work *work, const tconv_cuda_tile *tile)
+{
+    const double first = machine->latency + tile->loading; /* what is loaded before anything is multiplied */
+    const double delay = work->overlaps ? work->part_sectors * machine->part_delay : 0;
+    const double main_loop = work->tile_cycles + delay +
+                             (work->prologue > 0 ? machine->latency + work->prologue * tile->loading +
+                                                       (work->k_blocks - 1) * tile->alone + tile->loaded
+                                                 : work->k_blocks * tile->alone);
+    const double shared_loop = work->k_blocks * tile->together;
+    const double exposed = work->exposed * EXPOSED_SHARE * tile->end;
+    const double whole = work->overlaps ? soft(main_loop, tile->end) + exposed : main_loop + tile->end;
+    const double shared = work->overlaps ? soft(shared_loop, tile->shared_end) : shared_loop + tile->shared_end;
+    const double round = soft(whole, work->resident * shared);
+    return (work->prologue > 0 ? 0 : first) + work->rounds * round + (work->overlaps ? tile->end : 0);
+}
+
+static double launch_seconds(const tconv_cuda_machine *machine, const tconv_cuda_work *work)
+{
+    return machine->launch + work->passes * machine->pass_launch +
+           work->pass_bytes / (machine->pass * (machine->multiprocessors * machine->hz));
+}
+
+static double dram_seconds(const tconv_cuda_machine *machine, const tconv_cuda_work *work)
+{
+    return work->dram_bytes / (machine->dram * (machine->multiprocessors * machine->hz));
+}
+
+double tconv_cuda_seconds_by_tile(const tconv_cuda_machine *machine, const tconv_cuda_work *work,
+                                  const tconv_cuda_tile *tile)
+{
+    return launch_seconds(machine, work) +
+           soft4(cycles_of(machine, work, tile) / machine->hz, dram_seconds(machine, work));
+}
+
 tconv_prediction tconv_cuda_cost_of(const tconv_cuda_machine *machine, const tconv_cuda_work *work)
 {
-    const k_block block = k_block_of(machine, work);
-    const double load = block.src + block.weights, loading = block.src + block.convert + block.chain_loads;
-    const double together = soft(soft(block.products, block.shared), soft(load, block.convert));
-    const double alone = soft(soft(soft(block.products, block.shared), soft(load, block.convert + block.chain_loads)),
-                              soft(block.chain, block.wait));
-
-    const double write = work->sectors * machine->sector + work->part_sectors * machine->part_sector;
-    const double stores = (work->stores * machine->store + work->bulk_stores * machine->bulk_store) / work->store_warps;
-    const double end = soft(stores, write), shared_end = soft(work->stores * machine->load, write);
-    const double first = machine->latency + loading; /* what is loaded before anything is multiplied */
-    const double loaded =
-        soft(soft(block.products, block.shared), block.chain); /* a K-block that nothing is loaded beside */
-    const double delay = work->overlaps ? work->part_sectors * machine->part_delay : 0;
-    const double main_loop =
-        work->tile_cycles + delay +
-        (work->prologue > 0 ? machine->latency + work->prologue * loading + (work->k_blocks - 1) * alone + loaded
-                            : work->k_blocks * alone);
-    const double shared_loop = work->k_blocks * together;
-    const double exposed = work->exposed * EXPOSED_SHARE * end;
-    const double tile = work->overlaps ? soft(main_loop, end) + exposed : main_loop + end;
-    const double shared_tile = work->overlaps ? soft(shared_loop, shared_end) : shared_loop + shared_end;
-    const double round = soft(tile, work->resident * shared_tile);
-    const double cycles = (work->prologue > 0 ? 0 : first) + work->rounds * round + (work->overlaps ? end : 0);
-
+    const tconv_cuda_tile tile = tconv_cuda_tile_of(machine, work);
     const double blocks = work->rounds * work->k_blocks * work->resident / machine->hz;
-    const double all = machine->multiprocessors * machine->hz;
     tconv_prediction cost;
-    cost.launch = machine->launch + work->passes * machine->pass_launch + work->pass_bytes / (machine->pass * all);
-    cost.dram = work->dram_bytes / (machine->dram * all);
-    cost.l2 = blocks * load;
-    cost.shared = blocks * block.shared;
-    cost.products = blocks * block.products;
-    cost.issue = blocks / work->resident * most(block.chain, block.convert + block.chain_loads);
-    cost.wait = blocks / work->resident * block.wait;
-    cost.store = work->rounds * end / machine->hz;
-    cost.seconds = cost.launch + soft4(cycles / machine->hz, cost.dram);
+    cost.launch = launch_seconds(machine, work);
+    cost.dram = dram_seconds(machine, work);
+    cost.l2 = blocks * tile.load;
+    cost.shared = blocks * tile.shared;
+    cost.products = blocks * tile.products;
+    cost.issue = blocks / work->resident * most(tile.chain, tile.prepare);
+    cost.wait = blocks / work->resident * tile.wait;
+    cost.store = work->rounds * tile.end / machine->hz;
+    cost.seconds = tconv_cuda_seconds_by_tile(machine, work, &tile);
     cost.saved = 0;
     return cost;
 }

@@ -179,10 +179,17 @@ static void keep(const tconv_cuda_work *work)
 
 #endif
 
+double tconv_cuda_seconds_with(const tconv_cuda_machine *machine, const tconv_cuda_work *work,
+                               const tconv_cuda_tile *tile)
+{
+    const double seconds = tconv_cuda_seconds_by_tile(machine, work, tile);
+    return seconds * noise_of(seconds);
+}
+
 double tconv_cuda_seconds_of(const tconv_cuda_machine *machine, const tconv_cuda_work *work)
 {
-    const double seconds = tconv_cuda_cost_of(machine, work).seconds;
-    return seconds * noise_of(seconds);
+    const tconv_cuda_tile tile = tconv_cuda_tile_of(machine, work);
+    return tconv_cuda_seconds_with(machine, work, &tile);
 }
 
 double tconv_cuda_packing_seconds(const tconv_layer *layer)

@@ -52,6 +52,10 @@ tconv_cuda_machine tconv_cuda_machine_of(const tconv_layer *layer);
 /* Returns the predicted time of work: what tiles are chosen by. */
 double tconv_cuda_seconds_of(const tconv_cuda_machine *machine, const tconv_cuda_work *work);
 
+/* The same where it is known what a tile of the work costs: for planners that compare numbers of tiles. */
+double tconv_cuda_seconds_with(const tconv_cuda_machine *machine, const tconv_cuda_work *work,
+                               const tconv_cuda_tile *tile);
+
 /* Returns the predicted time of packing the weights in a call, a pass that reads and writes them; 0 where they are
  * packed before. */
 double tconv_cuda_packing_seconds(const tconv_layer *layer);

@@ -79,6 +79,24 @@ static inline double tconv_cuda_rounds(double tiles, double places)
     return (1 - TCONV_CUDA_IDLE_SHARE) * rounds + TCONV_CUDA_IDLE_SHARE * tiles / places;
 }
 
+/* What a tile of a work costs, in cycles: what is the same whatever the rounds, the resident thread blocks, the K-blocks of a tile
+ * and of its prologue, and the passes. A planner that compares numbers of tiles predicts their parts once. */
+typedef struct tconv_cuda_tile {
+    double products, shared, convert, chain, wait; /* of a K-block, see cost.c */
+    double load;                                   /* of src and weights by TMA */
+    double prepare;                                /* conversions, and loads of a warp one after another */
+    double loading;                                /* all of src */
+    double alone, together;                        /* a K-block by itself; its part that thread blocks share */
+    double loaded;                                 /* a K-block beside which nothing is loaded */
+    double end, shared_end;                        /* the epilogue; its part that thread blocks share */
+} tconv_cuda_tile;
+
+tconv_cuda_tile tconv_cuda_tile_of(const tconv_cuda_machine *machine, const tconv_cuda_work *work);
+
+/* Returns the seconds of a work whose tile costs so much. */
+double tconv_cuda_seconds_by_tile(const tconv_cuda_machine *machine, const tconv_cuda_work *work,
+                                  const tconv_cuda_tile *tile);
+
 tconv_prediction tconv_cuda_cost_of(const tconv_cuda_machine *machine, const tconv_cuda_work *work);
 
 /* Seconds that the cost is not below, in a few operations; stages, issues and stores' warps need not be counted yet. */

@@ -13,6 +13,7 @@
 #include "plan_tile.h"
 #include "strict.h"
 #include "vectors.h"
+#include "work.h"
 
 enum {
     BLOCK_SHARED_MEMORY = 1024, /* bytes that a block has beside its stages */
@@ -45,26 +46,25 @@ static int unit_of(const tconv_problem *problem, const tconv_strides *strides, i
     return (int)unit;
 }
 
-/* Chooses the load mode of a candidate. */
-static void choose_load(const tconv_layer *layer, const candidate_tile *candidate, planned_layer *plan)
+/* Returns the load mode of a candidate. */
+static load_mode load_of(const tconv_problem *problem, const candidate_tile *candidate)
 {
-    const tconv_problem *problem = &layer->problem;
-    parameters *params = &plan->params;
-    const kernel_family family = plan->kernel->family;
+    const kernel_family family = candidate->kernel->family;
     const bool src_vectors = has_vectors(problem, &problem->src, problem->group_in);
-    plan->load = ELEMENTS;
-    params->src_unit = 1;
-    if (src_vectors && has_vectors(problem, &problem->dst, problem->group_out))
-        plan->load = family == BY_BOXES ? BOXES : CHANNELS;
-    else if (src_vectors && problem->element_size == 2 && family == BY_WGMMA)
-        plan->load = SRC_CHANNELS;
     if (candidate->lines)
-        plan->load = LINES;
+        return LINES;
+    if (src_vectors && has_vectors(problem, &problem->dst, problem->group_out))
+        return family == BY_BOXES ? BOXES : CHANNELS;
+    return src_vectors && problem->element_size == 2 && family == BY_WGMMA ? SRC_CHANNELS : ELEMENTS;
+}
+
+/* Returns the neighbouring pixels of src that one load reads in the rows of a K-tile. */
+static int src_unit_of(const tconv_problem *problem, const candidate_tile *candidate)
+{
     if (problem->layout != TCONV_NCHW)
-        return;
-    params->src_unit = unit_of(problem, &problem->src, problem->w.in, (int64_t)1 << candidate->column_log2);
-    if (problem->element_size == 4 && params->src_unit > 2)
-        params->src_unit = 2;
+        return 1;
+    const int unit = unit_of(problem, &problem->src, problem->w.in, (int64_t)1 << candidate->column_log2);
+    return problem->element_size == 4 && unit > 2 ? 2 : unit;
 }
 
 /* Returns the bytes of src in a stage. */
@@ -78,13 +78,14 @@ static int64_t src_bytes_of(const tconv_layer *layer, const planned_layer *plan)
 }
 
 /* Returns the bytes of a block's tables. */
-static int64_t table_bytes_of(const planned_layer *plan, const tile_slots *slots)
+static int64_t table_bytes_of(const planned_layer *plan)
 {
+    const tile_slots *slots = &plan->slots;
     int64_t boxes = 0;
     if (plan->kernel->family == BY_WGMMA && plan->load == LINES)
-        boxes = slots->row_residues + MOST_SRC_BOXES;
+        boxes = slots->rows.residues + MOST_SRC_BOXES;
     else if (plan->kernel->family == BY_WGMMA && plan->load == CHANNELS)
-        boxes = (int64_t)slots->row_residues * slots->column_residues;
+        boxes = (int64_t)slots->rows.residues * slots->columns.residues;
     return plan->params.k_pixels * TABLE_PIXEL + PIXELS_BEHIND * (int64_t)sizeof(int) + slots->count * TABLE_SLOT +
            boxes * BOX_TABLE_BYTES;
 }
@@ -117,8 +118,9 @@ static bool can_share(const planned_layer *plan)
 }
 
 /* Lays a K-tile of src and of the gradient of dst out in shared memory. */
-static void lay_out_stage(const tconv_layer *layer, planned_layer *plan, const tile_slots *slots)
+static void lay_out_stage(const tconv_layer *layer, planned_layer *plan)
 {
+    const tile_slots *slots = &plan->slots;
     parameters *params = &plan->params;
     const sum_tiles *tiles = &params->tiles;
     const bool half = layer->problem.element_size == 2, mma = plan->kernel->family == BY_MMA;
@@ -133,47 +135,70 @@ static void lay_out_stage(const tconv_layer *layer, planned_layer *plan, const t
         tconv_wgrad_lay_out_lines(layer, plan);
     params->src_bytes = (int)src_bytes_of(layer, plan);
     const int64_t dst_bytes = plan->load == LINES
-                                  ? (int64_t)slots->row_residues * params->lines.residue_bytes
+                                  ? (int64_t)slots->rows.residues * params->lines.residue_bytes
                                   : slots->count * params->dst_pitch * (boxes ? tiles->chunk / BOX_CHANNELS : 1);
     params->stage_bytes = (int)tconv_round_up(params->src_bytes + dst_bytes, mma ? BOX_DESTINATION : STAGE_ALIGNMENT);
-    params->table_bytes = (int)tconv_round_up(
-        table_bytes_of(plan, slots) + (mma ? 0 : BARRIER_BYTES + RAW_BARRIER_BYTES), BOX_DESTINATION);
+    params->table_bytes =
+        (int)tconv_round_up(table_bytes_of(plan) + (mma ? 0 : BARRIER_BYTES + RAW_BARRIER_BYTES), BOX_DESTINATION);
 }
 
 /* The search for the plan of a layer. */
 typedef struct tile_search {
-    const tconv_layer *whole; /* the layer, */
-    const tconv_layer *layer; /* or a part of it, whose tensors are copied: what tiles are cut of */
+    const tconv_layer *layer; /* what tiles are cut of: the layer, or a part of it, whose tensors are copied */
+    tconv_cuda_work begun;    /* of the whole layer */
+    bool offered;             /* a candidate was laid out */
     planned_layer trial;      /* the candidate's: what all candidates have alike is set in it */
     tconv_search best;
 } tile_search;
 
-/* Makes the plan of a candidate, in which layer-wide members are set; false where it does not fit. */
-static bool lay_out(const tconv_layer *layer, const candidate_tile *candidate, planned_layer *plan)
+/* Makes of the plan of a candidate what is the same for all K-tiles; false where there is no such tile. */
+static bool cut_tile(tile_search *search, const candidate_tile *candidate)
 {
-    const tconv_problem *problem = &layer->problem;
-    parameters *params = &plan->params;
-    const sum_tiles *tiles = &params->tiles;
-    tile_slots slots;
+    const tconv_problem *problem = &search->layer->problem;
+    planned_layer *plan = &search->trial;
     plan->kernel = candidate->kernel;
-    if (!tconv_wgrad_cut_channels(layer, candidate, plan) || !tconv_wgrad_cut_pixels(layer, candidate, plan, &slots))
+    if (!tconv_wgrad_cut_channels(search->layer, candidate, plan) || !tconv_wgrad_cut_taps(search->layer, plan))
+        return false;
+    const int64_t columns = plan->params.tiles.block_n;
+    plan->params.weights = (weight_store){.strides = problem->weight,
+                                          .outputs_inner = problem->weight.out == 1,
+                                          .accumulates = problem->desc.accumulate != 0,
+                                          .pitch = (int)(columns + columns / WARP) | 1};
+    plan->load = load_of(problem, candidate);
+    return true;
+}
+
+/* Returns whether no plan with the candidate's tile and K-tiles of so many pixels would be kept, for certain. */
+static bool is_beyond(tile_search *search, int k_pixels)
+{
+    const tconv_problem *problem = &search->layer->problem;
+    planned_layer *plan = &search->trial;
+    const int64_t k_tiles = tconv_ceil_div(problem->batch * problem->h.in * problem->w.in, k_pixels);
+    plan->params.k_pixels = k_pixels;
+    plan->params.k_tiles = (int)tconv_min(k_tiles, WGRAD_MAX_EXTENT);
+    plan->resident = plan->kernel->resident_warps / (plan->threads / WARP);
+    return search->offered && tconv_wgrad_is_beyond(&search->best, &search->begun, plan);
+}
+
+/* Makes the rest of the plan of a candidate; false where it does not fit. */
+static bool lay_out(tile_search *search, const candidate_tile *candidate)
+{
+    const tconv_layer *layer = search->layer;
+    planned_layer *plan = &search->trial;
+    parameters *params = &plan->params;
+    if (!tconv_wgrad_cut_pixels(layer, candidate, plan))
         return false;
     const int64_t k_tiles = (int64_t)params->image_tiles * params->rows.tiles * params->columns.tiles;
-    if (k_tiles >= WGRAD_MAX_EXTENT || slots.count > MOST_BLOCK_SLOTS)
+    if (k_tiles >= WGRAD_MAX_EXTENT || plan->slots.count > MOST_BLOCK_SLOTS)
         return false;
     params->k_tiles = (int)k_tiles;
-    choose_load(layer, candidate, plan);
-    lay_out_stage(layer, plan, &slots);
-    plan->slots = slots.count;
+    params->src_unit = src_unit_of(&layer->problem, candidate);
+    lay_out_stage(layer, plan);
     if (!tconv_wgrad_is_near(layer, candidate, plan) || !tconv_wgrad_describe_boxes(layer, plan))
         return false;
     params->flush_tiles = (plan->math == NUMERICS_STRICT ? STRICT_TERMS : FLUSH_TERMS) / params->k_pixels;
     if (!choose_stages(layer, plan))
         return false;
-    params->weights = (weight_store){.strides = problem->weight,
-                                     .outputs_inner = problem->weight.out == 1,
-                                     .accumulates = problem->desc.accumulate != 0,
-                                     .pitch = (int)(tiles->block_n + tiles->block_n / WARP) | 1};
     params->sharers = can_share(plan) ? MOST_SHARERS : 1;
     return true;
 }
@@ -181,28 +206,38 @@ static bool lay_out(const tconv_layer *layer, const candidate_tile *candidate, p
 /* Offers a candidate. */
 static void offer(tile_search *search, const candidate_tile *candidate)
 {
-    if (!lay_out(search->layer, candidate, &search->trial))
+    if (!lay_out(search, candidate))
         return;
-    tconv_wgrad_choose_splits(search->whole, &search->best.machine, &search->trial);
-    tconv_search_keep(&search->best, &search->trial, search->trial.seconds);
+    search->offered = true;
+    if (tconv_wgrad_choose_splits(&search->best, &search->begun, &search->trial))
+        tconv_search_keep(&search->best, &search->trial, search->trial.seconds);
 }
 
-/* Offers all boxes of inputs as K-tiles. Of those that are predicted alike the first is taken, which has the longest rows. */
-static void offer_k_tiles(tile_search *search, candidate_tile *candidate)
+/* Offers all boxes of 2^k_log2 inputs as K-tiles. Of those that are predicted alike the first is taken, which has the longest
+ * rows. */
+static void offer_boxes(tile_search *search, candidate_tile *candidate)
 {
     const tconv_problem *problem = &search->layer->problem;
-    const int columns = log2_at_least(problem->w.in), rows = log2_at_least(problem->h.in);
+    const int k = candidate->k_log2, columns = log2_at_least(problem->w.in), rows = log2_at_least(problem->h.in);
     const int images = log2_at_least(tconv_max(1, problem->batch));
-    const bool only_most = candidate->kernel->family != BY_MMA && problem->element_size == 2;
-    for (int k = only_most ? 6 : 5; 1 << k <= candidate->kernel->most_pixels; k++)
-        for (int column = (int)tconv_min(k, columns); column >= 0; column--)
-            for (int row = (int)tconv_min(k - column, rows); row >= 0; row--) {
-                candidate->k_log2 = k;
-                candidate->column_log2 = column;
-                candidate->row_log2 = row;
-                if (k - column - row <= images || (column == columns && row == rows))
-                    offer(search, candidate);
-            }
+    for (int column = (int)tconv_min(k, columns); column >= 0; column--)
+        for (int row = (int)tconv_min(k - column, rows); row >= 0; row--) {
+            candidate->column_log2 = column;
+            candidate->row_log2 = row;
+            if (k - column - row <= images || (column == columns && row == rows))
+                offer(search, candidate);
+        }
+}
+
+/* Offers K-tiles of all numbers of pixels that a kernel takes. */
+static void offer_k_tiles(tile_search *search, candidate_tile *candidate)
+{
+    const bool only_most = candidate->kernel->family != BY_MMA && search->layer->problem.element_size == 2;
+    for (int k = only_most ? 6 : 5; 1 << k <= candidate->kernel->most_pixels; k++) {
+        candidate->k_log2 = k;
+        if (!is_beyond(search, 1 << k))
+            offer_boxes(search, candidate);
+    }
 }
 
 /* Returns the next lower number of taps that a group may have, of so many taps in even groups; 0 behind the last. */
@@ -220,7 +255,8 @@ static void offer_taps(tile_search *search, candidate_tile *candidate)
         for (int64_t column_taps = columns; column_taps > 0; column_taps = fewer_taps(columns, column_taps)) {
             candidate->row_taps = row_taps;
             candidate->column_taps = column_taps;
-            if (column_taps == columns || row_taps == 1 || candidate->kernel->family == BY_BOXES)
+            if ((column_taps == columns || row_taps == 1 || candidate->kernel->family == BY_BOXES) &&
+                cut_tile(search, candidate))
                 offer_k_tiles(search, candidate);
         }
 }
@@ -229,8 +265,8 @@ static void offer_taps(tile_search *search, candidate_tile *candidate)
 static tile_search begin(const tconv_layer *layer, planned_layer *best)
 {
     const tconv_problem *problem = &layer->problem;
-    return (tile_search){.whole = layer,
-                         .layer = layer,
+    return (tile_search){.layer = layer,
+                         .begun = tconv_wgrad_begin_work(layer, &(copy_cut){0}),
                          .trial.math = numerics_of(layer),
                          .trial.params = {.src_strides = problem->src,
                                           .dst_strides = problem->dst,
@@ -288,18 +324,18 @@ static void offer_copies(tile_search *search)
         return;
     tconv_layer chunk = *layer;
     chunk.problem = tconv_wgrad_problem_of_chunk(problem, &cut);
-    planned_layer copied = {0};
-    tile_search copies = begin(layer, &copied);
+    tile_search copies = *search;
     copies.layer = &chunk;
+    copies.begun = tconv_wgrad_begin_work(layer, &cut);
+    copies.offered = false;
     copies.trial.copies = cut;
     copies.trial.params.src_strides = chunk.problem.src;
     copies.trial.params.dst_strides = chunk.problem.dst;
     if (half)
         offer_kernels(&copies, BY_BOXES, false);
-    if (!copies.best.found && chunks_of(&cut) <= 1) /* kernels by boxes alone add to slices */
+    if (!copies.offered && chunks_of(&cut) <= 1) /* kernels by boxes alone add to slices */
         offer_kernels(&copies, BY_WGMMA, false);
-    if (copies.best.found)
-        tconv_search_keep(&search->best, &copied, copied.seconds);
+    search->best = copies.best;
 }
 
 bool tconv_wgrad_choose(const tconv_layer *layer, planned_layer *best)
@@ -309,14 +345,15 @@ bool tconv_wgrad_choose(const tconv_layer *layer, planned_layer *best)
         !tconv_wgrad_takes_axis(&problem->h) || !tconv_wgrad_takes_axis(&problem->w))
         return false;
     tile_search search = begin(layer, best);
-    offer_mma(&search);
+    /* The kernels that are most often the best come first: the others are then found to be beyond them. */
     if (tconv_cuda_why_not_hopper(layer) == NULL) {
-        offer_kernels(&search, BY_WGMMA, false);
-        offer_kernels(&search, BY_BOXES, false);
         if (tconv_wgrad_can_be_lines(problem))
             offer_kernels(&search, BY_WGMMA, true);
+        offer_kernels(&search, BY_BOXES, false);
         offer_copies(&search);
+        offer_kernels(&search, BY_WGMMA, false);
     }
+    offer_mma(&search);
     best->bias_parts = tconv_wgrad_bias_parts(layer, best);
     best->bias_apart = best->bias_parts == 0;
     best->bias_early = best->writes_weights || (double)(problem->batch * problem->out_channels) *

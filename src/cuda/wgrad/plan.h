@@ -7,6 +7,19 @@
 #include "kernels.h"
 #include "parameters.h"
 
+/* What the groups of taps of an axis have at most. */
+typedef struct axis_slots {
+    int residues;
+    int reach; /* slots from the first of a residue to the last tap's, for one input */
+    int width; /* outputs from the first slot of the first residue to that of the last, both included */
+} axis_slots;
+
+/* The slots of a K-tile in the shared memory of a block. */
+typedef struct tile_slots {
+    axis_slots rows, columns;
+    int64_t count;
+} tile_slots;
+
 typedef struct planned_layer {
     numerics math;
     load_mode load; /* where addresses are aligned */
@@ -14,7 +27,7 @@ typedef struct planned_layer {
     int threads;  /* of a block */
     int resident; /* blocks of a multiprocessor */
     int64_t blocks;
-    int64_t slots;       /* of a K-tile in the shared memory of a block */
+    tile_slots slots;
     bool writes_weights; /* blocks write the gradient of the weights, and no slices */
     int64_t bias_parts;  /* partial sums of the gradient of the bias that blocks write for a channel; 0: they do not */
     bool bias_apart;     /* a pass sums the bias in a place of the workspace of its own, */

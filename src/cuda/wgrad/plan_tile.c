@@ -55,60 +55,74 @@ static void list_taps(const wgrad_tap_order *order, int64_t taps[MAX_TAPS])
             taps[place++] = k;
 }
 
-/* Fills in an axis for K-tiles of 2^tile_log2 inputs; false where there are too many slots. *most: the residues of the
- * group of taps that has most. */
-static bool describe_axis(const tconv_axis *axis, const wgrad_tap_order *order, int tile_log2, tile_axis *tile,
-                          int *most)
+/* Lists the taps of each group of an axis by residues, for K-tiles of any size; false where there are too many slots. */
+static bool cut_taps(const tconv_axis *axis, const wgrad_tap_order *order, tile_axis *tile, axis_slots *slots)
 {
-    int64_t taps[MAX_TAPS] = {0}, reach = 0;
+    int64_t taps[MAX_TAPS] = {0};
     tile->in = (int)axis->in;
     tile->out = (int)axis->out;
     tile->stride = (int)axis->stride;
-    tile->tile_log2 = tile_log2;
-    tile->tiles = (int)tconv_ceil_div(axis->in, (int64_t)1 << tile_log2);
     list_taps(order, taps);
     int residues = 0;
-    *most = 0;
+    *slots = (axis_slots){0};
     for (int group = 0; group < order->groups; group++) {
         int place = group * order->group_taps;
         const int end = place + order->group_taps < order->kernel ? place + order->group_taps : order->kernel;
         const int first = residues;
+        int64_t ends[2] = {INT64_MAX, INT64_MIN};
         tile->first[group] = (int16_t)first;
         for (; place < end; residues++) { /* the taps of one residue; their outputs rise */
             const int64_t residue = taps[place] % order->kernel_step;
             const int64_t least = axis->dilation * taps[place] - axis->pad;
             tile->least[residues] = (int16_t)least;
+            ends[0] = tconv_min(ends[0], least);
+            ends[1] = tconv_max(ends[1], least);
             for (; place < end && taps[place] % order->kernel_step == residue; place++) {
                 const int64_t slot = (axis->dilation * taps[place] - axis->pad - least) / axis->stride;
                 if (slot >= MAX_SLOTS)
                     return false;
                 tile->tap_residue[place] = (int16_t)(residues - first);
                 tile->tap_slot[place] = (int16_t)slot;
-                reach = tconv_max(reach, slot);
+                slots->reach = slot > slots->reach ? (int)slot : slots->reach;
             }
         }
-        *most = residues - first > *most ? residues - first : *most;
+        slots->residues = residues - first > slots->residues ? residues - first : slots->residues;
+        slots->width = (int)tconv_max(slots->width, ends[1] - ends[0] + 1);
     }
     tile->first[order->groups] = (int16_t)residues;
-    tile->extent = (int)(reach + ((int64_t)1 << tile_log2));
-    return *most * tile->extent <= MAX_SLOTS && axis->stride * tile->extent <= MAX_OFFSET;
+    return true;
 }
 
-bool tconv_wgrad_cut_pixels(const tconv_layer *layer, const candidate_tile *candidate, planned_layer *plan,
-                            tile_slots *slots)
+bool tconv_wgrad_cut_taps(const tconv_layer *layer, planned_layer *plan)
 {
-    const tconv_problem *problem = &layer->problem;
     parameters *params = &plan->params;
+    tile_slots *slots = &plan->slots;
+    return cut_taps(&layer->problem.h, &params->tiles.rows, &params->rows, &slots->rows) &&
+           cut_taps(&layer->problem.w, &params->tiles.columns, &params->columns, &slots->columns);
+}
+
+/* Cuts an axis into K-tiles of 2^tile_log2 inputs; false where there are too many slots. */
+static bool cut_axis(const axis_slots *slots, int tile_log2, tile_axis *tile)
+{
+    tile->tile_log2 = tile_log2;
+    tile->tiles = (int)tconv_ceil_div(tile->in, (int64_t)1 << tile_log2);
+    tile->extent = slots->reach + (1 << tile_log2);
+    return slots->residues * tile->extent <= MAX_SLOTS && (int64_t)tile->stride * tile->extent <= MAX_OFFSET;
+}
+
+bool tconv_wgrad_cut_pixels(const tconv_layer *layer, const candidate_tile *candidate, planned_layer *plan)
+{
+    parameters *params = &plan->params;
+    tile_slots *slots = &plan->slots;
     params->k_pixels = 1 << candidate->k_log2;
     params->images_log2 = candidate->k_log2 - candidate->row_log2 - candidate->column_log2;
-    params->image_tiles = (int)tconv_ceil_div(problem->batch, (int64_t)1 << params->images_log2);
-    if (!describe_axis(&problem->h, &params->tiles.rows, candidate->row_log2, &params->rows, &slots->row_residues) ||
-        !describe_axis(&problem->w, &params->tiles.columns, candidate->column_log2, &params->columns,
-                       &slots->column_residues))
+    params->image_tiles = (int)tconv_ceil_div(layer->problem.batch, (int64_t)1 << params->images_log2);
+    if (!cut_axis(&slots->rows, candidate->row_log2, &params->rows) ||
+        !cut_axis(&slots->columns, candidate->column_log2, &params->columns))
         return false;
     params->residue_slots =
         (int)tconv_round_up(((int64_t)params->rows.extent * params->columns.extent) << params->images_log2, SLOT_BLOCK);
-    slots->count = (int64_t)params->residue_slots * slots->row_residues * slots->column_residues;
+    slots->count = (int64_t)params->residue_slots * slots->rows.residues * slots->columns.residues;
     return true;
 }
 

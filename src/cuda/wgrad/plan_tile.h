@@ -16,12 +16,6 @@ typedef struct candidate_tile {
     int64_t chunk; /* mma.sync: output channels of a tile, at most; else the kernel's GEMM columns set them */
 } candidate_tile;
 
-/* The slots of a block's K-tile, and the most residues that a group of taps has. */
-typedef struct tile_slots {
-    int64_t count;
-    int row_residues, column_residues;
-} tile_slots;
-
 /* Returns whether the numbers of an axis fit in what kernels keep them in. */
 bool tconv_wgrad_takes_axis(const tconv_axis *axis);
 
@@ -29,9 +23,11 @@ bool tconv_wgrad_takes_axis(const tconv_axis *axis);
  * tile. */
 bool tconv_wgrad_cut_channels(const tconv_layer *layer, const candidate_tile *candidate, planned_layer *plan);
 
+/* Lists the taps of a block's tile by residues; false where there are too many slots. */
+bool tconv_wgrad_cut_taps(const tconv_layer *layer, planned_layer *plan);
+
 /* Cuts the pixels of a layer into the K-tiles of a candidate; false where there are too many slots. */
-bool tconv_wgrad_cut_pixels(const tconv_layer *layer, const candidate_tile *candidate, planned_layer *plan,
-                            tile_slots *slots);
+bool tconv_wgrad_cut_pixels(const tconv_layer *layer, const candidate_tile *candidate, planned_layer *plan);
 
 /* Returns the bytes of shared memory from a pixel or slot with so many channels to the next, so that the rows of 16
  * bytes that lanes read at once lie in different banks. */

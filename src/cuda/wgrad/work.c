@@ -10,6 +10,7 @@
 #include "../model/planned.h"
 #include "plan_splits.h"
 #include "strict.h"
+#include "touched.h"
 
 /* How many times as long as by the machine's numbers things take in the kernels of a family and a load mode, and what a K-tile
  * and a block take beside. Fitted to times of plans that searches with changed times have found (bench/sweep_weights.py). */
@@ -24,47 +25,50 @@ typedef struct corrections {
     double wait;          /* loads of single elements that a thread waits for, each of which counts as so many; */
     double slot;          /* for each slot that is copied by elements, beside them; */
     double unit;          /* and for each unit of a line, */
-    double small;         /* with so many beside for a unit of less than four elements */
+    double line;          /* with so many beside for a line */
     double turned;        /* bytes of units that are transposed in registers */
-    double sector;        /* bytes of single elements whose sectors are more than the least (tile_copies) */
     double chain;         /* mma.sync: products of a warp that wait for one another */
     double k_tile, block; /* cycles beside, */
     double copied;        /* and of a K-tile by lines some of which threads copy */
 } corrections;
 
-enum { TF32_MATH, HALF_MATH, STRICT_MATH };
+enum { TF32_MATH, HALF_MATH, STRICT_MATH, MATHS };
 
-/* A row for each kernel that there is; 0 where a kernel has nothing of the kind. */
-static const struct {
-    kernel_family family;
-    load_mode load;
-    int math;
-    corrections times;
-} table[] = {
-    {BY_MMA, ELEMENTS, TF32_MATH, {2.4, 1.2, 1.3, 0, 0, 0, 0.52, 0.083, 8.9, 0, 0, 0, 0.3, 0.15, 7109, 389, 0}},
-    {BY_MMA, ELEMENTS, HALF_MATH, {1, 1, 0.14, 0, 0, 0, 1.6, 0.23, 0.062, 0, 0, 0, 0.3, 0.37, 3795, 1567, 0}},
-    {BY_MMA, ELEMENTS, STRICT_MATH, {1.2, 1, 1.9, 0, 0, 0, 1.8, 0.52, 6.2, 0, 0, 0, 0.3, 0.2, 337, 488, 0}},
-    {BY_MMA, CHANNELS, TF32_MATH, {0.53, 3.1, 0.37, 0, 0, 0.38, 0, 0, 0, 0, 0, 0, 0, 0.045, 3341, 8627, 0}},
-    {BY_MMA, CHANNELS, HALF_MATH, {0.87, 3.5, 1.6, 0, 0, 1.6, 0, 0, 0, 0, 0, 0, 0, 0.054, 1949, 7842, 0}},
-    {BY_MMA, CHANNELS, STRICT_MATH, {1.8, 1, 1.3, 0, 0, 1.4, 0, 0, 0, 0, 0, 0, 0, 0.82, 1886, 8100, 0}},
-    {BY_WGMMA, ELEMENTS, TF32_MATH, {1.4, 0.97, 3.5, 0.22, 0, 0, 0, 0.51, 0.23, 0, 0, 0, 0.3, 0, 2299, 328, 0}},
-    {BY_WGMMA, ELEMENTS, HALF_MATH, {0.58, 0.81, 0.15, 0.39, 0, 0, 0, 0.64, 0.11, 0, 0, 0, 0.3, 0, 272, 575, 0}},
-    {BY_WGMMA, ELEMENTS, STRICT_MATH, {0.84, 2, 0.21, 0.87, 0, 0, 0, 0.47, 6.6, 0, 0, 0, 0.3, 0, 841, 490, 0}},
-    {BY_WGMMA, LINES, TF32_MATH, {1.2, 1.9, 1.6, 0.68, 0.38, 0.084, 0, 0.47, 0, 0.84, 0.094, 0, 0, 0, 32, 8240, 1429}},
-    {BY_WGMMA, LINES, HALF_MATH, {0.55, 1.4, 2, 1.5, 0.31, 1, 0, 1, 0, 2.2, 0.25, 2.4, 0, 0, 13, 554, 1554}},
-    {BY_WGMMA, LINES, STRICT_MATH, {1.4, 0.62, 1.9, 1.4, 0.47, 0.21, 0, 1, 0, 1.5, 0.28, 0, 0, 0, 187, 483, 954}},
-    {BY_WGMMA, CHANNELS, TF32_MATH, {1.6, 1.2, 0.89, 0.16, 0.37, 2.4, 0, 0, 0, 0, 0, 0, 0, 0, 1109, 7387, 0}},
-    {BY_WGMMA, CHANNELS, HALF_MATH, {0.48, 1.7, 1.3, 0.3, 0.3, 2.4, 0, 0, 0, 0, 0, 0, 0, 0, 206, 2970, 0}},
-    {BY_WGMMA, CHANNELS, STRICT_MATH, {1.4, 1.5, 0.15, 0.13, 0.05, 2.1, 0, 0, 0, 0, 0, 0, 0, 0, 1156, 3974, 0}},
-    {BY_WGMMA, SRC_CHANNELS, HALF_MATH, {2.5, 1.1, 0.059, 0.12, 0, 0.19, 0, 0.54, 0.038, 0, 0, 0, 0, 0, 1130, 208, 0}},
-    {BY_BOXES, BOXES, HALF_MATH, {1.3, 0.48, 0.077, 0, 0.49, 0, 0, 0, 0, 0, 0, 0, 0, 0, 172, 3746, 0}},
+/* By a kernel's family, load mode and arithmetic; 0 where a kernel has nothing of the kind. */
+static const corrections table[][LOAD_MODES][MATHS] = {
+    [BY_MMA][ELEMENTS][TF32_MATH] = {2.3, 1.2, 1.2, 0, 0, 0, 0.6, 0.088, 9.6, 0, 0, 0, 0.14, 6982, 415, 0},
+    [BY_MMA][ELEMENTS][HALF_MATH] = {1, 1, 0.14, 0, 0, 0, 0.97, 0.34, 0.058, 0, 0, 0, 0.33, 3914, 1214, 0},
+    [BY_MMA][ELEMENTS][STRICT_MATH] = {0.82, 1, 1.1, 0, 0, 0, 0.89, 0.53, 7.1, 0, 0, 0, 0.87, 1272, 505, 0},
+    [BY_MMA][CHANNELS][TF32_MATH] = {0.51, 3.7, 0.35, 0, 0, 0.36, 0, 0, 0, 0, 0, 0, 0.043, 3984, 7949, 0},
+    [BY_MMA][CHANNELS][HALF_MATH] = {0.84, 4.6, 1.6, 0, 0, 1.6, 0, 0, 0, 0, 0, 0, 0.049, 1628, 19378, 0},
+    [BY_MMA][CHANNELS][STRICT_MATH] = {1.1, 1, 1.5, 0, 0, 1.6, 0, 0, 0, 0, 0, 0, 0.93, 1832, 4332, 0},
+    [BY_WGMMA][ELEMENTS][TF32_MATH] = {0.94, 0.96, 1.3, 0.2, 0, 0, 0, 0.48, 4.8, 0, 0, 0, 0, 3048, 443, 0},
+    [BY_WGMMA][ELEMENTS][HALF_MATH] = {0.6, 0.8, 0.15, 0.46, 0, 0, 0, 0.68, 0.11, 0, 0, 0, 0, 299, 3276, 0},
+    [BY_WGMMA][ELEMENTS][STRICT_MATH] = {0.82, 1.6, 0.32, 1.2, 0, 0, 0, 0.52, 2.6, 0, 0, 0, 0, 1575, 867, 0},
+    [BY_WGMMA][LINES][TF32_MATH] = {0.91, 1.8, 0.93, 0.89, 0.54, 0.083, 0, 0.3, 0, 0.58, 0.49, 0, 0, 34, 8879, 684},
+    [BY_WGMMA][LINES][HALF_MATH] = {0.53, 1.7, 0.65, 1.1, 0.37, 1, 0, 1, 0, 1.1, 0.15, 1.2, 0, 13, 6330, 1396},
+    [BY_WGMMA][LINES][STRICT_MATH] = {1.1, 1, 1.8, 0.82, 0.47, 0.21, 0, 0.27, 0, 0.88, 0.15, 0, 0, 205, 4736, 476},
+    [BY_WGMMA][CHANNELS][TF32_MATH] = {1.5, 1.2, 0.97, 0.16, 0.53, 2.4, 0, 0, 0, 0, 0, 0, 0, 1210, 7439, 0},
+    [BY_WGMMA][CHANNELS][HALF_MATH] = {0.48, 1.6, 1.7, 0.3, 0.46, 2, 0, 0, 0, 0, 0, 0, 0, 209, 4011, 0},
+    [BY_WGMMA][CHANNELS][STRICT_MATH] = {1.3, 1.2, 0.15, 0.13, 0.05, 2, 0, 0, 0, 0, 0, 0, 0, 1194, 5163, 0},
+    [BY_WGMMA][SRC_CHANNELS][HALF_MATH] = {2.7, 1.1, 0.056, 0.12, 0, 0.17, 0, 0.49, 0.038, 0, 0, 0, 0, 1085, 219, 0},
+    [BY_BOXES][BOXES][HALF_MATH] = {1.2, 0.46, 0.077, 0, 0.41, 0, 0, 0, 0, 0, 0, 0, 0, 244, 3918, 0},
 };
 
 /* A slice is written, read and added in so many times the time of a pass that copies. */
 static const double SLICE_TIMES = 2.1;
 /* Where a block writes runs of weights shorter than a sector, a byte that the sector has beside takes this part of one of a
  * pass. */
-static const double SECTOR_TIMES = 0.40;
+static const double SECTOR_TIMES = 0.73;
+
+/* Sums are added to what a slice holds in so many times the time of writing them. */
+static const double ADD_TIMES = 4;
+/* What the second-level cache of an H200, of 50 MB, is found to hold, in bytes: lines of which blocks read parts, tensors that are
+ * read again, and copies that are read back. COPIED_AGAIN times as much moves of copies that are lost. */
+static const double HELD_LINES = 14 << 20;
+static const double HELD_TENSORS = 40 << 20;
+static const double HELD_COPIES = 25 << 20;
+static const double COPIED_AGAIN = 1.2;
 
 enum {
     COPY_LAUNCHES = 2,   /* of a chunk: of src, and of the gradient of dst */
@@ -72,7 +76,6 @@ enum {
     STRICT_PASSES = 4,   /* of src through shared memory in strict f32, whose planes are written and read */
     TURNED_PASSES = 3,   /* of src through shared memory where it goes through registers, */
     COPIED_PASSES = 2,   /* and of the gradient of dst where lanes copy it by vectors */
-    SMALL_UNIT = 4,      /* elements: see corrections */
     STEP_LANES = 4       /* neighbouring pixels that lanes read at once from lines */
 };
 
@@ -84,12 +87,12 @@ static bool is_half(const planned_layer *plan)
 static const corrections *corrections_of(const planned_layer *plan)
 {
     const int math = is_half(plan) ? HALF_MATH : plan->math == NUMERICS_STRICT ? STRICT_MATH : TF32_MATH;
-    const size_t rows = sizeof table / sizeof table[0];
-    size_t row = 0;
-    while (row + 1 < rows &&
-           (table[row].family != plan->kernel->family || table[row].load != plan->load || table[row].math != math))
-        row++;
-    return &table[row].times;
+    return &table[plan->kernel->family][plan->load][math];
+}
+
+static double square(double a)
+{
+    return a * a;
 }
 
 /* Counts the products of a K-tile by mma.sync, and the reading of their operands. */
@@ -106,27 +109,26 @@ static void count_mma(const planned_layer *plan, const corrections *times, tconv
     work->loads = work->shared_bytes / (WARP * (half ? VECTOR_BYTES : 4.0));
 }
 
-/* Returns how often a shared-memory bank is read for one pixel of lines: with a stride, lanes meet in banks, unless they have
- * taps of neighbouring columns; and they do where the pixels that they read at once are of several rows. */
-static double line_loads(const parameters *params, bool half)
+/* Returns the bytes of operands that warps load for a K-tile by wgmma, each bank of shared memory once. From lines nothing is read
+ * for rows of M without a pair. */
+static double fragment_bytes(const planned_layer *plan)
 {
-    const int power = params->columns.stride & -params->columns.stride, columns = 1 << params->columns.tile_log2;
-    const double rows = columns < STEP_LANES ? (double)STEP_LANES / columns : 1;
-    return (double)(power < 8 ? power : 8) / params->lines.twins * (half ? 2 : 1) * rows * rows;
+    const sum_tiles *tiles = &plan->params.tiles;
+    const double pairs = (double)(tiles->rows.group_taps * tiles->columns.group_taps * tiles->chunk);
+    const double steps = plan->params.k_pixels * numerics_bytes(plan->math) / (double)MMA_K_BYTES;
+    return steps * (plan->load == LINES ? fmin(pairs, plan->kernel->pairs) : plan->kernel->pairs) / MMA_M * MMA_A_BYTES;
 }
 
-/* Counts the same by wgmma. */
+/* Counts the products of a K-tile by wgmma, and the reading of their operands. */
 static void count_wgmma(const planned_layer *plan, const corrections *times, tconv_cuda_work *work)
 {
-    const bool half = is_half(plan), strict = plan->math == NUMERICS_STRICT;
-    const double channels = plan->kernel->channels;
     const double steps = plan->params.k_pixels * numerics_bytes(plan->math) / (double)MMA_K_BYTES;
-    const double mmas = steps * plan->kernel->pairs / MMA_M, products = mmas * (strict ? STRICT_PRODUCTS : 1);
-    const double reads = plan->load == LINES ? line_loads(&plan->params, half) : 1;
+    const double channels = plan->kernel->channels, mmas = steps * plan->kernel->pairs / MMA_M;
+    const double products = mmas * (plan->math == NUMERICS_STRICT ? STRICT_PRODUCTS : 1);
     work->wgmma = products * channels / 8 * times->tensor;
     work->wgmma_chain = work->wgmma / WARPGROUPS;
     work->fragments = plan->kernel->family == BY_WGMMA ? mmas / WARPGROUPS * times->fragment : 0;
-    work->shared_bytes = mmas * MMA_A_BYTES * reads + products * channels * MMA_K_BYTES;
+    work->shared_bytes = fragment_bytes(plan) + products * channels * MMA_K_BYTES;
 }
 
 /* The elements of a K-tile, and how a block brings them: by TMA, or by copies of its threads. */
@@ -135,26 +137,11 @@ typedef struct tile_copies {
     double rows;         /* of boxes that TMA brings */
     double vector_bytes; /* copied by vectors */
     double turned_bytes; /* copied by units that are transposed in registers */
-    double elements;     /* loads of single elements, or of the few that follow one another, */
-    double sectors;      /* the same by the square of how many times the least their sectors are, less one, */
-    double slots;        /* and the slots whose elements they are */
-    double units, small; /* loads of units of lines; those of less than four elements once more */
+    double elements;     /* loads of single elements, or of the few that follow one another; */
+    double turns;        /* as many loads of a thread, one after another, times the threads; */
+    double slots;        /* the slots whose elements they are */
+    double units, lines; /* loads of units of lines, and lines, likewise */
 } tile_copies;
-
-/* Returns how many times as many bytes move as are used: memory moves whole sectors, and single elements that are `apart`
- * elements apart may use a part of a sector. */
-static double sector_part(const planned_layer *plan, int apart)
-{
-    const double run = (double)apart * (double)(1 << plan->params.columns.tile_log2);
-    const double sector = SECTOR_BYTES / (double)numerics_bytes(plan->math);
-    const bool channels = plan->load == CHANNELS || plan->load == SRC_CHANNELS || plan->params.lines.src_vectors;
-    return channels || run >= sector ? 1 : sector / run;
-}
-
-static double square(double a)
-{
-    return a * a;
-}
 
 /* Counts how src is brought. */
 static void find_src_copies(const planned_layer *plan, tile_copies *copies)
@@ -173,7 +160,32 @@ static void find_src_copies(const planned_layer *plan, tile_copies *copies)
         copies->turned_bytes = copies->src * size;
     else
         copies->elements = copies->src / (half && !by_lines ? 1 : params->src_unit);
-    copies->sectors = copies->elements * square(sector_part(plan, 1) - 1);
+}
+
+/* Counts the loads of units of lines: eight or more lanes copy a line, and others the next channels' (copy_lines in
+ * lines.cuh). */
+static void count_units(const planned_layer *plan, tile_copies *copies)
+{
+    const parameters *params = &plan->params;
+    const int64_t units = params->lines.length / params->lines.unit, lanes = units > 16 ? 32 : units > 8 ? 16 : 8;
+    const int64_t channels = params->lines.channels > 1 ? 1 : params->tiles.chunk;
+    const int64_t lines = (int64_t)plan->slots.rows.residues * (params->rows.extent << params->images_log2);
+    const int64_t turns = tconv_ceil_div(units, lanes) * lines;
+    copies->units = (double)(turns * tconv_ceil_div(channels, WARPGROUP_PRODUCERS / lanes)) * WARPGROUP_PRODUCERS;
+    copies->lines = (double)turns * WARPGROUP_PRODUCERS;
+}
+
+/* Returns how many single elements each of so many threads loads, one after another, of the channels of so many pixels or slots
+ * (copy_pixels in load.cuh), times the threads. */
+static double element_turns(const planned_layer *plan, int64_t pixels, int64_t channels, int64_t threads)
+{
+    enum { PIXELS = 8, CHANNELS_AT_ONCE = 4, VECTORS = 4, VECTOR_TURNS = 16 }; /* of a warp; loads of two vectors */
+    const int64_t warps = threads / WARP;
+    if (!is_half(plan))
+        return (double)(tconv_ceil_div(pixels, warps * PIXELS) * tconv_ceil_div(channels, CHANNELS_AT_ONCE) * threads);
+    const int64_t vectors = tconv_ceil_div(channels, VECTOR_BYTES / 2), together = vectors > 2 ? VECTORS : vectors;
+    return (double)(tconv_ceil_div(pixels, 2 * warps * WARP / together) * tconv_ceil_div(vectors, together) *
+                    VECTOR_TURNS * threads);
 }
 
 static tile_copies find_copies(const planned_layer *plan)
@@ -184,24 +196,48 @@ static tile_copies find_copies(const planned_layer *plan)
     const double size = numerics_bytes(plan->math);
     tile_copies copies = {.src = (double)params->k_pixels *
                                  (plan->kernel->family == BY_MMA ? params->tiles.block_m : plan->kernel->channels)};
-    copies.dst =
-        by_lines ? (params->stage_bytes - params->src_bytes) / size : (double)plan->slots * (double)params->tiles.chunk;
+    copies.dst = by_lines ? (params->stage_bytes - params->src_bytes) / size
+                          : (double)plan->slots.count * (double)params->tiles.chunk;
     find_src_copies(plan, &copies);
     if (plan->load == BOXES) {
         copies.rows += copies.dst / BOX_CHANNELS;
     } else if (params->box_bytes > 0) {
-        copies.rows += by_lines ? copies.dst / lines->length / params->sharers : (double)plan->slots;
+        copies.rows += by_lines ? copies.dst / lines->length / params->sharers : (double)plan->slots.count;
     } else if (by_lines) {
-        copies.units = copies.dst / lines->unit;
-        copies.small = lines->unit < SMALL_UNIT ? copies.units : 0;
+        count_units(plan, &copies);
     } else if (plan->load == CHANNELS) {
         copies.vector_bytes += copies.dst * size;
     } else {
         copies.elements += copies.dst;
-        copies.sectors += copies.dst * square(sector_part(plan, params->columns.stride) - 1);
-        copies.slots = (double)plan->slots;
+        if (plan->kernel->family == BY_MMA)
+            copies.turns = element_turns(plan, params->k_pixels, params->tiles.block_m, plan->threads) +
+                           element_turns(plan, plan->slots.count, params->tiles.chunk, plan->threads);
+        copies.slots = (double)plan->slots.count;
     }
+    if (plan->kernel->family != BY_MMA)
+        copies.turns = copies.elements;
     return copies;
+}
+
+/* Returns how often a shared-memory bank is read for one pixel of lines: with a stride, lanes meet in banks, unless they have
+ * taps of neighbouring columns; and they do where the pixels that they read at once are of several rows. */
+static double bank_reads(const planned_layer *plan)
+{
+    const parameters *params = &plan->params;
+    const int power = params->columns.stride & -params->columns.stride, columns = 1 << params->columns.tile_log2;
+    const double rows = columns < STEP_LANES ? (double)STEP_LANES / columns : 1;
+    return (double)(power < 8 ? power : 8) / params->lines.twins * (is_half(plan) ? 2 : 1) * rows * rows;
+}
+
+/* Returns the bytes of a K-tile that come from the second-level cache: whole sectors, but for vectors of channels, which fill
+ * sectors. */
+static double read_bytes(const planned_layer *plan, const tile_copies *copies)
+{
+    if (plan->load == CHANNELS || plan->load == BOXES)
+        return (copies->src + copies->dst) * numerics_bytes(plan->math);
+    const memory_runs src = tconv_wgrad_src_runs(plan), dst = tconv_wgrad_dst_runs(plan);
+    return (tconv_wgrad_touched(&src, SECTOR_BYTES) + tconv_wgrad_touched(&dst, SECTOR_BYTES) / plan->params.sharers) *
+           SECTOR_BYTES;
 }
 
 /* Counts how a block loads a K-tile. */
@@ -214,20 +250,20 @@ static void count_loads(const planned_layer *plan, const corrections *times, tco
     const double size = numerics_bytes(plan->math), copiers = mma ? plan->threads : WARPGROUP_PRODUCERS;
     const double src_passes = turned ? TURNED_PASSES : strict && !mma ? STRICT_PASSES : 1;
     const double dst_passes = turned && params->box_bytes == 0 ? COPIED_PASSES : 1;
-    const double dst_part = plan->load == LINES ? 1.0 / params->sharers : sector_part(plan, params->columns.stride);
+    if (plan->load == LINES)
+        work->shared_bytes += fragment_bytes(plan) * (bank_reads(plan) - 1);
     work->shared_bytes += (copies.src * src_passes + copies.dst * dst_passes) * size;
-    work->shared_bytes *= times->shared;
-    work->box_bytes = (copies.src * sector_part(plan, 1) + copies.dst * dst_part) * size * times->l2;
+    work->box_bytes = read_bytes(plan, &copies) * times->l2;
     work->box_rows = copies.rows * times->row;
     work->convert_bytes = copies.vector_bytes * times->vector;
-    work->gather_bytes = copies.elements * times->gathered + copies.sectors * times->sector;
-    work->issue_cycles =
-        times->k_tile + (plan->load == LINES && copies.units + copies.vector_bytes > 0 ? times->copied : 0);
+    work->gather_bytes = copies.elements * times->gathered;
+    if (plan->load == LINES && (params->lines.src_box_pixels == 0 || params->box_bytes == 0))
+        work->issue_cycles += times->copied;
     work->transpose_bytes = copies.turned_bytes * times->turned;
     work->split_bytes =
         strict && !mma ? copies.src * size / 2 : 0; /* by eight warps, where the machine's rate is of four */
-    work->chain_loads = (copies.elements * times->wait + copies.slots * times->slot + copies.units * times->unit +
-                         copies.small * times->small) /
+    work->chain_loads = (copies.turns * times->wait + copies.slots * times->slot + copies.units * times->unit +
+                         copies.lines * times->line) /
                         copiers;
 }
 
@@ -240,45 +276,125 @@ static double sector_bytes(const planned_layer *plan)
     return (tconv_wgrad_written_part(plan) - 1) * weights;
 }
 
-/* Counts the launches beside the kernel: those that add slices, and those that make copies, chunk by chunk. */
-static void count_passes(const planned_layer *plan, tconv_cuda_work *work)
+/* Begins to count a block: what is the same however its K-tiles are loaded. */
+static tconv_cuda_work count_block(const tconv_cuda_work *begun, const planned_layer *plan, const corrections *times)
 {
-    const parameters *params = &plan->params;
-    if (plan->writes_weights)
-        work->pass_bytes += sector_bytes(plan) * SECTOR_TIMES;
-    else
-        work->pass_bytes += params->splits * (double)tconv_wgrad_slice_sums(&params->tiles) * sizeof(float) *
-                            (keeps_lost(plan, params->splits) ? 2 : 1) * SLICE_TIMES;
-    if (plan->copies.images > 0) {
-        const double chunks = (double)chunks_of(&plan->copies);
-        work->rounds *= chunks;
-        work->passes += chunks * COPY_LAUNCHES + chunks - 1;
-        work->pass_bytes += 2 * (double)copied_bytes(&plan->copies) * chunks; /* read and written */
-    }
-}
-
-tconv_cuda_work tconv_wgrad_work(const tconv_layer *layer, const planned_layer *plan)
-{
-    const parameters *params = &plan->params;
-    const corrections *times = corrections_of(plan);
-    const double sums = params->tiles.block_m * (double)params->tiles.block_n;
-    const double blocks = (double)plan->blocks / tconv_cuda_target_of(&layer->target).multiprocessors;
-    tconv_cuda_work work = tconv_cuda_begin_work(layer);
+    const double sums = plan->params.tiles.block_m * (double)plan->params.tiles.block_n;
+    tconv_cuda_work work = *begun;
     if (plan->kernel->family == BY_MMA)
         count_mma(plan, times, &work);
     else
         count_wgmma(plan, times, &work);
-    count_loads(plan, times, &work);
     work.issues = 1;
+    work.issue_cycles = times->k_tile;
     work.tile_cycles = times->block;
-    work.stages = params->stages;
-    work.k_blocks = (double)tconv_ceil_div(params->k_tiles, params->splits);
-    work.prologue = fmin(work.k_blocks, params->stages - 1);
-    work.rounds = tconv_cuda_rounds(blocks, plan->resident);
-    work.resident = fmin(plan->resident, fmax(blocks, 1));
     work.stores = sums / WARP;
     work.store_warps = plan->threads / (double)WARP;
     work.sectors = sums * sizeof(float) / SECTOR_BYTES;
-    count_passes(plan, &work);
     return work;
+}
+
+tconv_cuda_work tconv_wgrad_least_work(const tconv_cuda_work *begun, const planned_layer *plan)
+{
+    const corrections *times = corrections_of(plan);
+    tconv_cuda_work work = count_block(begun, plan, times);
+    work.shared_bytes *= times->shared;
+    return work;
+}
+
+/* Counts the memory of what a K-tile reads element by element. */
+static void count_scattered(const planned_layer *plan, wgrad_work *work)
+{
+    const line_layout *lines = &plan->params.lines;
+    const bool by_lines = plan->load == LINES;
+    const bool src = by_lines ? lines->src_box_pixels == 0 && !lines->src_vectors : plan->load == ELEMENTS;
+    const bool dst = by_lines ? plan->params.box_bytes == 0 : plan->load == ELEMENTS || plan->load == SRC_CHANNELS;
+    const memory_runs runs[] = {tconv_wgrad_src_runs(plan), tconv_wgrad_dst_runs(plan)};
+    for (int i = 0; i < 2; i++)
+        if (i == 0 ? src : dst) {
+            work->line_bytes += tconv_wgrad_touched(&runs[i], LINE_OF_L2) * LINE_OF_L2;
+            work->piece_bytes += tconv_wgrad_touched(&runs[i], PIECE_BYTES) * PIECE_BYTES;
+        }
+}
+
+wgrad_work tconv_wgrad_tile_work(const tconv_cuda_work *begun, const planned_layer *plan)
+{
+    const corrections *times = corrections_of(plan);
+    wgrad_work work = {.all = count_block(begun, plan, times), .block_cycles = times->block};
+    count_loads(plan, times, &work.all);
+    count_scattered(plan, &work);
+    work.all.shared_bytes *= times->shared;
+    work.all.stages = plan->params.stages;
+    return work;
+}
+
+/* Counts what the launch that adds slices reads and writes, or what blocks that write weights write more than these. */
+static double slice_bytes(const planned_layer *plan)
+{
+    const int splits = plan->params.splits;
+    if (plan->writes_weights)
+        return sector_bytes(plan) * SECTOR_TIMES;
+    return splits * (double)tconv_wgrad_slice_sums(&plan->params.tiles) * sizeof(float) *
+           (keeps_lost(plan, splits) ? 2 : 1) * SLICE_TIMES;
+}
+
+/* Returns how many times as long as once a block writes its sums to its slice: sums of neighbouring taps, which are neighbours
+ * among the rows of M, are parts of different sectors; and where there are many terms, sums are added to what the slice holds
+ * now and then. */
+static double times_written(const planned_layer *plan, double k_blocks)
+{
+    const double adds = ceil(k_blocks / plan->params.flush_tiles) - 1, twins = plan->params.lines.twins;
+    const bool strict = plan->math == NUMERICS_STRICT && plan->kernel->family != BY_MMA;
+    /* In strict f32 what the last additions lose is written too. */
+    const double times = adds < 1 ? 1 : 1 + (adds + (strict ? 1 : 0)) * ADD_TIMES;
+    return plan->writes_weights ? 1 : times * fmax(1, twins);
+}
+
+/* Returns the share of so many bytes that is not in the second-level cache any more where it is read again. The cache holds some
+ * bytes: of half as many nothing is lost, of twice as many all. */
+static double share_lost(double bytes, double held)
+{
+    const double times = square(square(bytes / held));
+    return times / (1 + times);
+}
+
+void tconv_wgrad_count_slices(const tconv_cuda_machine *machine, const tconv_cuda_work *begun,
+                              const planned_layer *plan, wgrad_work *work)
+{
+    const parameters *params = &plan->params;
+    const double blocks = (double)plan->blocks / machine->multiprocessors;
+    tconv_cuda_work *all = &work->all;
+    all->k_blocks = (double)tconv_ceil_div(params->k_tiles, params->splits);
+    all->prologue = fmin(all->k_blocks, params->stages - 1);
+    all->rounds = tconv_cuda_rounds(blocks, plan->resident) * begun->rounds;
+    all->resident = fmin(plan->resident, fmax(blocks, 1));
+    all->pass_bytes = begun->pass_bytes + slice_bytes(plan);
+    all->tile_cycles = work->block_cycles + (times_written(plan, all->k_blocks) - 1) * all->sectors * machine->sector;
+    /* A K-tile reads parts of lines, whose other parts the next K-tiles read. Where the lines of all blocks are more than the
+     * cache holds, memory brings the pieces of each K-tile. */
+    const double lines = work->line_bytes * fmin(blocks, plan->resident) * machine->multiprocessors;
+    const double lost = share_lost(lines, HELD_LINES) * share_lost(begun->dram_bytes, HELD_TENSORS);
+    all->dram_bytes = begun->dram_bytes + lost * work->piece_bytes * params->k_tiles * (double)params->tiles.count;
+}
+
+tconv_cuda_work tconv_wgrad_begin_work(const tconv_layer *layer, const copy_cut *copies)
+{
+    tconv_cuda_work work = tconv_cuda_begin_work(layer);
+    if (copies->images > 0) {
+        const double chunks = (double)chunks_of(copies), bytes = (double)copied_bytes(copies);
+        work.rounds = chunks;
+        work.passes = chunks * COPY_LAUNCHES + chunks - 1;
+        work.pass_bytes =
+            2 * bytes * chunks * (1 + share_lost(bytes, HELD_COPIES) * COPIED_AGAIN); /* read and written */
+    }
+    return work;
+}
+
+tconv_cuda_work tconv_wgrad_work(const tconv_layer *layer, const planned_layer *plan)
+{
+    const tconv_cuda_machine machine = tconv_cuda_machine_of(layer);
+    const tconv_cuda_work begun = tconv_wgrad_begin_work(layer, &plan->copies);
+    wgrad_work work = tconv_wgrad_tile_work(&begun, plan);
+    tconv_wgrad_count_slices(&machine, &begun, plan, &work);
+    return work.all;
 }
