@@ -1,6 +1,7 @@
 """Random layers for tconv.jax, and the same by lax."""
 
 import dataclasses
+import inspect
 import itertools
 
 import jax
@@ -12,6 +13,7 @@ import tconv.jax
 
 INTEGERS = 1  # of size: every sum is exact in bfloat16
 WINDOW = {1: "W", 2: "HW"}
+LAX_HAS_CONSISTENT_PADDING = "use_consistent_padding" in inspect.signature(lax.conv_transpose).parameters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,7 +140,7 @@ def random_layer(seed):
     transpose_kernel = pick(False, True)
     into, out = ("O", "I") if transpose_kernel else ("I", "O")
     extents = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
-    consistent = groups == 1 and pick(False, True) and "0.6." not in jax.__version__
+    consistent = groups == 1 and pick(False, True) and LAX_HAS_CONSISTENT_PADDING
     padding = pick("SAME", "VALID", "pairs", "pairs")
     if padding == "pairs" and consistent:
         padding = tuple((some(0, e // 2), some(0, e // 2)) for e in extents)

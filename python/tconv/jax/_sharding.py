@@ -3,6 +3,7 @@ or columns is gathered first. The gradient of the weights is the sum of the grad
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ import jax
 import numpy as np
 from jax import lax
 from jax.experimental.custom_partitioning import custom_partitioning
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from .. import _library as lib
 from ._layer import Layer
@@ -35,6 +36,14 @@ def call(op: int, layer: Layer, platform: str, *operands: jax.Array) -> jax.Arra
     size = workspace_size(words, platform)
     results = jax.ShapeDtypeStruct(result, dtype), jax.ShapeDtypeStruct((size,), np.uint8)
     return jax.ffi.ffi_call(TARGETS[op], results)(*operands, layer=np.array(words, np.int64))[0]
+
+
+def _without_mesh() -> contextlib.AbstractContextManager[Any]:
+    """For what a device computes of a part. Some versions of JAX (0.8.0, 0.11.2) trace it in the caller's thread, where
+    `jax.set_mesh` may have set a mesh of explicit axes, and then put a sharding on the addition of a psum, which XLA
+    refuses. Others (0.9.1, 0.10.2) trace it in a thread of XLA's own, which knows no mesh."""
+    use = getattr(jax.sharding, "use_abstract_mesh", None)  # JAX 0.6.1 has no such name, nor jax.set_mesh
+    return use(AbstractMesh((), ())) if use else contextlib.nullcontext()
 
 
 @functools.cache
@@ -62,8 +71,9 @@ def partitioned(op: int, layer: Layer, platform: str, count: int) -> Callable[..
         images, of_operands, of_result = shardings(mesh, shapes)
 
         def part(*arrays: jax.Array) -> jax.Array:
-            answer = call(op, layer, platform, *arrays)
-            return lax.psum(answer, images) if op == lib.OP_BACKWARD_WEIGHTS and images else answer
+            with _without_mesh():
+                answer = call(op, layer, platform, *arrays)
+                return lax.psum(answer, images) if op == lib.OP_BACKWARD_WEIGHTS and images else answer
 
         return mesh, part, of_result, tuple(of_operands)
 
