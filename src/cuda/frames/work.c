@@ -18,9 +18,9 @@ static const double OUTPUT_CYCLES = 1.3, SCATTER = 2; /* of an output; as often 
 /* The wide kernel, fitted to 384 times on an H200, in cycles: of a step of all its rows, and more where pixels are
  * copied one by one; of a block; of an output, of each of its products or, in two dimensions, of a place's, whose taps are found by
  * divisions; and how much longer an output takes where they do not lie side by side. */
-static const double WIDE_STEP = 660, WIDE_HALF_STEP = 760, WIDE_STRICT_STEP = 1310;
-static const double WIDE_GATHER = 500, WIDE_HALF_GATHER = 1280;
-static const double WIDE_BLOCK = 5500, WIDE_OUTPUT = 0.54, WIDE_ROW_TAP = 0.03, WIDE_TAP = 0.9, WIDE_SCATTER = 5.5;
+static const double WIDE_STEP = 670, WIDE_HALF_STEP = 725, WIDE_STRICT_STEP = 1290;
+static const double WIDE_GATHER = 490, WIDE_HALF_GATHER = 1320;
+static const double WIDE_BLOCK = 5000, WIDE_OUTPUT = 0.56, WIDE_ROW_TAP = 0.05, WIDE_TAP = 0.9, WIDE_SCATTER = 5.2;
 
 /* Returns the bytes of weights that a lane has under way: see depth_of in kernel.cuh. */
 static double depth_bytes(const frames_plan *plan)
@@ -82,7 +82,8 @@ static tconv_cuda_work work_of_wide(const tconv_layer *layer, const frames_plan 
     work.box_bytes = step_bytes * plan->columns;
     work.weight_bytes = step_bytes * taken;
     work.issues = 1;
-    work.issue_cycles = filled * (is_half ? WIDE_HALF_STEP : is_strict ? WIDE_STRICT_STEP : WIDE_STEP);
+    work.issue_cycles = is_strict ? WIDE_STRICT_STEP /* a warp's own chain, however many warps have rows */
+                                  : filled * (is_half ? WIDE_HALF_STEP : WIDE_STEP);
     if (problem->src.w != 1 || (is_half && params->together == 1))
         work.issue_cycles += is_half ? WIDE_HALF_GATHER : WIDE_GATHER;
     work.sectors = block_outputs(plan) * size / SECTOR_BYTES;
