@@ -78,7 +78,7 @@ static tconv_cuda_work work_of_wide(const tconv_layer *layer, const frames_plan 
     work.k_blocks = ceil((double)params->group_in * size / step_bytes);
     work.prologue = fmin(work.k_blocks, WIDE_CHANNELS * size / step_bytes * (WIDE_BUFFERS - 1));
     work.stages = work.prologue;
-    work.mma_sync = WIDE_ROWS / 16.0 * (WIDE_COLUMNS / TILE_N) * (is_strict ? 3 : 1) * filled;
+    work.mma_sync = (double)WIDE_ROWS / MMA_ROWS * WIDE_COLUMNS / TILE_N * (is_strict ? 3 : 1) * filled;
     work.box_bytes = step_bytes * plan->columns;
     work.weight_bytes = step_bytes * taken;
     work.issues = 1;
