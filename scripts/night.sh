@@ -51,10 +51,11 @@ night_stale() {
 night_missing() {
     local name commit
     for name in "${CHECKS_NAMES[@]}"; do
-        if night_stale "$name" || [ "$1" = cold ] && [ "$(night_field "$name" 5)" != cold ]; then
-            commit=$(night_commit "$name")
-            echo "$([ -n "$commit" ] && git log -1 --format=%ct "$commit" || echo 0) $name"
+        if ! night_stale "$name" && { [ "$1" = kept ] || [ "$(night_field "$name" 5)" = cold ]; }; then
+            continue
         fi
+        commit=$(night_commit "$name")
+        echo "$([ -n "$commit" ] && git log -1 --format=%ct "$commit" || echo 0) $name"
     done | sort -s -n -k 1,1 | cut -d ' ' -f 2
 }
 

@@ -136,8 +136,12 @@ night --cold
 expect "steps of a cold run where all that passed was kept" "$(steps)" "first second third"
 night --cold
 expect "steps of the next" "$(steps)" ""
+echo "one more" >b/file
+commit "a change after the cold run"
+night
+expect "steps that are made after it" "$(steps)" "second third"
 
 commit "a history without the commit of the record" --amend
 night --status
-grep -q "^first *never passed in this history" log || fail "a commit that is not in this history counts"
+grep -q "^second *never passed in this history" log || fail "a commit that is not in this history counts"
 echo "the record of scripts/nightly holds what it promises"
