@@ -81,11 +81,13 @@ run_steps() {
     cat build/checks/aside.log
 }
 
-# checks_main "$@": what .ci/run and scripts/nightly do with their arguments: [--cold] [--list] [--only NAME...]. Sets CHECKS_WHOLE
-# where all steps have run, and CHECKS_KIND as checks_cache has it.
-checks_main() {
-    local names=() name
+# checks_start "$@": reads the arguments of .ci/run and scripts/nightly, [--cold] [--list] [--only NAME...], and sets up. Sets CHECKS_KIND
+# as checks_cache has it, and CHECKS_CHOSEN to the steps that are wanted; CHECKS_WHOLE where these are all.
+checks_start() {
+    local name
     CHECKS_KIND=kept
+    CHECKS_WHOLE=1
+    CHECKS_CHOSEN=("${CHECKS_NAMES[@]}")
     while [ $# -gt 0 ]; do
         case $1 in
         --cold) CHECKS_KIND=cold ;;
@@ -97,11 +99,12 @@ checks_main() {
             [ $# -gt 1 ] || tconv_die "--only needs names of steps; --list has them"
             for name in "${@:2}"; do
                 [ -n "${CHECKS_COMMANDS[$name]:-}" ] || tconv_die "there is no step $name; --list has those that are"
-                names+=("$name")
             done
+            CHECKS_WHOLE=
+            CHECKS_CHOSEN=("${@:2}")
             shift $(($# - 1))
             ;;
-        *) tconv_die "unknown option $1; there are --cold, --list and --only NAME..." ;;
+        *) tconv_die "unknown option $1; the first lines of $0 say which there are" ;;
         esac
         shift
     done
@@ -113,33 +116,15 @@ checks_main() {
     export CCACHE_STATSLOG=$TCONV_ROOT/build/checks/ccache.log
     CHECKS_COMMANDS[set-up]=set_up
     step set-up
-    CHECKS_WHOLE=
-    if [ ${#names[@]} -eq 0 ]; then
-        names=("${CHECKS_NAMES[@]}")
-        CHECKS_WHOLE=1
-    fi
-    run_steps "${names[@]}"
+}
+
+# What has passed and how long it took.
+checks_summary() {
     echo
-    echo "=== all steps passed in $SECONDS s:"
+    echo "=== passed, of $SECONDS s:"
     cat build/checks/steps.txt
     echo "=== compiled, and taken from the cache ($CHECKS_KIND):"
     ccache --show-log-stats 2>/dev/null | grep -E "^ *(Hits|Misses)" | head -n 2 || true
-}
-
-# Prints the commit at which scripts/nightly.txt says that all of scripts/nightly has passed; nothing where there is none, or it is
-# not known here.
-nightly_commit() {
-    local commit
-    commit=$(sed -n 's/^commit //p' scripts/nightly.txt 2>/dev/null) || return 0
-    [ -n "$commit" ] && git merge-base --is-ancestor "$commit" HEAD 2>/dev/null && echo "$commit"
-    return 0
-}
-
-# changed_since_night PATH...: whether any of them, or nobody knows. What the night has seen the gate need not repeat.
-changed_since_night() {
-    local commit
-    commit=$(nightly_commit)
-    [ -z "$commit" ] || ! git diff --quiet "$commit" -- "$@"
 }
 
 # ------------------------------------------------------------------------------------------------------------------ checks
