@@ -28,6 +28,7 @@ def test_jax_on_the_standin(tmp_path):
         (tmp_path / "libtconv_jax.so").symlink_to(library.parent / "libtconv_jax.so")
     environment = {
         **os.environ,
+        "PYTEST_ADDOPTS": "",  # which may have options of the plug-in that is left out below
         "JAX_PLATFORMS": "cpu",
         "PYTHONPATH": str(pathlib.Path(tconv.__file__).parents[1]),
         "TCONV_LIBRARY": str(tmp_path / "libtconv.so"),
