@@ -62,7 +62,7 @@ enum {
     LAYER_WORDS
 };
 
-/* Where a plan runs. XLA numbers its devices itself: where a process does not show XLA all GPUs, or one GPU is several of
+/* This is where a plan runs. XLA numbers its devices itself: where a process does not show XLA all GPUs, or one GPU is several of
  * XLA's devices, its numbers are not CUDA's. But XLA calls a handler with the context of the call's device current, as
  * its own kernels need it. So a call's plan is that of the current device, and is found by XLA's number. */
 typedef struct place {

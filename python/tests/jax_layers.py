@@ -177,6 +177,26 @@ def with_gradients(layer, function):
     return jax.block_until_ready(run(*layer.arrays()))
 
 
+def stacked(layer, axes):
+    """The layer's arrays: where an axis is named, three of them along that new axis."""
+
+    def of(i, axis):
+        arrays = [layer.arrays(seed)[i] for seed in range(3)]
+        return arrays[0] if axis is None else jnp.stack(arrays, axis)
+
+    return [of(i, axis) for i, axis in enumerate(axes)]
+
+
+def mapped(function, axes):
+    """The function and its gradients, for each element along the axes of stacked arrays."""
+
+    def one(*arrays):
+        y, pull = jax.vjp(function, *arrays)
+        return y, *pull(jnp.round(y / 4))
+
+    return jax.jit(jax.vmap(one, axes))
+
+
 def every_padding():
     """Kernel, stride and dilation of an axis, with all paddings that have names, and a pair with output padding."""
     for kernel, stride, dilation in itertools.product((1, 2, 3, 5), (1, 2, 3), (1, 2)):

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from conftest import jax_cuda_missing
 from jax.test_util import check_grads
-from jax_layers import LAYERS, NHWC, Layer, random_layer, with_gradients, x64
+from jax_layers import LAYERS, NHWC, Layer, mapped, random_layer, stacked, with_gradients, x64
 
 import tconv
 import tconv.jax
@@ -144,19 +144,8 @@ def test_derivatives_of_second_order(layer):
 @pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS)
 @pytest.mark.parametrize("axes", [(0, None, None), (1, 0, None), (None, 1, 0), (0, 0, 1), (None, None, 0)], ids=str)
 def test_vmap(layer, axes):
-    def both(function):
-        def one(*arrays):
-            y, pull = jax.vjp(function, *arrays)
-            return y, *pull(jnp.round(y / 4))
-
-        return jax.jit(jax.vmap(one, axes))
-
-    def stacked(i, axis):
-        arrays = [layer.arrays(seed)[i] for seed in range(3)]
-        return arrays[0] if axis is None else jnp.stack(arrays, axis)
-
-    arrays = [stacked(i, axis) for i, axis in enumerate(axes)]
-    assert_same(both(layer.by_tconv)(*arrays), on_the_cpu(both(layer.by_lax), *arrays))
+    arrays = stacked(layer, axes)
+    assert_same(mapped(layer.by_tconv, axes)(*arrays), on_the_cpu(mapped(layer.by_lax, axes), *arrays))
 
 
 def test_scan_remat_and_jvp():

@@ -15,7 +15,7 @@ pytest.importorskip("tconv.jax", exc_type=ImportError)
 import jax
 import jax.numpy as jnp
 from jax.test_util import check_grads
-from jax_layers import LAYERS, NHWC, Layer
+from jax_layers import LAYERS, NHWC, Layer, mapped, stacked
 
 import tconv
 import tconv.jax
@@ -60,20 +60,8 @@ def test_gradients_need_no_more_than_operands():
 @pytest.mark.parametrize("axes", [(0, None, None), (1, 0, None), (None, 1, 0), (0, 0, 1), (None, None, 0)], ids=str)
 def test_vmap(layer, axes):
     """The layer and its gradients, for each element of a new axis of some operands."""
-
-    def both(function):
-        def one(*arrays):
-            y, pull = jax.vjp(function, *arrays)
-            return y, *pull(jnp.round(y / 4))
-
-        return jax.jit(jax.vmap(one, axes))
-
-    def stacked(i, axis):
-        arrays = [layer.arrays(seed)[i] for seed in range(3)]
-        return arrays[0] if axis is None else jnp.stack(arrays, axis)
-
-    arrays = [stacked(i, axis) for i, axis in enumerate(axes)]
-    for a, b in zip(both(layer.by_tconv)(*arrays), both(layer.by_lax)(*arrays), strict=True):
+    arrays = stacked(layer, axes)
+    for a, b in zip(mapped(layer.by_tconv, axes)(*arrays), mapped(layer.by_lax, axes)(*arrays), strict=True):
         np.testing.assert_array_equal(a, b)
 
 

@@ -32,7 +32,7 @@ set_up() { :; }
 ran() {
     echo "ran $1"
     [ ! -e "build/fails-$1" ] || tconv_die "$1 is made to fail"
-    # As programs that clean up when they are interrupted, and do not die of the signal.
+    # This stands for programs that clean up when they are interrupted, and do not die of the signal.
     [ ! -e "build/waits-$1" ] || (trap "exit 1" INT && touch build/waiting && sleep 60)
 }
 reads a ":!a/*.log"

@@ -400,7 +400,7 @@ static const char *plan_form(const tconv_layer *layer, const dgrad_form *form, c
         !may_have_parts(layer, is_strided(plan) ? summed : channels, plan) ||
         !tconv_dgrad_describe_inner(layer, channels, plan))
         return "planes or weights too many for a layer";
-    /* What a plan's time is multiplied by holds for its passes too, but of several chunks the seconds are less than their sum. */
+    /* The factor of a plan's time holds for its passes too, but of several chunks the seconds are less than their sum. */
     const double most = chunks_of(plan) == 1 ? limit / times_of(plan, NULL) : limit;
     const double left = limit > 0 ? most - seconds_of_passes(layer, plan) : 0;
     plan->inner.implementation = implementation;

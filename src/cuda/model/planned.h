@@ -52,7 +52,7 @@ tconv_cuda_machine tconv_cuda_machine_of(const tconv_layer *layer);
 /* Returns the predicted time of work: what tiles are chosen by. */
 double tconv_cuda_seconds_of(const tconv_cuda_machine *machine, const tconv_cuda_work *work);
 
-/* The same where it is known what a tile of the work costs: for planners that compare numbers of tiles. */
+/* Returns the seconds of a work whose tile costs are known: for planners that compare numbers of tiles. */
 double tconv_cuda_seconds_with(const tconv_cuda_machine *machine, const tconv_cuda_work *work,
                                const tconv_cuda_tile *tile);
 

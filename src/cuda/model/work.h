@@ -79,7 +79,7 @@ static inline double tconv_cuda_rounds(double tiles, double places)
     return (1 - TCONV_CUDA_IDLE_SHARE) * rounds + TCONV_CUDA_IDLE_SHARE * tiles / places;
 }
 
-/* What a tile of a work costs, in cycles: what is the same whatever the rounds, the resident thread blocks, the K-blocks of a tile
+/* The costs of a tile of a work, in cycles. They are the same whatever the rounds, the resident thread blocks, the K-blocks of a tile
  * and of its prologue, and the passes. A planner that compares numbers of tiles predicts their parts once. */
 typedef struct tconv_cuda_tile {
     double products, shared, convert, chain, wait; /* of a K-block, see cost.c */

@@ -7,7 +7,7 @@
 #include "kernels.h"
 #include "parameters.h"
 
-/* What the groups of taps of an axis have at most. */
+/* The groups of taps of an axis have at most: */
 typedef struct axis_slots {
     int residues;
     int reach; /* slots from the first of a residue to the last tap's, for one input */

@@ -34,7 +34,7 @@ typedef struct corrections {
 
 enum { TF32_MATH, HALF_MATH, STRICT_MATH, MATHS };
 
-/* By a kernel's family, load mode and arithmetic; 0 where a kernel has nothing of the kind. */
+/* Each kernel's family, load mode and arithmetic has a row; a number is 0 where a kernel has nothing of the kind. */
 static const corrections table[][LOAD_MODES][MATHS] = {
     [BY_MMA][ELEMENTS][TF32_MATH] = {2.3, 1.2, 1.2, 0, 0, 0, 0.6, 0.088, 9.6, 0, 0, 0, 0.14, 6982, 415, 0},
     [BY_MMA][ELEMENTS][HALF_MATH] = {1, 1, 0.14, 0, 0, 0, 0.97, 0.34, 0.058, 0, 0, 0, 0.33, 3914, 1214, 0},
@@ -63,7 +63,7 @@ static const double SECTOR_TIMES = 0.73;
 
 /* Sums are added to what a slice holds in so many times the time of writing them. */
 static const double ADD_TIMES = 4;
-/* What the second-level cache of an H200, of 50 MB, is found to hold, in bytes: lines of which blocks read parts, tensors that are
+/* The second-level cache of an H200, of 50 MB, is found to hold so many bytes: of lines of which blocks read parts, tensors that are
  * read again, and copies that are read back. COPIED_AGAIN times as much moves of copies that are lost. */
 static const double HELD_LINES = 14 << 20;
 static const double HELD_TENSORS = 40 << 20;
