@@ -69,8 +69,8 @@ tconv_problem tconv_wgrad_problem_of_chunk(const tconv_problem *problem, const c
     chunk.h.out = cut->out_rows;
     chunk.h.pad = 0;
     const int64_t src_row = chunk.w.in * cut->src_pixel, dst_row = chunk.w.out * cut->dst_pixel;
-    chunk.src = (tconv_strides){cut->rows * src_row, 1, src_row, cut->src_pixel};
-    chunk.dst = (tconv_strides){cut->out_rows * dst_row, 1, dst_row, cut->dst_pixel};
+    chunk.src = (tconv_strides){.n = cut->rows * src_row, .c = 1, .h = src_row, .w = cut->src_pixel};
+    chunk.dst = (tconv_strides){.n = cut->out_rows * dst_row, .c = 1, .h = dst_row, .w = cut->dst_pixel};
     if (problem->groups == 1) { /* the padding of a pixel counts as channels */
         chunk.in_channels = chunk.group_in = cut->src_pixel;
         chunk.out_channels = chunk.group_out = cut->dst_pixel;
