@@ -144,6 +144,13 @@ bool harness_has_depth(const tconv_desc *desc)
     return desc->in_d != 1 || desc->kernel_d != 1 || desc->pad_front != 0 || desc->pad_back != desc->output_padding_d;
 }
 
+void harness_drop_depth(tconv_desc *desc)
+{
+    desc->in_d = desc->kernel_d = desc->stride_d = desc->dilation_d = 1;
+    desc->pad_front = desc->pad_back = desc->output_padding_d = 0;
+    desc->src_stride_d = desc->dst_stride_d = desc->addend_stride_d = 0;
+}
+
 void harness_make_dense(tconv_desc *desc)
 {
     memset(desc->src_strides, 0, sizeof desc->src_strides);

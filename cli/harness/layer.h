@@ -63,6 +63,9 @@ int64_t harness_view_elements(const harness_view *view);
  * result. The desc need not be valid. */
 bool harness_has_depth(const tconv_desc *desc);
 
+/* Gives the fields of depth their defaults. */
+void harness_drop_depth(tconv_desc *desc);
+
 /* Makes all strides dense. */
 void harness_make_dense(tconv_desc *desc);
 
