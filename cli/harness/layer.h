@@ -80,7 +80,7 @@ void harness_random_layer(harness_random *random, harness_layer *layer);
 
 /* Whether layers that are drawn may have depth, and corners in depth are among the corners: not before plans take such
  * layers. */
-enum { HARNESS_DRAWS_DEPTH = 0 };
+enum { HARNESS_DRAWS_DEPTH = 1 };
 
 /* Gives a layer of two axes some depth in about one draw of seven, and makes it smaller where its work is beyond the limits:
  * of multiply-adds, and of outputs. Depth has a generator of its own, which is seeded by the state of random: layers
