@@ -298,6 +298,8 @@ void harness_draw_depth(const harness_random *random, tconv_desc *desc, double m
     for (int attempt = 0; attempt < ATTEMPTS; ++attempt) {
         tconv_desc deep = *desc;
         draw_planes(&own, &deep);
+        if (!harness_has_depth(&deep))
+            harness_drop_depth(&deep); /* else fields that change nothing would have to be written */
         if (!fits(&deep, multiply_adds, outputs)) {
             deep.batch = deep.batch > 2 ? 2 : deep.batch;
             deep.in_h = harness_random_integer(&own, 1, deep.in_h);
