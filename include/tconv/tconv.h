@@ -60,6 +60,9 @@
  * holds one is not finite either, but zeros that stand for missing taps and channels are multiplied as well: NaN may
  * appear in other outputs of the same image and group (of other groups too where groups have few channels) or, where
  * the weights have a NaN or Inf, of the same group; and Inf may become NaN.
+ *     In layers with depth, planes beyond the input count as zeros that are multiplied, but for kernels of up to 32 planes on
+ * the CPU. A gradient of the weights in f32 or f64 may add what up to 16 groups of images give one after another, with a
+ * rounding of the sum each.
  *
  * THREADS. A plan is immutable: any number of threads may execute one at once, each with its own dst and workspace.
  *     On the CPU a plan runs on OpenMP's threads, never more than the process may have run at once (affinity); on the
@@ -486,8 +489,8 @@ TCONV_API const char *tconv_plan_implementation(const tconv_plan *plan);
 
 /*
  * Writes the plan as one line: its backend, implementation, threads or device, whether an image has the bits that it has
- * alone (batch_invariant=yes), of a stream whether its bits do not depend on chunks (chunk_invariant=yes), workspace, and
- * the layer as arguments of `tconv bench`. Up to capacity bytes with the closing '\0' go to text (NULL if capacity is 0);
+ * alone (batch_invariant=yes), of a stream whether its bits do not depend on chunks (chunk_invariant=yes), of a layer with
+ * depth how many layers of two axes compute it (calls=3), workspace, and the layer as arguments of `tconv bench`. Up to capacity bytes with the closing '\0' go to text (NULL if capacity is 0);
  * *length, which may be NULL, becomes the full length without it.
  */
 TCONV_API tconv_status tconv_plan_describe(const tconv_plan *plan, char *text, size_t capacity, size_t *length);
@@ -639,6 +642,8 @@ TCONV_API tconv_status tconv_system_info(tconv_text_format format, char *text, s
  * INVALID_ARGUMENT ("device"), and the issue lists the names. options may be NULL. On CUDA predictions are seconds of the
  * kernels alone, and ranks are those of calls that pack the weights; the CPU's implementations predict nothing. text,
  * capacity and length as in tconv_plan_describe, and on failure as they were; the words are for people, and may change.
+ *     A layer with depth is computed by layers of two axes over its planes, and what is said is said of the one with the most
+ * work.
  */
 TCONV_API tconv_status tconv_explain(const tconv_desc *desc, const tconv_options *options, const char *device,
                                      tconv_text_format format, char *text, size_t capacity, size_t *length,

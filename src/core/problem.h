@@ -63,6 +63,9 @@ static inline bool tconv_has_depth(const tconv_problem *problem)
 /* The one validator: every rule of tconv.h, in the order of the fields. Writes *problem only on success. */
 tconv_status tconv_problem_init(tconv_problem *problem, const tconv_desc *desc, tconv_issue *issue);
 
+/* The same for a layer that is derived from another one: its images may lie anywhere, also inside of its channels. */
+tconv_status tconv_problem_derive(tconv_problem *problem, const tconv_desc *desc, tconv_issue *issue);
+
 /* Reads a versioned struct of the caller, whose first size_t is its size in bytes, into known, of known_size bytes that
  * hold the defaults. minimum is the size of the first published version. name is "desc", "options", "operands" or
  * "step". */

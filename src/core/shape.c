@@ -108,7 +108,7 @@ static tconv_status nchw_strides(tconv_strides *strides, const struct given *giv
     least = volume;
     if (!tconv_checked_mul_add(shape->c - 1, strides->c, &least) || !tconv_checked_mul(shape->c, strides->c, &image))
         return too_large(shape->name, issue);
-    return resolve_stride(&strides->n, given, N, shape->n, image, least, false, issue);
+    return resolve_stride(&strides->n, given, N, shape->n, image, shape->images_anywhere ? 1 : least, false, issue);
 }
 
 static tconv_status nhwc_strides(tconv_strides *strides, const struct given *given, tconv_issue *issue)
@@ -132,7 +132,7 @@ static tconv_status nhwc_strides(tconv_strides *strides, const struct given *giv
     least = shape->c;
     if (!tconv_checked_mul_add(pixels - 1, strides->w, &least) || !tconv_checked_mul(pixels, strides->w, &image))
         return too_large(shape->name, issue);
-    return resolve_stride(&strides->n, given, N, shape->n, image, least, false, issue);
+    return resolve_stride(&strides->n, given, N, shape->n, image, shape->images_anywhere ? 1 : least, false, issue);
 }
 
 tconv_status tconv_strides_init(tconv_strides *strides, int64_t *extent, const int64_t given[4], int64_t given_d,

@@ -31,6 +31,7 @@ tconv_axis tconv_axis_canonical(tconv_axis axis);
 typedef struct tconv_shape {
     int64_t n, c, d, h, w;
     const char *name;
+    bool images_anywhere; /* of a derived layer, whose images may lie inside of its channels */
 } tconv_shape;
 
 /* Resolves the caller's strides (0: dense) of a tensor, those of planes apart, and checks the rules of tconv_desc. *extent

@@ -110,9 +110,9 @@ tconv_status tconv_stream_chunk_init(tconv_problem *problem, const tconv_problem
     problem->flushes = chunk->flushes;
     axis->in = chunk->flushes ? 0 : chunk->length;
     axis->out = chunk->flushes ? whole->tail : chunk->length * axis->stride;
-    const tconv_shape src = {chunk->batch, desc->in_channels, 1, problem->h.in, problem->w.in, "src"};
-    const tconv_shape dst = {chunk->batch, desc->out_channels, 1, problem->h.out, problem->w.out, "dst"};
-    const tconv_shape addend = {chunk->batch, desc->out_channels, 1, problem->h.out, problem->w.out, "addend"};
+    const tconv_shape src = {chunk->batch, desc->in_channels, 1, problem->h.in, problem->w.in, "src", false};
+    const tconv_shape dst = {chunk->batch, desc->out_channels, 1, problem->h.out, problem->w.out, "dst", false};
+    const tconv_shape addend = {chunk->batch, desc->out_channels, 1, problem->h.out, problem->w.out, "addend", false};
     problem->src_extent = 0;
     if ((!chunk->flushes && (status = chunk_strides(&problem->src, &problem->src_extent, desc->src_strides, &whole->src,
                                                     &src, problem, issue))) ||

@@ -125,7 +125,7 @@ static tconv_status check_fields(const tconv_desc *desc, tconv_issue *issue)
     return tconv_stream_check(desc, issue);
 }
 
-static tconv_status derive_sizes(tconv_problem *problem, tconv_issue *issue)
+static tconv_status derive_sizes(tconv_problem *problem, bool derived, tconv_issue *issue)
 {
     const tconv_desc *desc = &problem->desc;
     tconv_status status;
@@ -144,8 +144,20 @@ static tconv_status derive_sizes(tconv_problem *problem, tconv_issue *issue)
                                          &problem->tail, desc, issue)))
         return status;
 
-    const tconv_shape src = {desc->batch, desc->in_channels, desc->in_d, desc->in_h, desc->in_w, "src"};
-    const tconv_shape dst = {desc->batch, desc->out_channels, problem->d.out, problem->h.out, problem->w.out, "dst"};
+    const tconv_shape src = {.n = desc->batch,
+                             .c = desc->in_channels,
+                             .d = desc->in_d,
+                             .h = desc->in_h,
+                             .w = desc->in_w,
+                             .name = "src",
+                             .images_anywhere = derived};
+    const tconv_shape dst = {.n = desc->batch,
+                             .c = desc->out_channels,
+                             .d = problem->d.out,
+                             .h = problem->h.out,
+                             .w = problem->w.out,
+                             .name = "dst",
+                             .images_anywhere = derived};
     if ((status = tconv_strides_init(&problem->src, &problem->src_extent, desc->src_strides, desc->src_stride_d, &src,
                                      desc->layout, problem->element_size, issue)) ||
         (status = tconv_strides_init(&problem->dst, &problem->dst_extent, desc->dst_strides, desc->dst_stride_d, &dst,
@@ -162,7 +174,7 @@ static tconv_status derive_sizes(tconv_problem *problem, tconv_issue *issue)
     return tconv_weight_strides_init(&problem->weight, &problem->weight_extent, problem, desc->weight_layout, issue);
 }
 
-tconv_status tconv_problem_init(tconv_problem *problem, const tconv_desc *desc, tconv_issue *issue)
+static tconv_status init_problem(tconv_problem *problem, const tconv_desc *desc, bool derived, tconv_issue *issue)
 {
     tconv_problem made;
     tconv_status status;
@@ -184,10 +196,20 @@ tconv_status tconv_problem_init(tconv_problem *problem, const tconv_desc *desc, 
     made.dtype = made.desc.dtype;
     made.element_size = tconv_dtype_size(made.dtype);
     made.layout = made.desc.layout;
-    if ((status = derive_sizes(&made, issue)))
+    if ((status = derive_sizes(&made, derived, issue)))
         return status;
     *problem = made;
     return TCONV_SUCCESS;
+}
+
+tconv_status tconv_problem_init(tconv_problem *problem, const tconv_desc *desc, tconv_issue *issue)
+{
+    return init_problem(problem, desc, false, issue);
+}
+
+tconv_status tconv_problem_derive(tconv_problem *problem, const tconv_desc *desc, tconv_issue *issue)
+{
+    return init_problem(problem, desc, true, issue);
 }
 
 tconv_status tconv_validate(const tconv_desc *desc, tconv_issue *issue)

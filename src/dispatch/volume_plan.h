@@ -1,0 +1,46 @@
+/* What a plan of a layer with depth holds; volume.c fills it in, volume_calls.c runs it. */
+#ifndef TCONV_DISPATCH_VOLUME_PLAN_H
+#define TCONV_DISPATCH_VOLUME_PLAN_H
+
+#include "../core/volume.h"
+#include "plan_object.h"
+
+/* What is done for a part. */
+enum part_kind {
+    FLAT,   /* all of the layer: it is a layer of two axes in memory */
+    SUM,    /* outputs, or the gradient of src, by one tap in place, by several from copies */
+    BIAS,   /* outputs without a tap */
+    ZERO,   /* gradients without a tap: 0, and nothing to add */
+    KERNEL, /* the gradient of one kernel plane */
+};
+
+/* The layers of a part: of whole calls, and of the last ones, which have fewer planes or volumes. Gradients of the weights
+ * have the same again for calls that add to what others gave. */
+enum { FEWER_PLANES = 1, FEWER_VOLUMES = 2, AGAIN = 4, SLOTS = 8 };
+
+/* How a part is computed. */
+typedef struct part_plan {
+    enum part_kind kind;
+    int64_t volumes, planes; /* of a whole call */
+    bool copies_weights;     /* the kernel planes are copied to be a layer's weights, or from a layer's gradient */
+    bool copies_src, copies_dst;
+    int64_t layers[SLOTS];   /* indices; -1: no call has it */
+    size_t packed_at[SLOTS]; /* bytes of the packed weights, where the plan holds them or execute makes them */
+    size_t packed_bytes;     /* that execute makes */
+} part_plan;
+
+struct tconv_volume_plan {
+    tconv_volume_parts parts;
+    part_plan *plans; /* of the parts, or one of kind FLAT */
+    int64_t plan_count;
+    tconv_plan **layers; /* of two axes */
+    int64_t layer_count, layer_room;
+    int64_t main;     /* the layer with the most work; -1: there is none */
+    int64_t bias;     /* the layer that gives the gradient of the bias; -1: none */
+    double main_work; /* products of the layer in all calls */
+    /* The scratch, in this order: copied weights, copied planes of src and of dst, and what layers need. */
+    size_t weights_bytes, src_bytes, dst_bytes, inner_bytes;
+    size_t packing_bytes; /* of copied weights, while weights are packed once for the plan */
+};
+
+#endif
