@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -159,10 +159,15 @@ def _uncropped(x_shape: _layer.Shape, weight_shape: _layer.Shape, arguments: _la
     return x_shape[0], groups, weight_shape[1], *((n - 1) * s + d * (k - 1) + 1 + more for n, s, d, k, more in sizes)
 
 
+def _at(array: np.ndarray, last: Sequence[Any]) -> np.ndarray:
+    """A view of the array, by an index for each of its last axes."""
+    return array[(..., *last)]
+
+
 def _kept(full: np.ndarray, arguments: _layer.Arguments) -> np.ndarray:
     """The view of the uncropped output that padding leaves."""
     sides = zip(full.shape[3:], arguments[1], strict=True)
-    return full[(..., *(slice(before, extent - after) for extent, (before, after) in sides))]
+    return _at(full, [slice(before, extent - after) for extent, (before, after) in sides])
 
 
 def _by_groups(x: np.ndarray, weight: np.ndarray, groups: int) -> tuple[np.ndarray, np.ndarray]:
@@ -176,8 +181,8 @@ def _formula(x: np.ndarray, weight: np.ndarray, arguments: _layer.Arguments) -> 
     full = np.zeros(_uncropped(x.shape, weight.shape, arguments))
     of_x, of_weight = _by_groups(x, weight, arguments[3])
     for tap, reached in _taps(x.shape, weight.shape, arguments):
-        part = full[(..., *reached)]
-        part += np.einsum("ngip,gio->ngop", of_x, of_weight[(..., *tap)]).reshape(part.shape)
+        part = _at(full, reached)
+        part += np.einsum("ngip,gio->ngop", of_x, _at(of_weight, tap)).reshape(part.shape)
     n, groups, co = full.shape[:3]
     cropped = _kept(full, arguments)
     return cropped.reshape(n, groups * co, *cropped.shape[3:])
@@ -193,9 +198,9 @@ def _gradients(
     of_x, of_weight = _by_groups(x, weight, arguments[3])
     diff_x, diff_weight = np.zeros_like(of_x), np.zeros_like(of_weight)
     for tap, reached in _taps(x.shape, weight.shape, arguments):
-        part = full[(..., *reached)].reshape(*full.shape[:3], -1)
-        diff_x += np.einsum("ngop,gio->ngip", part, of_weight[(..., *tap)])
-        diff_weight[(..., *tap)] = np.einsum("ngip,ngop->gio", of_x, part)
+        part = _at(full, reached).reshape(*full.shape[:3], -1)
+        diff_x += np.einsum("ngop,gio->ngip", part, _at(of_weight, tap))
+        _at(diff_weight, tap)[...] = np.einsum("ngip,ngop->gio", of_x, part)
     return diff_x.reshape(x.shape), diff_weight.reshape(weight.shape)
 
 

@@ -76,6 +76,8 @@ def run(model, *inputs, wanted=False, options=None, **more):
 def test_stages(device, spatial, wanted, behind):
     """The layer stores in place, with what is fused with it, unless its result is kept for the backward pass: so is
     that of tanh."""
+    if spatial == 3 and behind is not F.relu:
+        pytest.skip("what follows does not depend on the axes, and compiling takes seconds")
     model = Stage(spatial, behind).to(device)
     count, code = run(model, torch.randn(2, 3, *(8, 6, 4)[:spatial], device=device), wanted=wanted)
     kept = wanted and behind is torch.tanh

@@ -361,7 +361,6 @@ LEFT = {
     "1 behind it has hooks": lambda: nn.Sequential(layer(), hooked(nn.ReLU())),
     "1 behind it has a forward of its own": lambda: nn.Sequential(layer(), own_forward(nn.ReLU())),
     "it has a forward of its own": lambda: nn.Sequential(own_forward(layer()), nn.ReLU()),
-    "it is 3-D": lambda: nn.Sequential(nn.ConvTranspose3d(4, 6, 2), nn.ReLU()),
 }
 
 

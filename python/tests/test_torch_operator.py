@@ -70,7 +70,8 @@ CALLS = {
 
 
 def tensors(device="cpu", spatial=2, dtype=torch.float64):
-    shapes = ((2, 4, *(3, 2, 2)[:spatial]), (4, 2, *(2, 3, 2)[:spatial]), (2,))
+    extents, kernel = {1: ((3,), (2,)), 2: ((3, 2), (2, 3)), 3: ((2, 1, 2), (1, 2, 2))}[spatial]
+    shapes = ((2, 4, *extents), (4, 2, *kernel), (2,))
     return tuple(torch.randn(shape, dtype=dtype, device=device) for shape in shapes)
 
 
