@@ -172,6 +172,12 @@ def test_rule_of_speed(monkeypatch):
     class OnCuda:
         is_cuda, dtype = True, torch.float32
 
+        @staticmethod
+        def dim():
+            return axes
+
+    axes = 4
+
     def rule(name, implementation="cuda_wgrad", deterministic=False):
         return _reasons.of_speed(name, OnCuda, implementation, deterministic)
 
