@@ -161,6 +161,8 @@ typedef struct tconv_implementation {
     bool accumulates;
     /* Whether it takes outputs through the layer's post-ops (desc.post). Where not, the same. */
     bool applies_posts;
+    /* Whether it takes layers whose input channels are of several planes (tconv_plane_taps). Where not, the same. */
+    bool sums_planes;
     /* Whether it computes streams (stream.h), whose execute is given arguments->step. An implementation that takes no
        other layers declines those. */
     bool streams;

@@ -33,6 +33,14 @@ typedef struct tconv_weight_strides {
     int64_t in, out, h, w, d;
 } tconv_weight_strides;
 
+/* Of a layer without groups that stands for planes of a volume (volume.h): its input channels are those of several planes of
+ * src. Input channel c of image i is channel c % channels of plane i + first + step * (c / channels), or 0 where that is
+ * none of the planes, or c % channels is not below `held`. src has the planes as images, with `held` channels each. */
+typedef struct tconv_plane_taps {
+    int64_t taps; /* planes of an image; 0: src is as the layer says */
+    int64_t channels, held, first, step, planes;
+} tconv_plane_taps;
+
 typedef struct tconv_problem {
     tconv_desc desc; /* as the caller wrote it; struct_size is this library's, math is resolved by the plan */
     int64_t batch, in_channels, out_channels, groups;
@@ -50,8 +58,19 @@ typedef struct tconv_problem {
      * the unfinished outputs that follow. */
     int64_t tail, carry_extent;
     tconv_dtype carry_dtype;
+    tconv_plane_taps plane_taps;
     bool flushes; /* a call that gives the tails, as dst, and reads neither src nor weights */
 } tconv_problem;
+
+/* The images and the channels that src has in memory. */
+static inline int64_t tconv_src_images(const tconv_problem *problem)
+{
+    return problem->plane_taps.taps > 0 ? problem->plane_taps.planes : problem->batch;
+}
+static inline int64_t tconv_src_channels(const tconv_problem *problem)
+{
+    return problem->plane_taps.taps > 0 ? problem->plane_taps.held : problem->in_channels;
+}
 
 /* Whether the layer has more than one plane, or taps along depth that matter. */
 static inline bool tconv_has_depth(const tconv_problem *problem)

@@ -5,24 +5,26 @@
 
 #include "../core/alloc.h"
 #include "../core/checked.h"
-#include "../core/operation.h"
-#include "../core/post.h"
 #include "../core/status.h"
-#include "../cpu/cpu_backend.h"
 #include "../cpu/cpu_target.h"
-#include "../cuda/cuda_backend.h"
-#include "../cuda/cuda_target.h"
-#include "choose.h"
 #include "impl_list.h"
-#include "resolve.h"
 #include "volume_plan.h"
 
 /* Bytes of planes that are copied side by side at a time: what the second-level cache of a GPU holds beside the outputs. It is
  * chosen, not measured. */
 static const int64_t MOST_COPIED_CUDA = (int64_t)32 << 20;
 
+/* What copying planes takes, beside the layer that reads them: bytes in a second, and a launch. They are chosen, not
+ * measured. */
+static const double COPY_RATE = 3e12, COPY_SECONDS = 3e-6;
+
+/* Bytes of a tap's channels that kernels take at a time. */
+static const int64_t WHOLE_TAP_BYTES = 128;
+
 /* The most depth taps whose borders are parts of their own on the CPU (tconv_volume_parts_create). */
 static const int64_t MOST_EXACT_TAPS = 32;
+
+static const tconv_plane_taps no_taps;
 
 /* The most calls whose gradients of the weights are added up in f32 one after another; beyond that, planes are copied. */
 static const int64_t MOST_ADDED = 16;
@@ -42,107 +44,7 @@ static size_t most(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* ------------------------------------------------------------------------------------------------- layers of two axes */
-
-static void release_layer(tconv_plan *layer, const tconv_allocator *allocator)
-{
-    if (layer == NULL)
-        return;
-    tconv_release(allocator, layer->made);
-    tconv_layer_release_phases(&layer->layer, allocator);
-    tconv_release(allocator, layer);
-}
-
-/* Plans a layer of two axes by the implementation that the plan names, or by whichever is best. */
-static tconv_status plan_layer(const tconv_plan *plan, const tconv_desc *desc, bool packed_before, tconv_plan *layer,
-                               tconv_issue *issue)
-{
-    tconv_status status;
-    *layer = *plan;
-    layer->made = NULL;
-    layer->volume = NULL;
-    memset(&layer->layer.rows, 0, sizeof layer->layer.rows);
-    memset(&layer->layer.columns, 0, sizeof layer->layer.columns);
-    layer->layer.packed_before = packed_before;
-    if ((status = tconv_problem_derive(&layer->layer.problem, desc, issue)) ||
-        (status = tconv_layer_create_phases(&layer->layer, &plan->allocator, issue)))
-        return status;
-    status = tconv_plan_choose(layer, issue);
-    if (status != TCONV_ERROR_UNSUPPORTED || plan->named == NULL)
-        return status;
-    tconv_release(&plan->allocator, layer->made);
-    tconv_issue_clear(issue);
-    layer->made = NULL;
-    layer->named = NULL;
-    return tconv_plan_choose(layer, issue);
-}
-
-/* Makes room for one more layer. */
-static tconv_status grow(tconv_volume_plan *volume, const tconv_allocator *allocator, tconv_issue *issue)
-{
-    void *memory;
-    if (volume->layer_count < volume->layer_room)
-        return TCONV_SUCCESS;
-    const int64_t room = volume->layer_room * 2 + 8;
-    const tconv_status status =
-        tconv_allocate_for(allocator, (size_t)room * sizeof *volume->layers, "layers", &memory, issue);
-    if (status != TCONV_SUCCESS)
-        return status;
-    if (volume->layer_count > 0)
-        memcpy(memory, volume->layers, (size_t)volume->layer_count * sizeof *volume->layers);
-    tconv_release(allocator, volume->layers);
-    volume->layers = memory;
-    volume->layer_room = room;
-    return TCONV_SUCCESS;
-}
-
-/* Finds the plan of a layer of two axes, or makes it. */
-static tconv_status find_layer(const tconv_plan *plan, const tconv_desc *desc, bool packed_before, int64_t *index,
-                               tconv_issue *issue)
-{
-    tconv_volume_plan *volume = plan->volume;
-    void *memory;
-    tconv_status status;
-    for (*index = 0; *index < volume->layer_count; ++*index) {
-        const tconv_layer *layer = &volume->layers[*index]->layer;
-        if (layer->packed_before == packed_before && memcmp(&layer->problem.desc, desc, sizeof *desc) == 0)
-            return TCONV_SUCCESS;
-    }
-    if ((status = grow(volume, &plan->allocator, issue)) ||
-        (status = tconv_allocate_for(&plan->allocator, sizeof *plan, "plan", &memory, issue)))
-        return status;
-    volume->layers[volume->layer_count++] = memory;
-    return plan_layer(plan, desc, packed_before, memory, issue);
-}
-
-/* ------------------------------------------------------------------------------------------------ descriptions of parts */
-
-static tconv_desc begin_desc(const tconv_problem *problem)
-{
-    tconv_desc desc = problem->desc;
-    desc.in_d = desc.kernel_d = desc.stride_d = desc.dilation_d = 1;
-    desc.pad_front = desc.pad_back = desc.output_padding_d = 0;
-    desc.src_stride_d = desc.dst_stride_d = desc.addend_stride_d = 0;
-    memset(desc.src_strides, 0, sizeof desc.src_strides);
-    memset(desc.dst_strides, 0, sizeof desc.dst_strides);
-    memset(desc.addend_strides, 0, sizeof desc.addend_strides);
-    return desc;
-}
-
-/* Sets strides of planes as they lie, which are `image` apart. */
-static void lie(int64_t strides[4], const tconv_strides *from, int64_t image)
-{
-    strides[0] = image;
-    strides[1] = from->c;
-    strides[2] = from->h;
-    strides[3] = from->w;
-}
-
-/* The distance of images that a call takes: of planes where it has several, else of volumes. */
-static int64_t distance(const tconv_strides *strides, const tconv_plane_walk *walk, int64_t planes)
-{
-    return planes > 1 ? walk->step * strides->d : strides->n;
-}
+/* ------------------------------------------------------------------------------------------------------- cutting parts */
 
 /* Whether all planes of all volumes are equally far apart. */
 static bool merges(const tconv_problem *problem, const tconv_strides *strides, const tconv_plane_walk *walk,
@@ -150,74 +52,6 @@ static bool merges(const tconv_problem *problem, const tconv_strides *strides, c
 {
     return problem->batch <= 1 || planes == 1 || strides->n == planes * walk->step * strides->d;
 }
-
-/* Makes an axis one of outputs without a tap: of two inputs, one falls before the first and one behind the last. */
-static void remove_taps(int64_t outputs, int64_t *in, int64_t *kernel, int64_t *stride, int64_t *dilation,
-                        int64_t *begin, int64_t *end, int64_t *output_padding)
-{
-    *in = 2;
-    *kernel = *dilation = 1;
-    *stride = outputs + 1;
-    *begin = *end = 1;
-    *output_padding = 0;
-}
-
-/* Describes planes of outputs that are the bias. Neighbours are rows of one image. */
-static tconv_desc describe_bias(const tconv_problem *problem, const tconv_volume_part *part, int64_t volumes,
-                                int64_t planes)
-{
-    const bool rows = part->dst.step == 1;
-    tconv_desc desc = begin_desc(problem);
-    desc.batch = rows ? volumes : volumes * planes;
-    desc.in_channels = problem->groups;
-    remove_taps((rows ? planes : 1) * problem->h.out, &desc.in_h, &desc.kernel_h, &desc.stride_h, &desc.dilation_h,
-                &desc.pad_top, &desc.pad_bottom, &desc.output_padding_h);
-    remove_taps(problem->w.out, &desc.in_w, &desc.kernel_w, &desc.stride_w, &desc.dilation_w, &desc.pad_left,
-                &desc.pad_right, &desc.output_padding_w);
-    lie(desc.dst_strides, &problem->dst, rows ? problem->dst.n : distance(&problem->dst, &part->dst, planes));
-    if (problem->addend_extent > 0)
-        lie(desc.addend_strides, &problem->addend,
-            rows ? problem->addend.n : distance(&problem->addend, &part->dst, planes));
-    return desc;
-}
-
-/* Describes a call of a part. */
-static tconv_desc describe(const tconv_problem *problem, const tconv_volume_part *part, const part_plan *made,
-                           int64_t volumes, int64_t planes, bool again)
-{
-    if (made->kind == BIAS)
-        return describe_bias(problem, part, volumes, planes);
-    tconv_desc desc = begin_desc(problem);
-    desc.batch = volumes * planes;
-    if (made->copies_src)
-        desc.in_channels *= part->taps;
-    else
-        lie(desc.src_strides, &problem->src, distance(&problem->src, &part->src, planes));
-    if (made->copies_dst)
-        desc.out_channels *= part->taps;
-    else
-        lie(desc.dst_strides, &problem->dst, distance(&problem->dst, &part->dst, planes));
-    if (problem->addend_extent > 0)
-        lie(desc.addend_strides, &problem->addend, distance(&problem->addend, &part->dst, planes));
-    desc.accumulate = desc.accumulate || again;
-    return desc;
-}
-
-/* Describes the layer whose gradient of the bias is the layer's: planes are rows. */
-static tconv_desc describe_bias_gradient(const tconv_problem *problem)
-{
-    tconv_desc desc = begin_desc(problem);
-    desc.in_channels = problem->groups;
-    desc.in_h = problem->d.out * problem->h.out;
-    desc.in_w = problem->w.out;
-    desc.kernel_h = desc.kernel_w = desc.stride_h = desc.stride_w = desc.dilation_h = desc.dilation_w = 1;
-    desc.pad_top = desc.pad_left = desc.pad_bottom = desc.pad_right = 0;
-    desc.output_padding_h = desc.output_padding_w = 0;
-    lie(desc.dst_strides, &problem->dst, problem->dst.n);
-    return desc;
-}
-
-/* ------------------------------------------------------------------------------------------------------- cutting parts */
 
 /* Elements of src, or of dst, that one plane has. */
 static int64_t plane_elements(const tconv_problem *problem, bool src)
@@ -304,10 +138,11 @@ static double work_of(const tconv_problem *problem, const tconv_volume_part *par
 }
 
 /* Plans the layer of a slot; counts what it needs in `packed`, where weights that are packed for the part end, and `scratch`. */
-static tconv_status plan_slot(tconv_plan *plan, part_plan *made, int slot, const tconv_desc *desc, bool packed_before,
-                              size_t *packed, size_t *scratch, tconv_issue *issue)
+static tconv_status plan_slot(tconv_plan *plan, part_plan *made, int slot, const tconv_desc *desc,
+                              const tconv_plane_taps *taps, bool packed_before, size_t *packed, size_t *scratch,
+                              tconv_issue *issue)
 {
-    tconv_status status = find_layer(plan, desc, packed_before, &made->layers[slot], issue);
+    tconv_status status = tconv_volume_find_layer(plan, desc, taps, packed_before, &made->layers[slot], issue);
     if (status != TCONV_SUCCESS)
         return status;
     const tconv_plan *layer = plan->volume->layers[made->layers[slot]];
@@ -326,6 +161,7 @@ static tconv_status plan_calls(tconv_plan *plan, const tconv_volume_part *part, 
     const int64_t calls = calls_of(problem, part, made), last_volumes = problem->batch % tconv_max(made->volumes, 1);
     const int64_t last_planes = part->images % made->planes;
     const bool packed_before = plan->layer.packed_before || (calls > 1 && made->kind != KERNEL);
+    const tconv_plane_taps taps = tconv_volume_plane_taps(problem, part, made);
     for (int slot = 0; slot < SLOTS; slot++) {
         const bool fewer_volumes = (slot & FEWER_VOLUMES) != 0, fewer_planes = (slot & FEWER_PLANES) != 0;
         const bool again = (slot & AGAIN) != 0, only = problem->batch < made->volumes;
@@ -333,9 +169,10 @@ static tconv_status plan_calls(tconv_plan *plan, const tconv_volume_part *part, 
         if ((fewer_volumes && last_volumes == 0) || (fewer_planes && last_planes == 0) ||
             (again && (made->kind != KERNEL || calls == 1)) || (!fewer_volumes && only))
             continue;
-        const tconv_desc desc = describe(problem, part, made, fewer_volumes ? last_volumes : made->volumes,
-                                         fewer_planes ? last_planes : made->planes, again);
-        const tconv_status status = plan_slot(plan, made, slot, &desc, packed_before, packed, scratch, issue);
+        const tconv_desc desc =
+            tconv_volume_describe_call(problem, part, made, fewer_volumes ? last_volumes : made->volumes,
+                                       fewer_planes ? last_planes : made->planes, again);
+        const tconv_status status = plan_slot(plan, made, slot, &desc, &taps, packed_before, packed, scratch, issue);
         if (status != TCONV_SUCCESS)
             return status;
     }
@@ -357,10 +194,66 @@ static void count_work(tconv_plan *plan, const tconv_volume_part *part, const pa
 }
 
 /* Bytes of the weights that a part has as a layer's. */
-static int64_t weight_bytes(const tconv_problem *problem, const tconv_volume_part *part)
+static int64_t weight_bytes(const tconv_problem *problem, const tconv_volume_part *part, const part_plan *made)
 {
-    return part->taps * problem->in_channels * problem->group_out * problem->h.kernel * problem->w.kernel *
-           (int64_t)problem->element_size;
+    return part->taps * tconv_max(problem->in_channels, made->tap_channels) * problem->group_out * problem->h.kernel *
+           problem->w.kernel * (int64_t)problem->element_size;
+}
+
+/* Seconds of all calls of a part by prediction, copies of planes among them. */
+static double seconds_of(const tconv_plan *plan, const tconv_volume_part *part, const part_plan *made)
+{
+    const tconv_problem *problem = &plan->layer.problem;
+    const double calls = (double)calls_of(problem, part, made);
+    const double images =
+        made->copies_src || made->copies_dst ? (double)(made->volumes * made->planes * part->taps) : 0;
+    const double bytes = images * (double)plane_elements(problem, made->copies_src) * (double)problem->element_size;
+    return calls *
+           (plan->volume->layers[made->layers[0]]->seconds + (images > 0 ? COPY_SECONDS : 0) + 2 * bytes / COPY_RATE);
+}
+
+/* Plans the calls of a part whose taps are read where their planes lie, each as so many channels: one for each volume, or for
+ * all where there are no others between their planes. */
+static tconv_status plan_in_place(tconv_plan *plan, const tconv_volume_part *part, int64_t tap_channels,
+                                  part_plan *made, size_t *packed, size_t *scratch, tconv_issue *issue)
+{
+    made->copies_src = false;
+    made->tap_channels = tap_channels;
+    made->volumes = 1;
+    made->planes = part->images;
+    return plan_calls(plan, part, made, packed, scratch, issue);
+}
+
+/* Plans the calls of a part by copies, or where an implementation is predicted to be faster by planes as they lie. */
+static tconv_status plan_best_calls(tconv_plan *plan, const tconv_volume_part *part, part_plan *made, size_t *packed,
+                                    size_t *scratch, tconv_issue *issue)
+{
+    const tconv_problem *problem = &plan->layer.problem;
+    tconv_status status;
+    cut_calls(plan, part, made);
+    status = plan_calls(plan, part, made, packed, scratch, issue);
+    if (status != TCONV_SUCCESS || !is_cuda(plan) || !made->copies_src || problem->groups > 1 || problem->batch == 0)
+        return status;
+    double least = seconds_of(plan, part, made);
+    const int64_t whole = WHOLE_TAP_BYTES / (int64_t)problem->element_size;
+    const int64_t channels[] = {problem->in_channels, tconv_round_up(problem->in_channels, whole)};
+    for (int i = 0; i < (channels[0] == channels[1] ? 1 : 2); i++) {
+        part_plan trial = *made;
+        size_t trial_packed = 0, trial_scratch = 0;
+        status = plan_in_place(plan, part, channels[i], &trial, &trial_packed, &trial_scratch, issue);
+        if (status == TCONV_ERROR_UNSUPPORTED || status == TCONV_ERROR_OVERFLOW)
+            continue;
+        if (status != TCONV_SUCCESS)
+            return status;
+        if (seconds_of(plan, part, &trial) < least) {
+            least = seconds_of(plan, part, &trial);
+            *made = trial;
+            *packed = trial_packed;
+            *scratch = trial_scratch;
+        }
+    }
+    tconv_issue_clear(issue);
+    return TCONV_SUCCESS;
 }
 
 static tconv_status plan_part(tconv_plan *plan, const tconv_volume_part *part, part_plan *made, size_t *packed_all,
@@ -380,8 +273,7 @@ static tconv_status plan_part(tconv_plan *plan, const tconv_volume_part *part, p
     if (made->kind == ZERO)
         return TCONV_SUCCESS;
     made->copies_weights = made->kind != BIAS && copies_weights(problem, part);
-    cut_calls(plan, part, made);
-    const tconv_status status = plan_calls(plan, part, made, &packed, &scratch, issue);
+    const tconv_status status = plan_best_calls(plan, part, made, &packed, &scratch, issue);
     if (status != TCONV_SUCCESS)
         return status;
     const int64_t images = made->volumes * made->planes * part->taps;
@@ -392,7 +284,7 @@ static tconv_status plan_part(tconv_plan *plan, const tconv_volume_part *part, p
     if (made->copies_weights) {
         size_t *const bytes =
             plan->layer.packed_before && made->kind == SUM ? &volume->packing_bytes : &volume->weights_bytes;
-        *bytes = most(*bytes, aligned((size_t)weight_bytes(problem, part)));
+        *bytes = most(*bytes, aligned((size_t)weight_bytes(problem, part, made)));
     }
     made->packed_bytes = plan->layer.packed_before ? 0 : packed;
     volume->inner_bytes = most(volume->inner_bytes, made->packed_bytes + scratch);
@@ -410,8 +302,9 @@ static tconv_status plan_bias(tconv_plan *plan, tconv_issue *issue)
     tconv_volume_plan *volume = plan->volume;
     if (plan->layer.problem.desc.op != TCONV_BACKWARD_WEIGHTS)
         return TCONV_SUCCESS;
-    const tconv_desc desc = describe_bias_gradient(&plan->layer.problem);
-    const tconv_status status = find_layer(plan, &desc, plan->layer.packed_before, &volume->bias, issue);
+    const tconv_desc desc = tconv_volume_describe_bias_gradient(&plan->layer.problem);
+    const tconv_status status =
+        tconv_volume_find_layer(plan, &desc, &no_taps, plan->layer.packed_before, &volume->bias, issue);
     if (status == TCONV_SUCCESS)
         volume->inner_bytes = most(volume->inner_bytes, volume->layers[volume->bias]->sizes.scratch);
     return status;
@@ -427,7 +320,7 @@ static tconv_status plan_flat(tconv_plan *plan, const tconv_desc *flat, size_t *
     for (int slot = 0; slot < SLOTS; slot++)
         made->layers[slot] = -1;
     made->kind = FLAT;
-    if ((status = plan_slot(plan, made, 0, flat, plan->layer.packed_before, packed, &scratch, issue)))
+    if ((status = plan_slot(plan, made, 0, flat, &no_taps, plan->layer.packed_before, packed, &scratch, issue)))
         return status;
     made->packed_bytes = plan->layer.packed_before ? 0 : *packed;
     volume->inner_bytes = made->packed_bytes + scratch;
@@ -435,12 +328,22 @@ static tconv_status plan_flat(tconv_plan *plan, const tconv_desc *flat, size_t *
     return TCONV_SUCCESS;
 }
 
-/* Whether the implementation that the plan names computes a part, or the plan names none. */
+/* The layer of a slot of a part; NULL where no call has it. */
+static const tconv_plan *layer_of(const tconv_volume_plan *volume, int64_t part, int slot)
+{
+    const int64_t index = volume->plans[part].layers[slot];
+    return index < 0 ? NULL : volume->layers[index];
+}
+
+/* Whether the implementation that the plan names computes a part, or the plan names none, or there is nothing to compute. */
 static bool has_named(const tconv_plan *plan)
 {
-    bool any = plan->named == NULL;
-    for (int64_t i = 0; i < plan->volume->layer_count; i++)
-        any |= plan->volume->layers[i]->implementation == plan->named;
+    bool any = plan->named == NULL || plan->volume->main < 0;
+    for (int64_t i = 0; i < plan->volume->plan_count; i++)
+        for (int slot = 0; slot < SLOTS; slot++) {
+            const tconv_plan *layer = layer_of(plan->volume, i, slot);
+            any |= layer != NULL && layer->implementation == plan->named;
+        }
     return any;
 }
 
@@ -490,7 +393,7 @@ tconv_status tconv_volume_choose(tconv_plan *plan, tconv_issue *issue)
     plan->seconds = 0;
     if ((status = plan_parts(plan, &packed, issue)))
         return status;
-    if (plan->volume->layer_count > 0 && !has_named(plan))
+    if (!has_named(plan))
         return tconv_fail(issue, TCONV_ERROR_UNSUPPORTED, "implementation",
                           "implementation = %.40s: takes no part of this layer with depth", plan->named->name);
     const tconv_plan *main = tconv_volume_main(plan->volume);
@@ -507,9 +410,7 @@ void tconv_volume_release(tconv_volume_plan *volume, const tconv_allocator *allo
 {
     if (volume == NULL)
         return;
-    for (int64_t i = 0; i < volume->layer_count; i++)
-        release_layer(volume->layers[i], allocator);
-    tconv_release(allocator, volume->layers);
+    tconv_volume_release_layers(volume, allocator);
     tconv_release(allocator, volume->plans);
     tconv_volume_parts_release(&volume->parts, allocator);
     tconv_release(allocator, volume);
@@ -517,11 +418,12 @@ void tconv_volume_release(tconv_volume_plan *volume, const tconv_allocator *allo
 
 bool tconv_volume_is_batch_invariant(const tconv_volume_plan *volume)
 {
-    for (int64_t i = 0; i < volume->layer_count; i++) {
-        const tconv_plan *layer = volume->layers[i];
-        if (!tconv_is_batch_invariant(layer->implementation, &layer->layer, layer->made))
-            return false;
-    }
+    for (int64_t i = 0; i < volume->plan_count; i++)
+        for (int slot = 0; slot < SLOTS; slot++) {
+            const tconv_plan *layer = layer_of(volume, i, slot);
+            if (layer != NULL && !tconv_is_batch_invariant(layer->implementation, &layer->layer, layer->made))
+                return false;
+        }
     return true;
 }
 

@@ -51,72 +51,106 @@ static void set_axis(tconv_plane_copy *axes, int axis, int64_t extent, int64_t f
     axes->to[axis] = to;
 }
 
-/* Describes the copy of a part's kernel planes to the weights of its layer. Taps are channels before those of one tap: of
- * the inputs of a group, or in the gradient of src of its outputs. */
-static tconv_plane_copy weight_axes(const tconv_problem *problem, const tconv_volume_part *part)
+/* The extents of a copy of kernel planes. Taps are channels before those of one tap: of the inputs of a group, or in the
+ * gradient of src of its outputs. */
+struct kernel_planes {
+    bool of_inputs;
+    int64_t taps, tap;               /* elements from a tap to the next */
+    int64_t groups, in, out, kernel; /* of what is copied; kernel: elements of a plane */
+    int64_t pitch, all_in, all_out;  /* of the layer: channels of a tap, and of all */
+};
+
+static struct kernel_planes kernel_planes_of(const tconv_problem *problem, const tconv_volume_part *part, int64_t pitch)
 {
-    const tconv_weight_strides *from = &problem->weight;
     const bool of_inputs = problem->desc.op != TCONV_BACKWARD_DATA;
-    const int64_t taps = part->taps, kernel = problem->h.kernel * problem->w.kernel, out = problem->group_out;
-    const int64_t groups = of_inputs ? problem->groups : 1;
-    const int64_t in = of_inputs ? problem->group_in : problem->in_channels; /* of one axis */
-    const int64_t all_in = problem->in_channels * (of_inputs ? taps : 1), all_out = out * (of_inputs ? 1 : taps);
-    const int64_t tap = part->kernel.tap * from->d;
+    struct kernel_planes of = {.of_inputs = of_inputs,
+                               .taps = part->taps,
+                               .tap = part->kernel.tap * problem->weight.d,
+                               .groups = of_inputs ? problem->groups : 1,
+                               .in = of_inputs ? problem->group_in : problem->in_channels,
+                               .out = problem->group_out,
+                               .kernel = problem->h.kernel * problem->w.kernel};
+    of.pitch = pitch > 0 ? pitch : of.in;
+    of.all_in = of.groups * of.pitch * (of_inputs ? of.taps : 1);
+    of.all_out = of.out * (of_inputs ? 1 : of.taps);
+    return of;
+}
+
+/* Describes the copy for input channels outside: group, tap, input, output with kernel; or input, tap, output, kernel. */
+static tconv_plane_copy axes_of_inputs_outside(const tconv_weight_strides *from, const struct kernel_planes *of,
+                                               bool outputs_inside)
+{
     tconv_plane_copy axes = {.planes = 1};
-    switch (problem->desc.weight_layout) {
-    case TCONV_WEIGHT_IOHW: /* group, tap, input, output, kernel; or input, tap, output, kernel */
-    case TCONV_WEIGHT_IHWO: /* group, tap, input, kernel with outputs; or input, kernel, tap, output */
-        if (of_inputs) {
-            const int64_t input = kernel * out;
-            set_axis(&axes, 0, groups, in * from->in, taps * in * input);
-            set_axis(&axes, 1, taps, tap, in * input);
-            set_axis(&axes, 2, in, from->in, input);
-            set_axis(&axes, 3, 1, 0, 0);
-            if (problem->desc.weight_layout == TCONV_WEIGHT_IOHW) {
-                set_axis(&axes, 4, out, from->out, kernel);
-                set_axis(&axes, 5, kernel, 1, 1);
-            } else {
-                set_axis(&axes, 4, 1, 0, 0);
-                set_axis(&axes, 5, input, 1, 1);
-            }
-            break;
-        }
-        set_axis(&axes, 0, in, from->in, kernel * all_out);
+    const int64_t input = of->kernel * of->all_out;
+    set_axis(&axes, 3, 1, 0, 0);
+    set_axis(&axes, 4, 1, 0, 0);
+    if (of->of_inputs) {
+        set_axis(&axes, 0, of->groups, of->in * from->in, of->taps * of->pitch * input);
+        set_axis(&axes, 1, of->taps, of->tap, of->pitch * input);
+        set_axis(&axes, 2, of->in, from->in, input);
+        set_axis(&axes, 4, outputs_inside ? 1 : of->out, from->out, of->kernel);
+        set_axis(&axes, 5, outputs_inside ? input : of->kernel, 1, 1);
+        return axes;
+    }
+    set_axis(&axes, 0, of->in, from->in, input);
+    if (outputs_inside) {
+        set_axis(&axes, 1, of->kernel, of->out, of->all_out);
+        set_axis(&axes, 2, of->taps, of->tap, of->out);
+    } else {
+        set_axis(&axes, 1, of->taps, of->tap, of->out * of->kernel);
+        set_axis(&axes, 2, of->out, from->out, of->kernel);
+    }
+    set_axis(&axes, 5, outputs_inside ? of->out : of->kernel, 1, 1);
+    return axes;
+}
+
+/* Describes the copy for input channels inside: kernel, output, input of a tap, and of its group; or kernel, tap, output, input. */
+static tconv_plane_copy axes_of_inputs_inside(const tconv_weight_strides *from, const struct kernel_planes *of)
+{
+    tconv_plane_copy axes = {.planes = 1};
+    set_axis(&axes, 0, of->kernel, from->w, of->all_out * of->all_in);
+    set_axis(&axes, 4, 1, 0, 0);
+    set_axis(&axes, 5, of->in, 1, 1);
+    if (of->of_inputs) {
+        set_axis(&axes, 1, of->out, from->out, of->all_in);
+        set_axis(&axes, 2, of->groups, of->in, of->taps * of->pitch);
+        set_axis(&axes, 3, of->taps, of->tap, of->pitch);
+    } else {
+        set_axis(&axes, 1, of->taps, of->tap, of->out * of->all_in);
+        set_axis(&axes, 2, of->out, from->out, of->all_in);
         set_axis(&axes, 3, 1, 0, 0);
-        if (problem->desc.weight_layout == TCONV_WEIGHT_IOHW) {
-            set_axis(&axes, 1, taps, tap, out * kernel);
-            set_axis(&axes, 2, out, from->out, kernel);
-            set_axis(&axes, 4, 1, 0, 0);
-            set_axis(&axes, 5, kernel, 1, 1);
-        } else {
-            set_axis(&axes, 1, kernel, out, all_out);
-            set_axis(&axes, 2, taps, tap, out);
-            set_axis(&axes, 4, 1, 0, 0);
-            set_axis(&axes, 5, out, 1, 1);
-        }
-        break;
-    case TCONV_WEIGHT_HWOI: /* kernel, output, group, tap, input; or kernel, tap, output, input */
-        set_axis(&axes, 0, kernel, from->w, all_out * all_in);
-        set_axis(&axes, of_inputs ? 1 : 2, out, from->out, all_in);
-        if (of_inputs) {
-            set_axis(&axes, 2, groups, in, taps * in);
-            set_axis(&axes, 3, taps, tap, in);
-        } else {
-            set_axis(&axes, 1, taps, tap, out * all_in);
-            set_axis(&axes, 3, 1, 0, 0);
-        }
-        set_axis(&axes, 4, 1, 0, 0);
-        set_axis(&axes, 5, in, 1, 1);
-        break;
+    }
+    if (of->pitch != of->in) { /* one group: its place is the channel's, which is copied by itself */
+        set_axis(&axes, 2, of->in, 1, 1);
+        set_axis(&axes, 5, 1, 1, 1);
+    }
+    return axes;
+}
+
+/* Describes the copy of a part's kernel planes to the weights of its layer, in which a tap has so many channels (0: its own):
+ * those beyond its own are zeros. */
+static tconv_plane_copy weight_axes(const tconv_problem *problem, const tconv_volume_part *part, int64_t pitch)
+{
+    const struct kernel_planes of = kernel_planes_of(problem, part, pitch);
+    const tconv_weight_layout layout = problem->desc.weight_layout;
+    tconv_plane_copy axes = layout == TCONV_WEIGHT_HWOI
+                                ? axes_of_inputs_inside(&problem->weight, &of)
+                                : axes_of_inputs_outside(&problem->weight, &of, layout == TCONV_WEIGHT_IHWO);
+    if (of.pitch != of.in) {
+        axes.extents[2] = of.pitch;
+        axes.plane_stride = axes.from[2];
+        axes.from[2] = 0;
+        axes.tap = 1;
+        axes.planes = of.in;
     }
     return axes;
 }
 
 /* Copies a part's kernel planes to memory, as its layer's weights. */
-static tconv_status copy_weights(const struct run *run, const tconv_volume_part *part, const void *weights, void *to,
-                                 tconv_issue *issue)
+static tconv_status copy_weights(const struct run *run, const tconv_volume_part *part, const part_plan *made,
+                                 const void *weights, void *to, tconv_issue *issue)
 {
-    tconv_plane_copy axes = weight_axes(run->problem, part);
+    tconv_plane_copy axes = weight_axes(run->problem, part, made->tap_channels);
     return copy(run, &axes, at(weights, part->kernel.first * run->problem->weight.d, run->problem), to, issue);
 }
 
@@ -126,7 +160,7 @@ static tconv_status copy_gradient(const struct run *run, const tconv_volume_part
 {
     tconv_volume_part one = *part;
     one.taps = 1;
-    tconv_plane_copy axes = weight_axes(run->problem, &one);
+    tconv_plane_copy axes = weight_axes(run->problem, &one, 0);
     for (int axis = 0; axis < TCONV_COPY_AXES; axis++) {
         const int64_t dense = axes.to[axis];
         axes.to[axis] = axes.from[axis];
@@ -237,8 +271,10 @@ static tconv_status run_call(const struct run *run, const tconv_volume_part *par
     arguments.packs = false;
     arguments.src = planes_at(given->src, &problem->src, &part->src, place, problem);
     arguments.dst = planes_at(given->dst, &problem->dst, &part->dst, place, problem);
-    if (made->kind == BIAS)
-        arguments.src = given->src; /* which is not read */
+    if (made->kind == BIAS) /* which does not read it */
+        arguments.src = given->src;
+    if (made->tap_channels > 0)
+        arguments.src = at(given->src, place->volume * problem->src.n, problem);
     if (addend >= 0)
         arguments.post[addend] = planes_at(given->post[addend], &problem->addend, &part->dst, place, problem);
     if (made->kind == KERNEL)
@@ -291,7 +327,7 @@ static tconv_status run_kernel(const struct run *run, const tconv_volume_part *p
     if (!made->copies_weights)
         return run_calls(run, part, made, at(weights, part->kernel.first * run->problem->weight.d, run->problem),
                          issue);
-    if ((run->problem->desc.accumulate && (status = copy_weights(run, part, weights, run->weights, issue))) ||
+    if ((run->problem->desc.accumulate && (status = copy_weights(run, part, made, weights, run->weights, issue))) ||
         (status = run_calls(run, part, made, run->weights, issue)))
         return status;
     return copy_gradient(run, part, run->weights, weights, issue);
@@ -312,7 +348,7 @@ static tconv_status run_part(const struct run *run, const tconv_volume_part *par
     if (made->kind == ZERO)
         return run->given->weights != NULL ? copy_gradient(run, part, NULL, run->given->weights, issue) : TCONV_SUCCESS;
     if (made->copies_weights && run->given->packed == NULL) {
-        if ((status = copy_weights(run, part, run->given->weights, run->weights, issue)))
+        if ((status = copy_weights(run, part, made, run->given->weights, run->weights, issue)))
             return status;
         weights = run->weights;
     }
@@ -382,7 +418,7 @@ static tconv_status pack_parts(const struct run *run, const void *weights, void 
         if (made->kind == FLAT)
             return pack_part(run, made, weights, packed, issue);
         const tconv_volume_part *part = &volume->parts.parts[i];
-        if (made->copies_weights && (status = copy_weights(run, part, weights, run->weights, issue)))
+        if (made->copies_weights && (status = copy_weights(run, part, made, weights, run->weights, issue)))
             return status;
         status = pack_part(run, made,
                            made->copies_weights ? run->weights

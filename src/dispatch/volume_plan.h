@@ -1,4 +1,4 @@
-/* What a plan of a layer with depth holds; volume.c fills it in, volume_calls.c runs it. */
+/* What a plan of a layer with depth holds: volume.c fills it in by layers of two axes (volume_layers.c), volume_calls.c runs it. */
 #ifndef TCONV_DISPATCH_VOLUME_PLAN_H
 #define TCONV_DISPATCH_VOLUME_PLAN_H
 
@@ -24,6 +24,8 @@ typedef struct part_plan {
     int64_t volumes, planes; /* of a whole call */
     bool copies_weights;     /* the kernel planes are copied to be a layer's weights, or from a layer's gradient */
     bool copies_src, copies_dst;
+    /* Taps are read where their planes lie, each as so many channels (tconv_plane_taps); else 0. */
+    int64_t tap_channels;
     int64_t layers[SLOTS];   /* indices; -1: no call has it */
     size_t packed_at[SLOTS]; /* bytes of the packed weights, where the plan holds them or execute makes them */
     size_t packed_bytes;     /* that execute makes */
@@ -42,5 +44,23 @@ struct tconv_volume_plan {
     size_t weights_bytes, src_bytes, dst_bytes, inner_bytes;
     size_t packing_bytes; /* of copied weights, while weights are packed once for the plan */
 };
+
+/* Describes a call of a part: so many volumes and planes of each. With `again`, it adds to the gradient of the weights that
+ * others gave. */
+tconv_desc tconv_volume_describe_call(const tconv_problem *problem, const tconv_volume_part *part,
+                                      const part_plan *made, int64_t volumes, int64_t planes, bool again);
+
+/* Describes the layer whose gradient of the bias is that of the layer with depth: planes are rows. */
+tconv_desc tconv_volume_describe_bias_gradient(const tconv_problem *problem);
+
+/* Which planes the channels of a part are of, where they are read as they lie; else all 0. */
+tconv_plane_taps tconv_volume_plane_taps(const tconv_problem *problem, const tconv_volume_part *part,
+                                         const part_plan *made);
+
+/* Finds the plan of a layer of two axes among those of the plan's volume, or makes it. UNSUPPORTED where no implementation
+ * sums planes where they lie. */
+tconv_status tconv_volume_find_layer(const tconv_plan *plan, const tconv_desc *desc, const tconv_plane_taps *taps,
+                                     bool packed_before, int64_t *index, tconv_issue *issue);
+void tconv_volume_release_layers(tconv_volume_plan *volume, const tconv_allocator *allocator);
 
 #endif

@@ -290,6 +290,7 @@ const tconv_implementation tconv_cuda_igemm = {.name = "cuda_igemm",
                                                .execute = execute,
                                                .describe = describe,
                                                .accumulates = true,
+                                               .sums_planes = true,
                                                .applies_posts = true};
 
 const tconv_implementation tconv_igemm_sums = {.name = "cuda_igemm",

@@ -129,7 +129,7 @@ static tensor_map_recipe describe_pixels(const tconv_problem *problem, const lay
     const int row_step = params->src_row_stride, column_step = params->src_column_stride;
     tensor_map_recipe map = {.dtype = problem->dtype,
                              .swizzle = swizzle_of(params),
-                             .extents = {(uint64_t)problem->in_channels, (uint64_t)params->in_columns,
+                             .extents = {(uint64_t)tconv_src_channels(problem), (uint64_t)params->in_columns,
                                          (uint64_t)params->in_rows, (uint64_t)params->src_images},
                              .strides = {(uint64_t)params->from.w * element, (uint64_t)params->from.h * element,
                                          (uint64_t)params->from.n * element},
