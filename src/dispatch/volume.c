@@ -205,8 +205,10 @@ static void count_work(tconv_plan *plan, const tconv_volume_part *part, const pa
 /* Bytes of the weights that a part has as a layer's. */
 static int64_t weight_bytes(const tconv_problem *problem, const tconv_volume_part *part, const part_plan *made)
 {
-    return part->taps * tconv_max(problem->in_channels, made->tap_channels) * problem->group_out * problem->h.kernel *
-           problem->w.kernel * (int64_t)problem->element_size;
+    const int64_t in_channels =
+        problem->desc.op == TCONV_FORWARD ? tconv_max(problem->in_channels, made->tap_channels) : problem->in_channels;
+    return part->taps * in_channels * problem->group_out * problem->h.kernel * problem->w.kernel *
+           (int64_t)problem->element_size;
 }
 
 /* Plans the calls of a part whose taps are read where their planes lie, each as so many channels: one for each volume, or for
@@ -214,7 +216,7 @@ static int64_t weight_bytes(const tconv_problem *problem, const tconv_volume_par
 static tconv_status plan_in_place(tconv_plan *plan, const tconv_volume_part *part, int64_t tap_channels,
                                   part_plan *made, size_t *packed, size_t *scratch, tconv_issue *issue)
 {
-    made->copies_src = false;
+    made->copies_src = made->copies_dst = false;
     made->tap_channels = tap_channels;
     made->volumes = 1;
     made->planes = part->images;
@@ -229,12 +231,14 @@ static tconv_status plan_best_calls(tconv_plan *plan, const tconv_volume_part *p
     tconv_status status;
     cut_calls(plan, part, made);
     status = plan_calls(plan, part, made, packed, scratch, issue);
-    if (status != TCONV_SUCCESS || !is_cuda(plan) || !made->copies_src || problem->groups > 1 || problem->batch == 0)
+    if (status != TCONV_SUCCESS || !is_cuda(plan) || !(made->copies_src || made->copies_dst) || problem->groups > 1 ||
+        problem->batch == 0)
         return status;
     double least = seconds_of(plan, part, made);
     const int64_t whole = WHOLE_TAP_BYTES / (int64_t)problem->element_size;
-    const int64_t channels[] = {problem->in_channels, tconv_round_up(problem->in_channels, whole)};
-    for (int i = 0; i < (channels[0] == channels[1] ? 1 : 2); i++) {
+    const int64_t held = made->copies_src ? problem->in_channels : problem->out_channels;
+    const int64_t channels[] = {held, tconv_round_up(held, whole)};
+    for (int i = 0; i < (channels[0] == channels[1] || made->copies_dst ? 1 : 2); i++) {
         part_plan trial = *made;
         size_t trial_packed = 0, trial_scratch = 0;
         status = plan_in_place(plan, part, channels[i], &trial, &trial_packed, &trial_scratch, issue);
