@@ -10,7 +10,9 @@
 
 #include <tconv/tconv.h>
 
+#ifndef TCONV_TORCH_API
 #define TCONV_TORCH_API __attribute__((visibility("default")))
+#endif
 
 typedef tconv_status tconv_torch_execute(const tconv_plan *, const tconv_tensor *, const tconv_tensor *,
                                          const tconv_tensor *, const tconv_tensor *, void *, size_t, void *);
