@@ -35,8 +35,11 @@ static bool compute(stable_value *stack, bool has_post, tconv_issue *issue)
     return true;
 }
 
-static void throw_issue(const char *name, const tconv_issue *issue)
+static void throw_issue(const char *name, stable_value *stack, bool has_post, const tconv_issue *issue)
 {
+    release_layer(stack, &of_layer);
+    if (has_post)
+        release_post(stack[POST], stack[OPERANDS]);
     torch.aoti_torch_check(false, name, __FILE__, __LINE__,
                            issue->message[0] != '\0' ? issue->message : "tconv cannot compute this call");
 }
@@ -49,7 +52,7 @@ static void compute_or_pass_on(stable_value *stack, const char *name, const char
     if (compute(stack, false, &issue))
         return;
     if (issue.status == TCONV_ERROR_ENVIRONMENT)
-        throw_issue(name, &issue);
+        throw_issue(name, stack, false, &issue);
     if (torch.torch_call_dispatcher(pytorchs, overload, stack, INTERFACE_VERSION) != 0)
         throw_error_of(pytorchs);
 }
@@ -58,7 +61,7 @@ static void compute_or_throw(stable_value *stack, const char *name)
 {
     tconv_issue issue;
     if (!compute(stack, true, &issue))
-        throw_issue(name, &issue);
+        throw_issue(name, stack, true, &issue);
 }
 
 static void conv_transpose1d(stable_value *stack, uint64_t arguments, uint64_t results)
