@@ -19,6 +19,7 @@ Prints a line for each layer, layout, precision and operation, then geometric me
 
 import argparse
 import csv
+import gc
 import itertools
 import math
 import pathlib
@@ -189,21 +190,29 @@ def error(written, expected):
     )
 
 
+def prepare(entrant, case, op, machine, failures):
+    """The entrant's replay; None where it cannot, and why among the failures."""
+    try:
+        return entrant.prepare(case, op, machine)
+    except (RuntimeError, t.Error) as failure:
+        failures[entrant.name] = str(failure).splitlines()[0]
+        return None
+
+
 def compare(case, op, library, machine):
     """Milliseconds by contender, the plan's implementation, and tconv's error."""
-    entrants = [Tconv(library, False), Torch(False), Torch(True)]
-    if op != "backward_weights":
-        entrants.append(Tconv(library, True))
-    replays, times, failures = {}, {}, {}
-    for entrant in entrants:
-        try:
-            replays[entrant.name] = entrant.prepare(case, op, machine)
-        except (RuntimeError, t.Error) as failure:
-            failures[entrant.name] = str(failure).splitlines()[0]
-    names = list(replays)
-    for turn in range(ROUNDS):
-        for name in names[turn % len(names) :] + names[: turn % len(names)]:
-            times.setdefault(name, []).extend(replays[name].burst())
+    ours = [Tconv(library, False)] + ([Tconv(library, True)] if op != "backward_weights" else [])
+    entrants, times, failures = [*ours], {}, {}
+    prepared = {entrant.name: prepare(entrant, case, op, machine, failures) for entrant in ours}
+    # One graph of PyTorch's at a time: with two, replaying the older one crashed.
+    for peer in (Torch(False), Torch(True)):
+        replays = {**prepared, peer.name: prepare(peer, case, op, machine, failures)}
+        names = [name for name, replay in replays.items() if replay is not None]
+        for turn in range(ROUNDS):
+            for name in names[turn % len(names) :] + names[: turn % len(names)]:
+                times.setdefault(name, []).extend(replays[name].burst())
+        del replays, peer
+        gc.collect()
     found = {name: statistics.median(ms) for name, ms in times.items()}
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = False
@@ -213,9 +222,9 @@ def compare(case, op, library, machine):
         wide.weights = case.weights.float()
         wide.bias = None if case.bias is None else case.bias.float()
     expected = wide.pytorch(op, 0)
-    errors = {e.name: error(e.written[0], expected) for e in entrants if e.name in replays}
-    facts = {"implementation": entrants[0].plan.implementation if "tconv" in replays else ""}
-    facts["workspace"] = entrants[0].plan.workspace_size if "tconv" in replays else 0
+    errors = {e.name: error(e.written[0], expected) for e in entrants if e.name in found}
+    plan = ours[0].plan if "tconv" in found else None
+    facts = {"implementation": plan.implementation if plan else "", "workspace": plan.workspace_size if plan else 0}
     return found, facts, errors, failures
 
 

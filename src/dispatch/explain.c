@@ -37,6 +37,7 @@ struct answer {
 struct explanation {
     tconv_problem asked; /* the caller's layer */
     tconv_layer layer;   /* that is explained: the caller's, or of a layer with depth its part with the most work */
+    tconv_plan whole;    /* of a layer with depth, which has the part's phases */
     int64_t calls;       /* of layers of two axes that compute the caller's; 0: it is one of them itself */
     const char *machine; /* NULL: this one */
     size_t count;
@@ -126,20 +127,17 @@ static tconv_status list_answers(struct explanation *explained, const tconv_allo
 /* Makes the layer that is explained of a layer with depth. */
 static tconv_status take_main_part(struct explanation *explained, const tconv_allocator *allocator, tconv_issue *issue)
 {
-    tconv_plan plan;
-    memset(&plan, 0, sizeof plan);
-    plan.layer = explained->layer;
-    plan.allocator = *allocator;
-    const tconv_status status = tconv_plan_choose(&plan, issue);
-    const tconv_plan *main = status == TCONV_SUCCESS ? tconv_volume_main(plan.volume) : NULL;
-    if (main != NULL) {
-        explained->layer.problem = main->layer.problem;
-        explained->layer.packed_before = main->layer.packed_before;
-        explained->calls = tconv_volume_calls(&plan);
-    }
-    tconv_plan_forget(&plan);
+    tconv_plan *plan = &explained->whole;
+    plan->layer = explained->layer;
+    plan->allocator = *allocator;
+    const tconv_status status = tconv_plan_choose(plan, issue);
+    const tconv_plan *main = status == TCONV_SUCCESS ? tconv_volume_main(plan->volume) : NULL;
     if (status == TCONV_SUCCESS && main == NULL)
         return tconv_fail(issue, TCONV_ERROR_UNSUPPORTED, "op", "no output of this layer has a tap to explain");
+    if (main != NULL) {
+        explained->layer = main->layer;
+        explained->calls = tconv_volume_calls(plan);
+    }
     return status;
 }
 
@@ -148,15 +146,17 @@ static tconv_status ask_all(struct explanation *explained, const tconv_allocator
     const size_t bytes =
         tconv_implementation_most_bytes(explained->layer.problem.desc.op, explained->layer.target.backend);
     void *memory = NULL;
-    tconv_status status;
-    if ((status = tconv_layer_create_phases(&explained->layer, allocator, issue)) == TCONV_SUCCESS &&
+    const bool own = explained->calls == 0; /* phases */
+    tconv_status status = own ? tconv_layer_create_phases(&explained->layer, allocator, issue) : TCONV_SUCCESS;
+    if (status == TCONV_SUCCESS &&
         (status = tconv_allocate_for(allocator, bytes, "plans", &memory, issue)) == TCONV_SUCCESS &&
         (status = list_answers(explained, allocator, issue)) == TCONV_SUCCESS)
         for (size_t i = 0; i < explained->count; i++)
             ask(explained, memory, &explained->answers[i]);
     rank(explained);
     tconv_release(allocator, memory);
-    tconv_layer_release_phases(&explained->layer, allocator);
+    if (own)
+        tconv_layer_release_phases(&explained->layer, allocator);
     return status;
 }
 
@@ -300,5 +300,6 @@ tconv_status tconv_explain(const tconv_desc *desc, const tconv_options *options,
         tconv_writer_end(&writer, length);
     }
     tconv_release(&known.allocator, explained.answers);
+    tconv_plan_forget(&explained.whole);
     return tconv_report(&found, issue);
 }

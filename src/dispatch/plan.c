@@ -35,11 +35,18 @@ static int device_of(const tconv_plan *plan)
     return tconv_cuda_target_of(&plan->layer.target).device;
 }
 
-/* Has a plan on the CPU that reads weights as they lie take as much workspace as the one that will hold them packed, which
- * another implementation serves. */
+/* Whether the plan's operation reads the weights, and so packs them. */
+static bool reads_weights(const tconv_plan *plan)
+{
+    return tconv_is_in(tconv_operation_of(&plan->layer.problem).reads, TCONV_ROLE_WEIGHTS);
+}
+
+/* Has a plan take as much workspace as the one that will hold its weights packed, where that may be served by another
+ * implementation whatever it needs: on the CPU where weights are read as they lie, and where the layer has depth. */
 static tconv_status make_room(tconv_plan *plan, tconv_issue *issue)
 {
-    if (plan->layer.target.backend != TCONV_BACKEND_CPU || !plan->sizes.reads_unpacked)
+    if (!plan->sizes.reads_unpacked || (plan->layer.target.backend != TCONV_BACKEND_CPU && plan->volume == NULL) ||
+        !reads_weights(plan))
         return TCONV_SUCCESS;
     tconv_plan packed = *plan;
     packed.made = NULL;
@@ -125,12 +132,6 @@ tconv_status tconv_plan_check(const tconv_plan *plan, tconv_issue *issue)
     return TCONV_SUCCESS;
 }
 
-/* Whether the plan's operation reads the weights, and so packs them. */
-static bool reads_weights(const tconv_plan *plan)
-{
-    return tconv_is_in(tconv_operation_of(&plan->layer.problem).reads, TCONV_ROLE_WEIGHTS);
-}
-
 tconv_status tconv_plan_check_no_stream(const tconv_problem *problem, tconv_issue *issue)
 {
     if (!tconv_is_stream(problem))
@@ -164,7 +165,7 @@ static size_t workspace_packed(const tconv_plan *plan)
  * choices do not depend on them. */
 static bool is_worth_it(const tconv_plan *plan, const tconv_plan *made)
 {
-    if (plan->layer.target.backend == TCONV_BACKEND_CPU)
+    if (plan->layer.target.backend == TCONV_BACKEND_CPU || made->volume != NULL)
         return true;
     const bool faster = plan->seconds == 0 || made->seconds < WORTH_OTHER_BITS * plan->seconds;
     return faster && made->sizes.scratch <= workspace_packed(plan) + plan->sizes.scratch;

@@ -24,8 +24,6 @@ static const int64_t WHOLE_TAP_BYTES = 128;
 /* The most depth taps whose borders are parts of their own on the CPU (tconv_volume_parts_create). */
 static const int64_t MOST_EXACT_TAPS = 32;
 
-static const tconv_plane_taps no_taps;
-
 /* The most calls whose gradients of the weights are added up in f32 one after another; beyond that, planes are copied. */
 static const int64_t MOST_ADDED = 16;
 
@@ -138,16 +136,15 @@ static double work_of(const tconv_problem *problem, const tconv_volume_part *par
 }
 
 /* Plans the layer of a slot; counts what it needs in `packed`, where weights that are packed for the part end, and `scratch`. */
-static tconv_status plan_slot(tconv_plan *plan, part_plan *made, int slot, const tconv_desc *desc,
-                              const tconv_plane_taps *taps, bool packed_before, size_t *packed, size_t *scratch,
-                              tconv_issue *issue)
+static tconv_status plan_slot(tconv_plan *plan, part_plan *made, int slot, const plane_layer *wanted, size_t *packed,
+                              size_t *scratch, tconv_issue *issue)
 {
-    tconv_status status = tconv_volume_find_layer(plan, desc, taps, packed_before, &made->layers[slot], issue);
+    tconv_status status = tconv_volume_find_layer(plan, wanted, &made->layers[slot], issue);
     if (status != TCONV_SUCCESS)
         return status;
     const tconv_plan *layer = plan->volume->layers[made->layers[slot]];
     made->packed_at[slot] = *packed;
-    if (packed_before || !layer->sizes.reads_unpacked)
+    if (wanted->packed_before || !layer->sizes.reads_unpacked)
         *packed += aligned(layer->sizes.packed);
     *scratch = most(*scratch, layer->sizes.scratch);
     return TCONV_SUCCESS;
@@ -160,8 +157,9 @@ static tconv_status plan_calls(tconv_plan *plan, const tconv_volume_part *part, 
     const tconv_problem *problem = &plan->layer.problem;
     const int64_t calls = calls_of(problem, part, made), last_volumes = problem->batch % tconv_max(made->volumes, 1);
     const int64_t last_planes = part->images % made->planes;
-    const bool packed_before = plan->layer.packed_before || (calls > 1 && made->kind != KERNEL);
-    const tconv_plane_taps taps = tconv_volume_plane_taps(problem, part, made);
+    plane_layer wanted = {.taps = tconv_volume_plane_taps(problem, part, made),
+                          .stacked = made->stacked,
+                          .packed_before = plan->layer.packed_before || (calls > 1 && made->kind != KERNEL)};
     for (int slot = 0; slot < SLOTS; slot++) {
         const bool fewer_volumes = (slot & FEWER_VOLUMES) != 0, fewer_planes = (slot & FEWER_PLANES) != 0;
         const bool again = (slot & AGAIN) != 0, only = problem->batch < made->volumes;
@@ -169,35 +167,13 @@ static tconv_status plan_calls(tconv_plan *plan, const tconv_volume_part *part, 
         if ((fewer_volumes && last_volumes == 0) || (fewer_planes && last_planes == 0) ||
             (again && (made->kind != KERNEL || calls == 1)) || (!fewer_volumes && only))
             continue;
-        const tconv_desc desc =
-            tconv_volume_describe_call(problem, part, made, fewer_volumes ? last_volumes : made->volumes,
-                                       fewer_planes ? last_planes : made->planes, again);
-        const tconv_status status = plan_slot(plan, made, slot, &desc, &taps, packed_before, packed, scratch, issue);
+        wanted.desc = tconv_volume_describe_call(problem, part, made, fewer_volumes ? last_volumes : made->volumes,
+                                                 fewer_planes ? last_planes : made->planes, again);
+        const tconv_status status = plan_slot(plan, made, slot, &wanted, packed, scratch, issue);
         if (status != TCONV_SUCCESS)
             return status;
     }
     return TCONV_SUCCESS;
-}
-
-/* Counts the part's layers among those of the plan. */
-static void count_work(tconv_plan *plan, const tconv_volume_part *part, const part_plan *made)
-{
-    tconv_volume_plan *volume = plan->volume;
-    const double work = work_of(&plan->layer.problem, part);
-    if (made->layers[0] < 0)
-        return;
-    plan->seconds += volume->layers[made->layers[0]]->seconds * (double)calls_of(&plan->layer.problem, part, made);
-    if (volume->main < 0 || work > volume->main_work) {
-        volume->main = made->layers[0];
-        volume->main_work = work;
-    }
-}
-
-/* Bytes of the weights that a part has as a layer's. */
-static int64_t weight_bytes(const tconv_problem *problem, const tconv_volume_part *part, const part_plan *made)
-{
-    return part->taps * tconv_max(problem->in_channels, made->tap_channels) * problem->group_out * problem->h.kernel *
-           problem->w.kernel * (int64_t)problem->element_size;
 }
 
 /* Seconds of all calls of a part by prediction, copies of planes among them. */
@@ -210,6 +186,27 @@ static double seconds_of(const tconv_plan *plan, const tconv_volume_part *part, 
     const double bytes = images * (double)plane_elements(problem, made->copies_src) * (double)problem->element_size;
     return calls *
            (plan->volume->layers[made->layers[0]]->seconds + (images > 0 ? COPY_SECONDS : 0) + 2 * bytes / COPY_RATE);
+}
+
+/* Counts the part's layers among those of the plan. */
+static void count_work(tconv_plan *plan, const tconv_volume_part *part, const part_plan *made)
+{
+    tconv_volume_plan *volume = plan->volume;
+    const double work = work_of(&plan->layer.problem, part);
+    if (made->layers[0] < 0)
+        return;
+    plan->seconds += made->kind == FLAT ? volume->layers[made->layers[0]]->seconds : seconds_of(plan, part, made);
+    if (volume->main < 0 || work > volume->main_work) {
+        volume->main = made->layers[0];
+        volume->main_work = work;
+    }
+}
+
+/* Bytes of the weights that a part has as a layer's. */
+static int64_t weight_bytes(const tconv_problem *problem, const tconv_volume_part *part, const part_plan *made)
+{
+    return part->taps * tconv_max(problem->in_channels, made->tap_channels) * problem->group_out * problem->h.kernel *
+           problem->w.kernel * (int64_t)problem->element_size;
 }
 
 /* Plans the calls of a part whose taps are read where their planes lie, each as so many channels: one for each volume, or for
@@ -302,9 +299,9 @@ static tconv_status plan_bias(tconv_plan *plan, tconv_issue *issue)
     tconv_volume_plan *volume = plan->volume;
     if (plan->layer.problem.desc.op != TCONV_BACKWARD_WEIGHTS)
         return TCONV_SUCCESS;
-    const tconv_desc desc = tconv_volume_describe_bias_gradient(&plan->layer.problem);
-    const tconv_status status =
-        tconv_volume_find_layer(plan, &desc, &no_taps, plan->layer.packed_before, &volume->bias, issue);
+    const plane_layer wanted = {.desc = tconv_volume_describe_bias_gradient(&plan->layer.problem),
+                                .packed_before = plan->layer.packed_before};
+    const tconv_status status = tconv_volume_find_layer(plan, &wanted, &volume->bias, issue);
     if (status == TCONV_SUCCESS)
         volume->inner_bytes = most(volume->inner_bytes, volume->layers[volume->bias]->sizes.scratch);
     return status;
@@ -312,6 +309,7 @@ static tconv_status plan_bias(tconv_plan *plan, tconv_issue *issue)
 
 static tconv_status plan_flat(tconv_plan *plan, const tconv_desc *flat, size_t *packed, tconv_issue *issue)
 {
+    const plane_layer wanted = {.desc = *flat, .packed_before = plan->layer.packed_before};
     const tconv_volume_part all = {.images = 1, .taps = 1, .whole = true};
     tconv_volume_plan *volume = plan->volume;
     part_plan *made = volume->plans;
@@ -320,7 +318,7 @@ static tconv_status plan_flat(tconv_plan *plan, const tconv_desc *flat, size_t *
     for (int slot = 0; slot < SLOTS; slot++)
         made->layers[slot] = -1;
     made->kind = FLAT;
-    if ((status = plan_slot(plan, made, 0, flat, &no_taps, plan->layer.packed_before, packed, &scratch, issue)))
+    if ((status = plan_slot(plan, made, 0, &wanted, packed, &scratch, issue)))
         return status;
     made->packed_bytes = plan->layer.packed_before ? 0 : *packed;
     volume->inner_bytes = made->packed_bytes + scratch;
@@ -357,28 +355,78 @@ static const tconv_implementation *last_implementation(const tconv_plan *plan)
     return plan->named != NULL ? plan->named : last;
 }
 
-static tconv_status plan_parts(tconv_plan *plan, size_t *packed, tconv_issue *issue)
+/* Plans so many parts, or of a layer that is flat in memory the one that it is. */
+static tconv_status plan_all(tconv_plan *plan, const tconv_desc *flat, size_t *packed, tconv_issue *issue)
 {
     tconv_volume_plan *volume = plan->volume;
-    const bool exact = !is_cuda(plan) && plan->layer.problem.d.kernel <= MOST_EXACT_TAPS;
-    tconv_desc flat;
     void *memory;
     tconv_status status;
-    const bool is_flat = tconv_volume_flatten(&plan->layer.problem, &flat);
-    if (!is_flat &&
-        (status = tconv_volume_parts_create(&plan->layer.problem, exact, &plan->allocator, &volume->parts, issue)))
-        return status;
-    volume->plan_count = is_flat ? 1 : volume->parts.count;
+    volume->plan_count = flat != NULL ? 1 : volume->parts.count;
     const size_t bytes = (size_t)volume->plan_count * sizeof *volume->plans;
     if ((status = tconv_allocate_for(&plan->allocator, bytes, "parts", &memory, issue)))
         return status;
     volume->plans = memset(memory, 0, bytes);
-    if (is_flat)
-        return plan_flat(plan, &flat, packed, issue);
+    if (flat != NULL)
+        return plan_flat(plan, flat, packed, issue);
     for (int64_t i = 0; i < volume->plan_count; i++)
         if ((status = plan_part(plan, &volume->parts.parts[i], &volume->plans[i], packed, issue)))
             return status;
     return plan_bias(plan, issue);
+}
+
+/* Plans all outputs as rows of one image for each plane of src. */
+static tconv_status plan_stack(tconv_plan *plan, part_plan *made, const tconv_volume_part *part, size_t *packed,
+                               size_t *scratch, tconv_issue *issue)
+{
+    *made = (part_plan){.kind = SUM, .stacked = true};
+    cut_calls(plan, part, made);
+    return plan_calls(plan, part, made, packed, scratch, issue);
+}
+
+/* Has all outputs be rows of one image for each plane of src, where an implementation is predicted to be faster by that than
+ * by a part for each phase of depth: a launch takes the place of several, and src is read once. */
+static tconv_status try_stack(tconv_plan *plan, size_t *packed, tconv_issue *issue)
+{
+    tconv_volume_plan *volume = plan->volume;
+    const tconv_problem *problem = &plan->layer.problem;
+    const tconv_volume_part part = {
+        .images = problem->d.in, .taps = 1, .src = {0, 1, 0}, .dst = {0, problem->d.stride, 0}, .whole = true};
+    part_plan made;
+    size_t stack_packed = 0, scratch = 0;
+    if (!is_cuda(plan) || !tconv_volume_stacks(problem) || problem->batch == 0)
+        return TCONV_SUCCESS;
+    const tconv_status status = plan_stack(plan, &made, &part, &stack_packed, &scratch, issue);
+    if (status == TCONV_ERROR_UNSUPPORTED || status == TCONV_ERROR_OVERFLOW) {
+        tconv_issue_clear(issue);
+        return TCONV_SUCCESS;
+    }
+    if (status != TCONV_SUCCESS || seconds_of(plan, &part, &made) >= plan->seconds)
+        return status;
+    volume->parts.parts[0] = part;
+    volume->plans[0] = made;
+    volume->parts.count = volume->plan_count = 1;
+    volume->weights_bytes = volume->src_bytes = volume->dst_bytes = volume->packing_bytes = 0;
+    volume->plans[0].packed_bytes = plan->layer.packed_before ? 0 : stack_packed;
+    volume->inner_bytes = volume->plans[0].packed_bytes + scratch;
+    volume->main = -1;
+    plan->seconds = 0;
+    *packed = stack_packed;
+    count_work(plan, &part, &made);
+    return TCONV_SUCCESS;
+}
+
+static tconv_status plan_parts(tconv_plan *plan, size_t *packed, tconv_issue *issue)
+{
+    const tconv_problem *problem = &plan->layer.problem;
+    const bool exact = !is_cuda(plan) && problem->d.kernel <= MOST_EXACT_TAPS;
+    tconv_desc flat;
+    tconv_status status;
+    if (tconv_volume_flatten(problem, &flat))
+        return plan_all(plan, &flat, packed, issue);
+    if ((status = tconv_volume_parts_create(problem, exact, &plan->allocator, &plan->volume->parts, issue)) ||
+        (status = plan_all(plan, NULL, packed, issue)))
+        return status;
+    return try_stack(plan, packed, issue);
 }
 
 tconv_status tconv_volume_choose(tconv_plan *plan, tconv_issue *issue)

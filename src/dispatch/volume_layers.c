@@ -18,19 +18,63 @@ static void release_layer(tconv_plan *layer, const tconv_allocator *allocator)
     tconv_release(allocator, layer);
 }
 
-/* Plans a layer of two axes by the implementation that the plan names, or by whichever is best. */
-static tconv_status plan_layer(const tconv_plan *plan, const tconv_desc *desc, const tconv_plane_taps *taps,
-                               bool packed_before, tconv_plan *layer, tconv_issue *issue)
+/* Whether an axis has an output of each residue, by one tap, for each input. */
+static bool is_of_single_taps(const tconv_axis *axis)
 {
+    return axis->pad == 0 && axis->out == axis->stride * axis->in && axis->kernel == axis->stride &&
+           axis->dilation == 1;
+}
+
+bool tconv_volume_stacks(const tconv_problem *problem)
+{
+    return problem->desc.op == TCONV_FORWARD && is_of_single_taps(&problem->d) && is_of_single_taps(&problem->h);
+}
+
+/* Has the rows of a layer be those of as many planes as the stride of depth says. */
+static tconv_status stack_rows(const tconv_problem *volume, tconv_layer *layer, const tconv_allocator *allocator,
+                               tconv_issue *issue)
+{
+    const int64_t planes = volume->d.stride, rows = layer->rows.count;
+    void *memory;
+    const tconv_status status =
+        tconv_allocate_for(allocator, (size_t)(planes * rows) * sizeof(tconv_phase), "phases", &memory, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    tconv_phase *phases = memory;
+    for (int64_t plane = 0; plane < planes; plane++)
+        for (int64_t row = 0; row < rows; row++) {
+            tconv_phase *phase = &phases[plane * rows + row];
+            *phase = layer->rows.phases[row];
+            phase->residue += plane * volume->h.out;
+            phase->first_kernel += plane * volume->h.kernel;
+        }
+    tconv_release(allocator, layer->rows.phases);
+    layer->rows.phases = phases;
+    layer->rows.count *= planes;
+    layer->stacked_rows = true;
+    tconv_problem *problem = &layer->problem;
+    problem->h.out *= planes;
+    problem->h.kernel *= planes;
+    problem->dst_extent += (planes - 1) * volume->dst.d;
+    problem->weight = volume->weight;
+    problem->weight_extent = volume->weight_extent;
+    return TCONV_SUCCESS;
+}
+
+/* Plans a layer of two axes by the implementation that the plan names, or by whichever is best. */
+static tconv_status plan_layer(const tconv_plan *plan, const plane_layer *wanted, tconv_plan *layer, tconv_issue *issue)
+{
+    const tconv_plane_taps *taps = &wanted->taps;
     tconv_status status;
     *layer = *plan;
     layer->made = NULL;
     layer->volume = NULL;
     memset(&layer->layer.rows, 0, sizeof layer->layer.rows);
     memset(&layer->layer.columns, 0, sizeof layer->layer.columns);
-    layer->layer.packed_before = packed_before;
-    if ((status = tconv_problem_derive(&layer->layer.problem, desc, issue)) ||
-        (status = tconv_layer_create_phases(&layer->layer, &plan->allocator, issue)))
+    layer->layer.packed_before = wanted->packed_before;
+    if ((status = tconv_problem_derive(&layer->layer.problem, &wanted->desc, issue)) ||
+        (status = tconv_layer_create_phases(&layer->layer, &plan->allocator, issue)) ||
+        (wanted->stacked && (status = stack_rows(&plan->layer.problem, &layer->layer, &plan->allocator, issue))))
         return status;
     layer->layer.problem.plane_taps = *taps;
     if (taps->taps > 0) {
@@ -38,7 +82,7 @@ static tconv_status plan_layer(const tconv_plan *plan, const tconv_desc *desc, c
         layer->layer.problem.src = (tconv_strides){.n = src->d, .c = src->c, .h = src->h, .w = src->w};
     }
     status = tconv_plan_choose(layer, issue);
-    if (status != TCONV_ERROR_UNSUPPORTED || plan->named == NULL || taps->taps > 0)
+    if (status != TCONV_ERROR_UNSUPPORTED || plan->named == NULL || taps->taps > 0 || wanted->stacked)
         return status;
     tconv_release(&plan->allocator, layer->made);
     tconv_issue_clear(issue);
@@ -66,25 +110,30 @@ static tconv_status grow(tconv_volume_plan *volume, const tconv_allocator *alloc
     return TCONV_SUCCESS;
 }
 
-tconv_status tconv_volume_find_layer(const tconv_plan *plan, const tconv_desc *desc, const tconv_plane_taps *taps,
-                                     bool packed_before, int64_t *index, tconv_issue *issue)
+/* Whether a layer that was planned, or could not be, is the wanted one. */
+static bool is_wanted(const tconv_layer *layer, const plane_layer *wanted)
+{
+    return layer->packed_before == wanted->packed_before && layer->stacked_rows == wanted->stacked &&
+           memcmp(&layer->problem.desc, &wanted->desc, sizeof wanted->desc) == 0 &&
+           memcmp(&layer->problem.plane_taps, &wanted->taps, sizeof wanted->taps) == 0;
+}
+
+tconv_status tconv_volume_find_layer(const tconv_plan *plan, const plane_layer *wanted, int64_t *index,
+                                     tconv_issue *issue)
 {
     tconv_volume_plan *volume = plan->volume;
     void *memory;
     tconv_status status;
-    for (*index = 0; *index < volume->layer_count; ++*index) {
-        const tconv_layer *layer = &volume->layers[*index]->layer;
-        if (layer->packed_before == packed_before && memcmp(&layer->problem.desc, desc, sizeof *desc) == 0 &&
-            memcmp(&layer->problem.plane_taps, taps, sizeof *taps) == 0)
+    for (*index = 0; *index < volume->layer_count; ++*index)
+        if (is_wanted(&volume->layers[*index]->layer, wanted))
             return volume->layers[*index]->implementation != NULL
                        ? TCONV_SUCCESS
-                       : tconv_fail(issue, TCONV_ERROR_UNSUPPORTED, "implementation", "none sums planes");
-    }
+                       : tconv_fail(issue, TCONV_ERROR_UNSUPPORTED, "implementation", "none takes planes as they lie");
     if ((status = grow(volume, &plan->allocator, issue)) ||
         (status = tconv_allocate_for(&plan->allocator, sizeof *plan, "plan", &memory, issue)))
         return status;
     volume->layers[volume->layer_count++] = memory;
-    return plan_layer(plan, desc, taps, packed_before, memory, issue);
+    return plan_layer(plan, wanted, memory, issue);
 }
 
 void tconv_volume_release_layers(tconv_volume_plan *volume, const tconv_allocator *allocator)

@@ -26,6 +26,7 @@ typedef struct part_plan {
     bool copies_src, copies_dst;
     /* Taps are read where their planes lie, each as so many channels (tconv_plane_taps); else 0. */
     int64_t tap_channels;
+    bool stacked;            /* outputs of all phases of depth are rows of one image (tconv_layer.stacked_rows) */
     int64_t layers[SLOTS];   /* indices; -1: no call has it */
     size_t packed_at[SLOTS]; /* bytes of the packed weights, where the plan holds them or execute makes them */
     size_t packed_bytes;     /* that execute makes */
@@ -45,6 +46,14 @@ struct tconv_volume_plan {
     size_t packing_bytes; /* of copied weights, while weights are packed once for the plan */
 };
 
+/* A layer of two axes. */
+typedef struct plane_layer {
+    tconv_desc desc;
+    tconv_plane_taps taps; /* all 0 where src is as the desc says */
+    bool stacked;          /* the desc is that of the first plane that is stacked */
+    bool packed_before;
+} plane_layer;
+
 /* Describes a call of a part: so many volumes and planes of each. With `again`, it adds to the gradient of the weights that
  * others gave. */
 tconv_desc tconv_volume_describe_call(const tconv_problem *problem, const tconv_volume_part *part,
@@ -58,9 +67,13 @@ tconv_plane_taps tconv_volume_plane_taps(const tconv_problem *problem, const tco
                                          const part_plan *made);
 
 /* Finds the plan of a layer of two axes among those of the plan's volume, or makes it. UNSUPPORTED where no implementation
- * sums planes where they lie. */
-tconv_status tconv_volume_find_layer(const tconv_plan *plan, const tconv_desc *desc, const tconv_plane_taps *taps,
-                                     bool packed_before, int64_t *index, tconv_issue *issue);
+ * takes planes as they lie. */
+tconv_status tconv_volume_find_layer(const tconv_plan *plan, const plane_layer *wanted, int64_t *index,
+                                     tconv_issue *issue);
+
+/* Whether all phases of depth and of rows have one tap, which reads the input of the output's number, so that they can be
+ * stacked. */
+bool tconv_volume_stacks(const tconv_problem *problem);
 void tconv_volume_release_layers(tconv_volume_plan *volume, const tconv_allocator *allocator);
 
 #endif
