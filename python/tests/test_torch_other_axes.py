@@ -284,6 +284,22 @@ def test_export_tracing_and_scripting(device, spatial):
 
 
 @of_both
+def test_explain_and_freeze(device, spatial):
+    layer, theirs = pair_of_modules(spatial, device, 4, 3, 2, stride=2)
+    x = images(spatial, device)
+    found = tt.explain(layer, x)
+    assert found.taken and found.gradients.keys() == {"weight", "bias"}
+    assert "replace" in tt.explain(theirs, x).why and "tconv.torch" in tt.explain(FUNCTIONS[spatial][1], x).why
+    layer.requires_grad_(False)
+    assert tt.freeze(layer).frozen == [""] and tt.explain(layer, x).why == "weights are packed once"
+    packed = tt.counters().packings
+    same(layer(x), theirs(x))
+    same(layer(x), theirs(x))
+    assert tt.counters().packings == packed + 1
+    assert "torch.int32" in tt.explain(FUNCTIONS[spatial][0], x.int(), theirs.weight).why
+
+
+@of_both
 def test_meta(spatial, taken):
     ours, theirs = pair_of_modules(spatial, "meta")
     x = images(spatial, "meta")

@@ -232,7 +232,7 @@ def _make_layer(
     )
 
 
-def without_axes(missing: Sequence[int], values: Sequence[int]) -> tuple[int, ...]:
+def _without_axes(missing: Sequence[int], values: Sequence[int]) -> tuple[int, ...]:
     return tuple(value for axis, value in enumerate(values) if axis not in missing)
 
 
@@ -241,7 +241,7 @@ def _describe_result(
 ) -> tuple[torch.memory_format, bool]:
     """Tells the library how the caller's memory for the result lies; the layout to compute in, and whether the result
     has to be copied there."""
-    _arrays.check_shape("out", tuple(into.shape), without_axes(missing, shape), "that of the result, ")
+    _arrays.check_shape("out", tuple(into.shape), _without_axes(missing, shape), "that of the result, ")
     for axis in missing:
         into = into.unsqueeze(axis)
     layouts = _layer.lies_as(into.shape, into.stride())
@@ -275,7 +275,7 @@ def of_images(
 
 def _describe_addend(desc: lib.Desc, shape: Sequence[int], name: str, addend: Tensor, missing: Sequence[int]) -> bool:
     """Tells the library how the addend lies; whether it has to be copied."""
-    expected = without_axes(missing, shape)
+    expected = _without_axes(missing, shape)
     _arrays.check_shape(name, tuple(addend.shape), expected, "that of the result, ")
     for axis in missing:
         addend = addend.unsqueeze(axis)
