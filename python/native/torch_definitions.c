@@ -1,6 +1,6 @@
 /*
  * libtconv_torch_operators.so: tconv's operators for processes without Python, above all C++ programs that load what
- * AOTInductor has compiled. Loading it defines tconv::conv_transpose1d and conv_transpose2d, and those with post-ops,
+ * AOTInductor has compiled. Loading it defines tconv::conv_transpose1d, 2d and 3d, and those with post-ops,
  * for the CPU and CUDA, without derivatives. The package tconv.torch defines the same operators, so that a process has
  * either of the two.
  */
@@ -64,29 +64,20 @@ static void compute_or_throw(stable_value *stack, const char *name)
         throw_issue(name, stack, true, &issue);
 }
 
-static void conv_transpose1d(stable_value *stack, uint64_t arguments, uint64_t results)
-{
-    (void)arguments, (void)results;
-    compute_or_pass_on(stack, __func__, "aten::conv_transpose1d", "");
-}
-
-static void conv_transpose2d(stable_value *stack, uint64_t arguments, uint64_t results)
-{
-    (void)arguments, (void)results;
-    compute_or_pass_on(stack, __func__, "aten::conv_transpose2d", "input");
-}
-
-static void conv_transpose1d_post(stable_value *stack, uint64_t arguments, uint64_t results)
-{
-    (void)arguments, (void)results;
-    compute_or_throw(stack, __func__);
-}
-
-static void conv_transpose2d_post(stable_value *stack, uint64_t arguments, uint64_t results)
-{
-    (void)arguments, (void)results;
-    compute_or_throw(stack, __func__);
-}
+#define OPERATORS(n, overload)                                                                                         \
+    static void conv_transpose##n##d(stable_value *stack, uint64_t arguments, uint64_t results)                        \
+    {                                                                                                                  \
+        (void)arguments, (void)results;                                                                                \
+        compute_or_pass_on(stack, __func__, "aten::conv_transpose" #n "d", overload);                                  \
+    }                                                                                                                  \
+    static void conv_transpose##n##d_post(stable_value *stack, uint64_t arguments, uint64_t results)                   \
+    {                                                                                                                  \
+        (void)arguments, (void)results;                                                                                \
+        compute_or_throw(stack, __func__);                                                                             \
+    }
+OPERATORS(1, "")
+OPERATORS(2, "input")
+OPERATORS(3, "input")
 
 /* -------------------------------------------------------------------------------------------------------- when loaded */
 
@@ -97,15 +88,16 @@ static void conv_transpose2d_post(stable_value *stack, uint64_t arguments, uint6
     "conv_transpose" #n "d_post(Tensor input, Tensor weight, Tensor? bias, SymInt[" #n "] stride, SymInt[" #n          \
     "] padding, SymInt[" #n "] output_padding, SymInt groups, SymInt[" #n "] dilation, str post, Tensor[] operands) "  \
     "-> Tensor"
-static const char *const schemas[] = {SCHEMA(1), SCHEMA(2), POST_SCHEMA(1), POST_SCHEMA(2)};
+static const char *const schemas[] = {SCHEMA(1), SCHEMA(2), SCHEMA(3), POST_SCHEMA(1), POST_SCHEMA(2), POST_SCHEMA(3)};
 
 #define KERNELS_OF(name)                                                                                               \
     {"tconv", "CPU", #name, name},                                                                                     \
     {                                                                                                                  \
         "tconv", "CUDA", #name, name                                                                                   \
     }
-static const struct kernel kernels[] = {KERNELS_OF(conv_transpose1d), KERNELS_OF(conv_transpose2d),
-                                        KERNELS_OF(conv_transpose1d_post), KERNELS_OF(conv_transpose2d_post)};
+static const struct kernel kernels[] = {KERNELS_OF(conv_transpose1d),      KERNELS_OF(conv_transpose2d),
+                                        KERNELS_OF(conv_transpose3d),      KERNELS_OF(conv_transpose1d_post),
+                                        KERNELS_OF(conv_transpose2d_post), KERNELS_OF(conv_transpose3d_post)};
 #define KERNELS (sizeof kernels / sizeof *kernels)
 
 static torch_library *definitions, *installed[KERNELS];

@@ -4,7 +4,7 @@
 
 #define ELEMENTS_OF(array) ((int)(sizeof(array) / sizeof *(array)))
 
-/* ------------------------------------------------------------------------------------------------------- four axes */
+/* ------------------------------------------------------------------------------------------------------- five axes */
 
 static void insert_axis(int64_t at, tensor_key *key)
 {
@@ -28,42 +28,45 @@ static void remove_axis(int64_t at, tensor_key *key)
     key->sizes[key->rank] = key->strides[key->rank] = 0;
 }
 
-/* A tensor of a layer with all of N, C, H and W, and again as it was. A 1-D layer is computed as a 2-D one of height 1. */
+enum { DEPTH = 2 }; /* the place of the axes that a layer may lack, in N, C, D, H, W */
+
+/* A tensor of a layer with all of N, C, D, H and W, and again as it was. */
 static tensor_key with_axes(tensor_key key, int64_t spatial, bool has_images)
 {
     if (!has_images)
         insert_axis(0, &key);
-    if (spatial == 1)
-        insert_axis(2, &key);
+    for (int64_t axes = spatial; axes < TCONV_TORCH_SPATIAL; axes++)
+        insert_axis(DEPTH, &key);
     return key;
 }
 
 static tensor_key without_axes(tensor_key key, int64_t spatial, bool has_images)
 {
-    if (spatial == 1)
-        remove_axis(2, &key);
+    for (int64_t axes = spatial; axes < TCONV_TORCH_SPATIAL; axes++)
+        remove_axis(DEPTH, &key);
     if (!has_images)
         remove_axis(0, &key);
     return key;
 }
 
-/* The axes of N, C, H, W, or of the weights' I, O, H, W, from the fastest to the slowest. */
-static const int in_nchw[4] = {3, 2, 1, 0}, in_nhwc[4] = {1, 3, 2, 0}, in_hwoi[4] = {0, 1, 3, 2};
+/* The axes of N, C, D, H, W, or of the weights' I, O, D, H, W, from the fastest to the slowest. */
+static const int in_nchw[TCONV_TORCH_AXES] = {4, 3, 2, 1, 0}, in_nhwc[TCONV_TORCH_AXES] = {1, 4, 3, 2, 0},
+                 in_hwoi[TCONV_TORCH_AXES] = {0, 1, 4, 3, 2};
 
-static void make_dense(const int order[4], tensor_key *key)
+static void make_dense(const int order[TCONV_TORCH_AXES], tensor_key *key)
 {
     int64_t stride = 1;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < TCONV_TORCH_AXES; i++) {
         key->strides[order[i]] = stride;
         stride *= key->sizes[order[i]] > 0 ? key->sizes[order[i]] : 1;
     }
 }
 
-static bool is_dense(const int order[4], const tensor_key *key)
+static bool is_dense(const int order[TCONV_TORCH_AXES], const tensor_key *key)
 {
     tensor_key dense = *key;
     make_dense(order, &dense);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < TCONV_TORCH_AXES; i++)
         if (key->sizes[i] != 1 && key->strides[i] != dense.strides[i])
             return false;
     return true;
@@ -73,25 +76,38 @@ static bool is_dense(const int order[4], const tensor_key *key)
  * apart than dense. */
 static bool lies_in(bool channels_last, const tensor_key *key)
 {
-    const int64_t *sizes = key->sizes, *strides = key->strides, plane = sizes[2] * sizes[3];
+    const int64_t *sizes = key->sizes, *strides = key->strides;
+    const int64_t plane = sizes[3] * sizes[4], pixels = sizes[2] * plane;
     if (sizes[0] == 0)
         return true;
     if (!channels_last) {
-        const int64_t of_channels = sizes[1] == 1 ? plane : strides[1];
-        return (sizes[3] == 1 || strides[3] == 1) && (sizes[2] == 1 || strides[2] == sizes[3]) &&
-               of_channels >= plane && (sizes[0] == 1 || strides[0] >= (sizes[1] - 1) * of_channels + plane);
+        const int64_t of_channels = sizes[1] == 1 ? pixels : strides[1];
+        return (sizes[4] == 1 || strides[4] == 1) && (sizes[3] == 1 || strides[3] == sizes[4]) &&
+               (sizes[2] == 1 || strides[2] == plane) && of_channels >= pixels &&
+               (sizes[0] == 1 || strides[0] >= (sizes[1] - 1) * of_channels + pixels);
     }
-    const int64_t of_rows = sizes[2] > 1 ? strides[2] : sizes[1];
-    const int64_t of_pixels = sizes[3] == 1 ? of_rows : strides[3]; /* the distance of pixels may be that of rows */
+    const int along = sizes[4] > 1   ? 4
+                      : sizes[3] > 1 ? 3
+                                     : 2; /* the distance of pixels may be that of rows or planes */
+    const int64_t of_pixels = sizes[along] > 1 ? strides[along] : sizes[1];
     return (sizes[1] == 1 || strides[1] == 1) && of_pixels >= sizes[1] &&
-           (sizes[2] == 1 || strides[2] == sizes[3] * of_pixels) &&
-           (sizes[0] == 1 || strides[0] >= (plane - 1) * of_pixels + sizes[1]);
+           (sizes[3] == 1 || strides[3] == sizes[4] * of_pixels) &&
+           (sizes[2] == 1 || strides[2] == plane * of_pixels) &&
+           (sizes[0] == 1 || strides[0] >= (pixels - 1) * of_pixels + sizes[1]);
 }
 
-static void set_strides(const tensor_key *key, int64_t strides[4])
+/* Returns an axis' stride as a desc has it. */
+static int64_t stride_of(const tensor_key *key, int axis)
 {
-    for (int i = 0; i < 4; i++)
-        strides[i] = key->sizes[0] == 0 || key->sizes[i] == 1 ? 0 : key->strides[i];
+    return key->sizes[0] == 0 || key->sizes[axis] == 1 ? 0 : key->strides[axis];
+}
+
+static void set_strides(const tensor_key *key, tconv_desc *desc)
+{
+    const int axes[4] = {0, 1, 3, 4};
+    for (int i = 0; i < ELEMENTS_OF(axes); i++)
+        desc->src_strides[i] = stride_of(key, axes[i]);
+    desc->src_stride_d = stride_of(key, DEPTH);
 }
 
 static bool is_on_cuda(const tensor_key *key)
@@ -99,14 +115,14 @@ static bool is_on_cuda(const tensor_key *key)
     return key->device_type == torch.aoti_torch_device_type_cuda();
 }
 
-/* Whether PyTorch takes a tensor of four axes for channels_last, as Tensor::suggest_memory_format says: strides grow in the
- * order C, W, H, N, and one channel of one pixel is no case of it. */
+/* Whether PyTorch takes a tensor for channels_last, as Tensor::suggest_memory_format says: strides grow in the order C, W, H,
+ * D, N, and one channel of one pixel is no case of it. */
 static bool seems_channels_last(const tensor_key *key)
 {
     int64_t least = 0;
     if (key->strides[1] == 0)
         return false;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < TCONV_TORCH_AXES; i++) {
         const int axis = in_nhwc[i];
         if (key->sizes[axis] == 0 || key->strides[axis] < least || (axis == 0 && least == key->strides[1]))
             return false;
@@ -117,8 +133,10 @@ static bool seems_channels_last(const tensor_key *key)
 
 /* Whether PyTorch's own layer has such a result at all. It lies as PyTorch's would, because programs count on that: in
  * channels_last where the input or the weight does. (The input of a 1-D layer is made dense before.) */
-static bool may_be_channels_last(const tensor_key *src, int64_t settings)
+static bool may_be_channels_last(const tensor_key *src, int64_t spatial, int64_t settings)
 {
+    if (spatial == 3 && !is_on_cuda(src)) /* oneDNN's: PyTorch's own 3-D layer has none */
+        return src->dtype == torch.aoti_torch_dtype_float32() || src->dtype == torch.aoti_torch_dtype_bfloat16();
     return !is_on_cuda(src) || (src->dtype != torch.aoti_torch_dtype_float64() && (settings & TCONV_TORCH_CUDNN) != 0);
 }
 
@@ -210,18 +228,23 @@ static bool lay_tensors(stable_value *stack, const planned_call *call)
 static void describe_layer(const planned_call *call, tconv_desc *desc)
 {
     const call_key *key = &call->layer.key;
-    const int64_t spatial = key->spatial, w = spatial - 1;
+    const int64_t spatial = key->spatial, w = spatial - 1, h = spatial - 2, d = spatial - 3;
     const tensor_key src = with_axes(key->input, spatial, call->has_images);
     const tensor_key weights = with_axes(key->weight, spatial, true);
     tconv_desc_init(desc);
     desc->batch = src.sizes[0], desc->in_channels = src.sizes[1];
-    desc->in_h = src.sizes[2], desc->in_w = src.sizes[3];
+    desc->in_d = src.sizes[2], desc->in_h = src.sizes[3], desc->in_w = src.sizes[4];
     desc->out_channels = weights.sizes[1] * key->groups;
-    desc->kernel_h = weights.sizes[2], desc->kernel_w = weights.sizes[3];
-    if (spatial == 2) {
-        desc->stride_h = key->stride[0], desc->dilation_h = key->dilation[0];
-        desc->pad_top = desc->pad_bottom = key->padding[0];
-        desc->output_padding_h = key->output_padding[0];
+    desc->kernel_d = weights.sizes[2], desc->kernel_h = weights.sizes[3], desc->kernel_w = weights.sizes[4];
+    if (d >= 0) {
+        desc->stride_d = key->stride[d], desc->dilation_d = key->dilation[d];
+        desc->pad_front = desc->pad_back = key->padding[d];
+        desc->output_padding_d = key->output_padding[d];
+    }
+    if (h >= 0) {
+        desc->stride_h = key->stride[h], desc->dilation_h = key->dilation[h];
+        desc->pad_top = desc->pad_bottom = key->padding[h];
+        desc->output_padding_h = key->output_padding[h];
     }
     desc->stride_w = key->stride[w], desc->dilation_w = key->dilation[w];
     desc->pad_left = desc->pad_right = key->padding[w];
@@ -233,7 +256,7 @@ static void describe_layer(const planned_call *call, tconv_desc *desc)
     desc->weight_layout = is_dense(in_nchw, &weights)   ? TCONV_WEIGHT_IOHW
                           : is_dense(in_nhwc, &weights) ? TCONV_WEIGHT_IHWO
                                                         : TCONV_WEIGHT_HWOI;
-    set_strides(&src, desc->src_strides);
+    set_strides(&src, desc);
 }
 
 /* The tensors of post-ops as the library takes them: numbers of channels in the type of sums, and an addend that has the
@@ -246,12 +269,12 @@ static bool lay_operands(const planned_call *call, stable_value operands)
     size_t count = 0;
     describe_layer(call, &desc);
     if (torch.torch_list_size(list_of(operands), &count) != 0 || (int32_t)count != call->posts.operand_count ||
-        tconv_output_shape(&desc, result.sizes, NULL) != TCONV_SUCCESS)
+        tconv_output_shape3d(&desc, result.sizes, NULL) != TCONV_SUCCESS)
         return false;
-    result.rank = 4;
+    result.rank = TCONV_TORCH_AXES;
     make_dense(call->is_channels_last ? in_nhwc : in_nchw, &result);
     result = without_axes(result, key->spatial, call->has_images);
-    numbers.rank = numbers.strides[0] = 1;
+    numbers.rank = 1, numbers.strides[0] = 1;
     numbers.dtype = desc.dtype == TCONV_F64 ? key->input.dtype : torch.aoti_torch_dtype_float32();
     for (int32_t i = 0; i < call->posts.count; i++) {
         const tconv_post_kind kind = call->posts.steps[i].kind;
@@ -293,8 +316,8 @@ bool read_call(stable_value *stack, const layer_arguments *at, stable_value text
     made->has_images = key->input.rank == key->spatial + 2;
     const tensor_key src = with_axes(key->input, key->spatial, made->has_images);
     const tensor_key weights = with_axes(key->weight, key->spatial, true);
-    made->is_channels_last = src.sizes[0] > 0 && may_be_channels_last(&src, settings) &&
-                             ((key->spatial == 2 && seems_channels_last(&src)) || seems_channels_last(&weights));
+    made->is_channels_last = src.sizes[0] > 0 && may_be_channels_last(&src, key->spatial, settings) &&
+                             ((key->spatial > 1 && seems_channels_last(&src)) || seems_channels_last(&weights));
     if (!lay_tensors(stack, made) || !read_layer(stack, at, layer))
         return false;
     layer->key.flags = TCONV_TORCH_OURS | (settings & ~(int64_t)TCONV_TORCH_DETERMINISTIC) |
@@ -302,12 +325,12 @@ bool read_call(stable_value *stack, const layer_arguments *at, stable_value text
     return operands == 0 || (lay_operands(made, operands) && read_post(text, operands, layer));
 }
 
-static void describe_plan(const planned_call *call, const tconv_desc *desc, const int64_t shape[4],
+static void describe_plan(const planned_call *call, const tconv_desc *desc, const int64_t shape[TCONV_TORCH_AXES],
                           tconv_torch_layer *made)
 {
     tensor_key result = call->layer.key.input;
     const bool on_cuda = is_on_cuda(&result);
-    result.rank = 4;
+    result.rank = TCONV_TORCH_AXES;
     memcpy(result.sizes, shape, sizeof result.sizes);
     make_dense(call->is_channels_last ? in_nhwc : in_nchw, &result);
     result = without_axes(result, call->layer.key.spatial, call->has_images);
@@ -337,7 +360,7 @@ tconv_status plan_call(const planned_call *call, thread_state *state, tconv_issu
     tconv_desc desc;
     tconv_options options;
     tconv_torch_layer made;
-    int64_t shape[4];
+    int64_t shape[TCONV_TORCH_AXES];
     describe_layer(call, &desc);
     desc.post_count = call->posts.count;
     memcpy(desc.post, call->posts.steps, (size_t)call->posts.count * sizeof *desc.post);
@@ -348,7 +371,7 @@ tconv_status plan_call(const planned_call *call, thread_state *state, tconv_issu
         options.device = (int32_t)key->input.device_index;
     else
         options.threads = (int32_t)key->threads;
-    tconv_status status = tconv_output_shape(&desc, shape, issue);
+    tconv_status status = tconv_output_shape3d(&desc, shape, issue);
     if (status != TCONV_SUCCESS)
         return status;
     describe_plan(call, &desc, shape, &made);

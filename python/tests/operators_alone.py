@@ -22,10 +22,12 @@ SHAPES = {
         ((0, 4, 5, 6), (4, 3, 4, 4), 1),
     ],
     1: [((2, 4, 9), (4, 3, 4), 1), ((4, 9), (4, 3, 1), 2), ((2, 1, 1), (1, 2, 3), 1), ((0, 4, 9), (4, 3, 4), 1)],
+    3: [((2, 4, 3, 4, 5), (4, 3, 2, 3, 3), 1), ((2, 4, 1, 1, 1), (4, 2, 2, 2, 2), 2)],
 }
 # stride, padding, output_padding, dilation, by axis
-ARGUMENTS = [((2, 2), (1, 1), (0, 0), (1, 1)), ((1, 2), (0, 1), (0, 1), (2, 1))]
-THEIRS = {1: torch.conv_transpose1d, 2: torch.conv_transpose2d}
+ARGUMENTS = [((2, 2, 2), (0, 1, 1), (0, 0, 0), (1, 1, 1)), ((2, 1, 2), (1, 0, 1), (1, 0, 1), (1, 2, 1))]
+THEIRS = {1: torch.conv_transpose1d, 2: torch.conv_transpose2d, 3: torch.conv_transpose3d}
+FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}  # by axes
 
 
 def as_it_is(t):
@@ -33,7 +35,7 @@ def as_it_is(t):
 
 
 def channels_last(t):
-    return t.contiguous(memory_format=torch.channels_last) if t.dim() == 4 else t.mT.contiguous().mT
+    return t.contiguous(memory_format=FORMATS[t.dim()]) if t.dim() in FORMATS else t.mT.contiguous().mT
 
 
 def in_columns(t):
@@ -45,14 +47,14 @@ def every_other_element(t):
 
 
 def half_of_the_channels(t):
-    at = 1 if t.dim() == 4 else -2
+    at = 1 if t.dim() in FORMATS else -2
     return torch.cat([t, t], at).narrow(at, 0, t.shape[at])
 
 
 def half_of_channels_last(t):
-    if t.dim() != 4:
+    if t.dim() not in FORMATS:
         return t
-    return torch.cat([t, t], 1).contiguous(memory_format=torch.channels_last)[:, : t.shape[1]]
+    return torch.cat([t, t], 1).contiguous(memory_format=FORMATS[t.dim()])[:, : t.shape[1]]
 
 
 LAYOUTS = [as_it_is, channels_last, in_columns, half_of_channels_last, every_other_element, half_of_the_channels]
@@ -89,7 +91,7 @@ def check_grid():
             w = of_w(torch.randn(weight_shape, device=device, dtype=dtype))
             b = torch.randn(2 * weight_shape[1] * groups, device=device, dtype=dtype)[::2]
             for number, of_axes in enumerate(ARGUMENTS):
-                stride, padding, output_padding, dilation = (list(values[2 - spatial :]) for values in of_axes)
+                stride, padding, output_padding, dilation = (list(values[3 - spatial :]) for values in of_axes)
                 bias = b if number else None
                 check(spatial, x, w, bias, stride, padding, output_padding, groups, dilation, tolerance)
 
