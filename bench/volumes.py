@@ -22,10 +22,13 @@ import csv
 import gc
 import itertools
 import math
+import os
 import pathlib
 import statistics
 import sys
 
+# cuDNN's choice for a layer is kept whichever way it was made: so that each is made anew, one is kept, and displaced.
+os.environ["TORCH_CUDNN_V8_API_LRU_CACHE_LIMIT"] = "1"
 import gpu_machine
 import tconv_ctypes as t
 import torch
@@ -172,7 +175,19 @@ class Torch:
     def __init__(self, benchmark):
         self.benchmark, self.name = benchmark, "tuned" if benchmark else "default"
 
+    @staticmethod
+    def displace():
+        """Has cuDNN choose for another layer, in each operation."""
+        torch.backends.cudnn.benchmark = False
+        src, weights = torch.zeros(1, 1, 2, 2, 2, device="cuda"), torch.zeros(1, 1, 2, 2, 2, device="cuda")
+        dst = F.conv_transpose3d(src, weights)
+        for mask in ([True, False, False], [False, True, False]):
+            torch.ops.aten.convolution_backward(
+                dst, src, weights, [1], [1] * 3, [0] * 3, [1] * 3, True, [0] * 3, 1, mask
+            )
+
     def prepare(self, case, op, machine):
+        self.displace()
         torch.backends.cudnn.benchmark = self.benchmark
         torch.backends.cudnn.allow_tf32 = PRECISIONS[case.precision][3]
         self.written = [None] * len(case.srcs)

@@ -360,10 +360,15 @@ void tconv_torch_uninstall(void)
     uninstall(KERNELS, installed);
 }
 
-int tconv_torch_install(tconv_torch_settings *settings)
+int prepare(tconv_torch_settings *settings)
 {
     get_settings = settings;
-    return look_up_functions() && make_states() == 0 ? install(KERNELS, kernels, installed) : -1;
+    return look_up_functions() ? make_states() : -1;
+}
+
+int tconv_torch_install(tconv_torch_settings *settings)
+{
+    return prepare(settings) == 0 ? install(KERNELS, kernels, installed) : -1;
 }
 
 int64_t *tconv_torch_flags(void)

@@ -10,7 +10,9 @@
 
 #include <tconv/tconv.h>
 
+#ifndef TCONV_TORCH_API
 #define TCONV_TORCH_API __attribute__((visibility("default")))
+#endif
 
 /* Axes of the tensors of a 3-D layer, and the spatial ones of these. */
 #define TCONV_TORCH_AXES    5

@@ -135,11 +135,11 @@ def core_aten(model, images, path):
     torch.export.save(torch.export.export(model, (images,)).run_decompositions(table), path)
 
 
-def aot_inductor(model, images, path):
+def aot_inductor(model, images, path, **options):
     torch._inductor.aoti_compile_and_package(
         torch.export.export(model, (images,)),
         package_path=path,
-        inductor_configs={"aot_inductor.compile_wrapper_opt_level": "O0"},
+        inductor_configs={"aot_inductor.compile_wrapper_opt_level": "O0", **options},
     )
 
 
@@ -151,6 +151,7 @@ WITH_TCONV = {
     "export": (lambda model, images, path: torch.export.save(torch.export.export(model, (images,)), path), PT2),
     "trace": (lambda model, images, path: torch.jit.trace(model, images).save(path), SCRIPT),
     "aot_inductor": (aot_inductor, PACKAGE),
+    "fused aot_inductor": (lambda *arguments: aot_inductor(*arguments, **tt.fusion_options()), PACKAGE),
 }
 WITHOUT_TCONV = {
     "portable export": (portable(WITH_TCONV["export"][0]), PT2),

@@ -187,7 +187,8 @@ def test_rule_of_speed(monkeypatch):
     assert rule("weight", "cuda_general", True) is None is rule("bias", deterministic=True)
     assert rule("output", "cuda_general") is None  # of two axes
     monkeypatch.setattr(OnCuda, "axes", 5)
-    assert rule("weight") is None and rule("output", "cuda_igemm") is None  # of three axes, by a rule of their own
+    assert rule("input") is None and rule("output", "cuda_igemm") is None  # of three axes, by a rule of their own
+    assert "of the weight in torch.bfloat16" in rule("weight").text
     monkeypatch.setitem(_reasons.FAST_ON_CUDA_3D, "output", frozenset({torch.float32}))
     assert rule("output").text == "the output in torch.bfloat16 is as fast or faster by PyTorch on CUDA"
     monkeypatch.setattr(OnCuda, "dtype", torch.float32)

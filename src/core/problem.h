@@ -33,12 +33,13 @@ typedef struct tconv_weight_strides {
     int64_t in, out, h, w, d;
 } tconv_weight_strides;
 
-/* Of a layer without groups that stands for planes of a volume (volume.h): its input channels are those of several planes of
- * src. Input channel c of image i is channel c % channels of plane i + first + step * (c / channels), or 0 where that is
- * none of the planes, or c % channels is not below `held`. src has the planes as images, with `held` channels each. */
+/* Of a layer without groups that stands for planes of a volume (volume.h): the channels that it sums are those of several
+ * planes of src, or in the gradient of src of dst. Channel c of image i is channel c % channels of plane
+ * image_step * i + first + step * (c / channels), or 0 where that is none of the planes, or c % channels is not below `held`.
+ * The tensor has the planes as images, with `held` channels each. */
 typedef struct tconv_plane_taps {
-    int64_t taps; /* planes of an image; 0: src is as the layer says */
-    int64_t channels, held, first, step, planes;
+    int64_t taps; /* planes of an image; 0: the tensor is as the layer says */
+    int64_t channels, held, first, step, image_step, planes;
 } tconv_plane_taps;
 
 typedef struct tconv_problem {
@@ -62,7 +63,7 @@ typedef struct tconv_problem {
     bool flushes; /* a call that gives the tails, as dst, and reads neither src nor weights */
 } tconv_problem;
 
-/* The images and the channels that src has in memory. */
+/* The images and the channels that src has in memory, where it is summed. */
 static inline int64_t tconv_src_images(const tconv_problem *problem)
 {
     return problem->plane_taps.taps > 0 ? problem->plane_taps.planes : problem->batch;

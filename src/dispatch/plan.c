@@ -52,7 +52,7 @@ static tconv_status make_room(tconv_plan *plan, tconv_issue *issue)
     packed.made = NULL;
     packed.volume = NULL;
     packed.verbose = 0;
-    packed.layer.packed_before = true;
+    packed.layer.packed_before = packed.holds_packed = true;
     const tconv_status status = tconv_plan_choose(&packed, issue);
     if (status == TCONV_SUCCESS && packed.sizes.scratch > plan->sizes.scratch)
         plan->sizes.scratch = packed.sizes.scratch;
@@ -198,6 +198,7 @@ static tconv_status clone(const tconv_plan *plan, tconv_plan **copy, tconv_issue
     *made = *plan;
     made->packed = made->made = NULL;
     made->volume = NULL;
+    made->holds_packed = true;
     memset(&made->layer.rows, 0, sizeof made->layer.rows);
     memset(&made->layer.columns, 0, sizeof made->layer.columns);
     if ((status = tconv_layer_create_phases(&made->layer, &plan->allocator, issue)) == TCONV_SUCCESS)

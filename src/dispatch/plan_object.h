@@ -24,6 +24,7 @@ struct tconv_plan {
     tconv_allocator allocator;
     void *made;                /* what the implementation's plan wrote */
     tconv_volume_plan *volume; /* of a layer with depth, whose parts have plans of their own; else NULL */
+    bool holds_packed;         /* the plan is made to hold its weights packed */
     void *packed;              /* weights packed once, where the plan runs; NULL where execute packs them */
     int verbose;               /* 0, 1 or 2 */
     tconv_log log;             /* receives the verbose lines */

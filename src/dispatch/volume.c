@@ -144,7 +144,7 @@ static tconv_status plan_slot(tconv_plan *plan, part_plan *made, int slot, const
         return status;
     const tconv_plan *layer = plan->volume->layers[made->layers[slot]];
     made->packed_at[slot] = *packed;
-    if (wanted->packed_before || !layer->sizes.reads_unpacked)
+    if (plan->holds_packed || wanted->packed_before || !layer->sizes.reads_unpacked)
         *packed += aligned(layer->sizes.packed);
     *scratch = most(*scratch, layer->sizes.scratch);
     return TCONV_SUCCESS;
@@ -159,7 +159,8 @@ static tconv_status plan_calls(tconv_plan *plan, const tconv_volume_part *part, 
     const int64_t last_planes = part->images % made->planes;
     plane_layer wanted = {.taps = tconv_volume_plane_taps(problem, part, made),
                           .stacked = made->stacked,
-                          .packed_before = plan->layer.packed_before || (calls > 1 && made->kind != KERNEL)};
+                          .packed_before =
+                              plan->layer.packed_before || (calls > 1 && made->kind != KERNEL && !plan->holds_packed)};
     for (int slot = 0; slot < SLOTS; slot++) {
         const bool fewer_volumes = (slot & FEWER_VOLUMES) != 0, fewer_planes = (slot & FEWER_PLANES) != 0;
         const bool again = (slot & AGAIN) != 0, only = problem->batch < made->volumes;
@@ -205,8 +206,10 @@ static void count_work(tconv_plan *plan, const tconv_volume_part *part, const pa
 /* Bytes of the weights that a part has as a layer's. */
 static int64_t weight_bytes(const tconv_problem *problem, const tconv_volume_part *part, const part_plan *made)
 {
-    return part->taps * tconv_max(problem->in_channels, made->tap_channels) * problem->group_out * problem->h.kernel *
-           problem->w.kernel * (int64_t)problem->element_size;
+    const int64_t in_channels =
+        problem->desc.op == TCONV_FORWARD ? tconv_max(problem->in_channels, made->tap_channels) : problem->in_channels;
+    return part->taps * in_channels * problem->group_out * problem->h.kernel * problem->w.kernel *
+           (int64_t)problem->element_size;
 }
 
 /* Plans the calls of a part whose taps are read where their planes lie, each as so many channels: one for each volume, or for
@@ -214,7 +217,7 @@ static int64_t weight_bytes(const tconv_problem *problem, const tconv_volume_par
 static tconv_status plan_in_place(tconv_plan *plan, const tconv_volume_part *part, int64_t tap_channels,
                                   part_plan *made, size_t *packed, size_t *scratch, tconv_issue *issue)
 {
-    made->copies_src = false;
+    made->copies_src = made->copies_dst = false;
     made->tap_channels = tap_channels;
     made->volumes = 1;
     made->planes = part->images;
@@ -229,12 +232,14 @@ static tconv_status plan_best_calls(tconv_plan *plan, const tconv_volume_part *p
     tconv_status status;
     cut_calls(plan, part, made);
     status = plan_calls(plan, part, made, packed, scratch, issue);
-    if (status != TCONV_SUCCESS || !is_cuda(plan) || !made->copies_src || problem->groups > 1 || problem->batch == 0)
+    if (status != TCONV_SUCCESS || !is_cuda(plan) || !(made->copies_src || made->copies_dst) || problem->groups > 1 ||
+        problem->batch == 0)
         return status;
     double least = seconds_of(plan, part, made);
     const int64_t whole = WHOLE_TAP_BYTES / (int64_t)problem->element_size;
-    const int64_t channels[] = {problem->in_channels, tconv_round_up(problem->in_channels, whole)};
-    for (int i = 0; i < (channels[0] == channels[1] ? 1 : 2); i++) {
+    const int64_t held = made->copies_src ? problem->in_channels : problem->out_channels;
+    const int64_t channels[] = {held, tconv_round_up(held, whole)};
+    for (int i = 0; i < (channels[0] == channels[1] || made->copies_dst ? 1 : 2); i++) {
         part_plan trial = *made;
         size_t trial_packed = 0, trial_scratch = 0;
         status = plan_in_place(plan, part, channels[i], &trial, &trial_packed, &trial_scratch, issue);
@@ -279,13 +284,12 @@ static tconv_status plan_part(tconv_plan *plan, const tconv_volume_part *part, p
     volume->src_bytes = most(volume->src_bytes, src);
     volume->dst_bytes = most(volume->dst_bytes, dst);
     if (made->copies_weights) {
-        size_t *const bytes =
-            plan->layer.packed_before && made->kind == SUM ? &volume->packing_bytes : &volume->weights_bytes;
+        size_t *const bytes = plan->holds_packed && made->kind == SUM ? &volume->packing_bytes : &volume->weights_bytes;
         *bytes = most(*bytes, aligned((size_t)weight_bytes(problem, part, made)));
     }
-    made->packed_bytes = plan->layer.packed_before ? 0 : packed;
+    made->packed_bytes = plan->holds_packed ? 0 : packed;
     volume->inner_bytes = most(volume->inner_bytes, made->packed_bytes + scratch);
-    if (plan->layer.packed_before)
+    if (plan->holds_packed)
         for (int slot = 0; slot < SLOTS; slot++)
             made->packed_at[slot] += *packed_all;
     *packed_all += packed;
@@ -320,7 +324,7 @@ static tconv_status plan_flat(tconv_plan *plan, const tconv_desc *flat, size_t *
     made->kind = FLAT;
     if ((status = plan_slot(plan, made, 0, &wanted, packed, &scratch, issue)))
         return status;
-    made->packed_bytes = plan->layer.packed_before ? 0 : *packed;
+    made->packed_bytes = plan->holds_packed ? 0 : *packed;
     volume->inner_bytes = made->packed_bytes + scratch;
     count_work(plan, &all, made);
     return TCONV_SUCCESS;
@@ -406,7 +410,7 @@ static tconv_status try_stack(tconv_plan *plan, size_t *packed, tconv_issue *iss
     volume->plans[0] = made;
     volume->parts.count = volume->plan_count = 1;
     volume->weights_bytes = volume->src_bytes = volume->dst_bytes = volume->packing_bytes = 0;
-    volume->plans[0].packed_bytes = plan->layer.packed_before ? 0 : stack_packed;
+    volume->plans[0].packed_bytes = plan->holds_packed ? 0 : stack_packed;
     volume->inner_bytes = volume->plans[0].packed_bytes + scratch;
     volume->main = -1;
     plan->seconds = 0;
@@ -446,7 +450,7 @@ tconv_status tconv_volume_choose(tconv_plan *plan, tconv_issue *issue)
                           "implementation = %.40s: takes no part of this layer with depth", plan->named->name);
     const tconv_plan *main = tconv_volume_main(plan->volume);
     plan->implementation = main != NULL ? main->implementation : last_implementation(plan);
-    plan->sizes = (tconv_memory_sizes){.packed = plan->layer.packed_before ? packed : 0,
+    plan->sizes = (tconv_memory_sizes){.packed = plan->holds_packed ? packed : 0,
                                        .scratch = plan->volume->weights_bytes + plan->volume->src_bytes +
                                                   plan->volume->dst_bytes + plan->volume->inner_bytes,
                                        .execute_packs = true,

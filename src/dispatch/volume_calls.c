@@ -70,7 +70,7 @@ static struct kernel_planes kernel_planes_of(const tconv_problem *problem, const
                                .in = of_inputs ? problem->group_in : problem->in_channels,
                                .out = problem->group_out,
                                .kernel = problem->h.kernel * problem->w.kernel};
-    of.pitch = pitch > 0 ? pitch : of.in;
+    of.pitch = pitch > 0 && of_inputs ? pitch : of.in;
     of.all_in = of.groups * of.pitch * (of_inputs ? of.taps : 1);
     of.all_out = of.out * (of_inputs ? 1 : of.taps);
     return of;
@@ -273,8 +273,10 @@ static tconv_status run_call(const struct run *run, const tconv_volume_part *par
     arguments.dst = planes_at(given->dst, &problem->dst, &part->dst, place, problem);
     if (made->kind == BIAS) /* which does not read it */
         arguments.src = given->src;
-    if (made->tap_channels > 0)
+    if (made->tap_channels > 0 && problem->desc.op == TCONV_FORWARD)
         arguments.src = at(given->src, place->volume * problem->src.n, problem);
+    else if (made->tap_channels > 0)
+        arguments.dst = at(given->dst, place->volume * problem->dst.n, problem);
     if (addend >= 0)
         arguments.post[addend] = planes_at(given->post[addend], &problem->addend, &part->dst, place, problem);
     if (made->kind == KERNEL)

@@ -78,8 +78,10 @@ static tconv_status plan_layer(const tconv_plan *plan, const plane_layer *wanted
         return status;
     layer->layer.problem.plane_taps = *taps;
     if (taps->taps > 0) {
-        const tconv_strides *src = &plan->layer.problem.src;
-        layer->layer.problem.src = (tconv_strides){.n = src->d, .c = src->c, .h = src->h, .w = src->w};
+        const bool of_src = wanted->desc.op == TCONV_FORWARD;
+        const tconv_strides *from = of_src ? &plan->layer.problem.src : &plan->layer.problem.dst;
+        const tconv_strides planes = {.n = from->d, .c = from->c, .h = from->h, .w = from->w};
+        *(of_src ? &layer->layer.problem.src : &layer->layer.problem.dst) = planes;
     }
     status = tconv_plan_choose(layer, issue);
     if (status != TCONV_ERROR_UNSUPPORTED || plan->named == NULL || taps->taps > 0 || wanted->stacked)
@@ -209,14 +211,17 @@ tconv_desc tconv_volume_describe_call(const tconv_problem *problem, const tconv_
         return describe_bias(problem, part, volumes, planes);
     tconv_desc desc = begin_desc(problem);
     desc.batch = volumes * planes;
+    const int64_t in_place = made->tap_channels * part->taps; /* channels of several planes */
     if (made->copies_src)
         desc.in_channels *= part->taps;
-    else if (made->tap_channels > 0)
-        desc.in_channels = made->tap_channels * part->taps;
+    else if (in_place > 0 && desc.op == TCONV_FORWARD)
+        desc.in_channels = in_place;
     else
         lie(desc.src_strides, &problem->src, distance(&problem->src, &part->src, planes));
     if (made->copies_dst)
         desc.out_channels *= part->taps;
+    else if (in_place > 0 && desc.op == TCONV_BACKWARD_DATA)
+        desc.out_channels = in_place;
     else
         lie(desc.dst_strides, &problem->dst, distance(&problem->dst, &part->dst, planes));
     if (problem->addend_extent > 0)
@@ -243,10 +248,13 @@ tconv_plane_taps tconv_volume_plane_taps(const tconv_problem *problem, const tco
 {
     if (made->tap_channels == 0)
         return (tconv_plane_taps){0};
+    const bool of_src = problem->desc.op == TCONV_FORWARD;
+    const tconv_plane_walk *walk = of_src ? &part->src : &part->dst;
     return (tconv_plane_taps){.taps = part->taps,
                               .channels = made->tap_channels,
-                              .held = problem->in_channels,
-                              .first = part->src.first,
-                              .step = part->src.tap,
-                              .planes = problem->d.in};
+                              .held = of_src ? problem->in_channels : problem->out_channels,
+                              .first = walk->first,
+                              .step = walk->tap,
+                              .image_step = walk->step,
+                              .planes = of_src ? problem->d.in : problem->d.out};
 }

@@ -32,7 +32,7 @@ struct stage_origin {
         const quotient plane = divide(channel, layer.by_plane_channels);
         channel = plane.rest;
         left = min(left, layer.held_channels - channel);
-        image += layer.first_plane + plane.whole * layer.plane_step;
+        image = image * layer.image_planes + layer.first_plane + plane.whole * layer.plane_step;
     }
     __device__ __forceinline__ stage_origin(const parameters &layer, const tile_place &tile, const tap_walk &tap,
                                             int k_block)
@@ -258,7 +258,7 @@ struct pixel_coordinates {
     {
     }
     __device__ __forceinline__ pixel_coordinates(const parameters &layer, const stage_origin &origin, uint32_t place)
-        : image(origin.image + (int)(place >> (ROW_BITS + COLUMN_BITS))),
+        : image(origin.image + (int)(place >> (ROW_BITS + COLUMN_BITS)) * layer.image_planes),
           row(origin.row + (int)(place >> COLUMN_BITS & ROW_MASK) * layer.src_row_stride),
           column(origin.column + (int)(place & COLUMN_MASK) * layer.src_column_stride)
     {

@@ -56,8 +56,10 @@ static bool may_have(const tile_search *search, const tile_choice *choice, const
 static bool finds_planes(const layer_plan *plan, const tconv_plane_taps *taps)
 {
     const parameters *params = &plan->params;
+    const int64_t planes = (params->tile_images - 1) * taps->image_step + 1; /* of a box */
     return taps->taps == 0 || (params->by_tma && params->src_channels_last && !params->im2col &&
-                               taps->channels % params->k_block_channels == 0);
+                               taps->channels % params->k_block_channels == 0 &&
+                               (planes == 1 || (planes <= MAX_TMA_BOX && taps->image_step <= MAX_BOX_STEP)));
 }
 
 /* Describes the layer in tiles of this choice, and offers them with all stages that fit. */

@@ -286,11 +286,13 @@ void tconv_igemm_describe_layer(const tconv_layer *layer, bool src_transposed, l
     params->src_images = problem->plane_taps.taps > 0 ? (int)problem->plane_taps.planes : params->images;
     params->by_plane_channels = divisor_of(INT_MAX);
     params->held_channels = INT_MAX;
+    params->image_planes = 1;
     if (problem->plane_taps.taps > 0) {
         params->by_plane_channels = divisor_of((int)problem->plane_taps.channels);
         params->held_channels = (int)problem->plane_taps.held;
         params->first_plane = (int)problem->plane_taps.first;
         params->plane_step = (int)problem->plane_taps.step;
+        params->image_planes = (int)problem->plane_taps.image_step;
     }
     tconv_igemm_describe_phases(layer, params);
     params->kernel_columns = (int)problem->w.kernel;

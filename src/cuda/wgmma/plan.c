@@ -51,7 +51,7 @@ static bool describe_planes(const tconv_problem *problem, const tile_choice *cho
     params->held_channels = (int)taps->held;
     params->first_plane = (int)taps->first;
     params->plane_step = (int)taps->step;
-    return !choice->realigned && taps->channels % params->k_block_channels == 0;
+    return !choice->realigned && taps->image_step == 1 && taps->channels % params->k_block_channels == 0;
 }
 
 /* Makes the plan of the layer in tiles of this choice; false where that does not fit. */
