@@ -145,5 +145,5 @@ def give_strides(desc: lib.Desc, tensor: str, strides: Shape) -> None:
 
 def output_shape(desc: lib.Desc, rank: int) -> Numbers:
     """The shape of the result of a layer of this rank; raises what is wrong with desc."""
-    n, c, *extents = lib.output_shape(desc)
+    n, c, *extents = lib.output_shape3d(desc)
     return (n, c, *extents[_SPATIAL + 2 - rank :])

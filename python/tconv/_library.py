@@ -154,6 +154,7 @@ _ADDRESS = c.c_void_p
 _STATUS_FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "tconv_desc_init_sized": (_ADDRESS, c.c_size_t),
     "tconv_options_init_sized": (_ADDRESS, c.c_size_t),
+    "tconv_output_shape": (_ADDRESS, _ADDRESS, _ADDRESS),
     "tconv_output_shape3d": (_ADDRESS, _ADDRESS, _ADDRESS),
     "tconv_backend_available": (c.c_int, _ADDRESS),
     "tconv_plan_create": (_ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS),
@@ -245,7 +246,15 @@ def new_options() -> Options:
     return options
 
 
-def output_shape(desc: Desc) -> tuple[int, int, int, int, int]:
+def output_shape(desc: Desc) -> tuple[int, int, int, int]:
+    """The shape of dst, n, c, h, w, of one plane; raises what is wrong with desc."""
+    shape, issue = (c.c_int64 * 4)(), Issue()
+    if library().tconv_output_shape(c.byref(desc), c.byref(shape), c.byref(issue)):
+        raise error(issue)
+    return shape[0], shape[1], shape[2], shape[3]
+
+
+def output_shape3d(desc: Desc) -> tuple[int, int, int, int, int]:
     """The shape of dst, n, c, d, h, w; raises what is wrong with desc."""
     shape, issue = (c.c_int64 * 5)(), Issue()
     if library().tconv_output_shape3d(c.byref(desc), c.byref(shape), c.byref(issue)):
