@@ -86,7 +86,7 @@ static const char *take_shape(header *head, npy_array *array)
     while (!take(head, ")")) {
         char *end;
         if (array->rank == NPY_MAX_RANK)
-            return "has more than 4 axes";
+            return "has more than 5 axes";
         skip_spaces(head);
         if (*head->at < '0' || *head->at > '9')
             return "has a broken header: an extent of shape must be a whole number";

@@ -1,6 +1,6 @@
 /*
  * NumPy's .npy files (numpy.lib.format): versions 1.0 and 2.0 are read, 1.0 is written; C order, little-endian f2, f4
- * and f8, up to four axes. The reader is strict: anything else is an error with a message of its own.
+ * and f8, up to five axes. The reader is strict: anything else is an error with a message of its own.
  */
 #ifndef TCONV_CLI_NPY_H
 #define TCONV_CLI_NPY_H
@@ -10,7 +10,7 @@
 
 #include "tconv/tconv.h"
 
-#define NPY_MAX_RANK 4
+#define NPY_MAX_RANK 5
 
 typedef struct npy_array {
     int rank;

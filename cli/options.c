@@ -82,6 +82,9 @@ static const struct {
     {"kernel_", "weight"},
     {"out_channels", "weight"},
     {"weights", "weight"},
+    {"out_d", "padding"},
+    {"out_d", "dilation"},
+    {"out_d", "stride"},
     {"out_h", "padding"},
     {"out_h", "dilation"},
     {"out_h", "stride"},
@@ -241,26 +244,21 @@ bool cli_parse_number(const cli_option *option, const char *text, char *rule, si
 
 bool cli_parse_sizes(const cli_option *option, const char *text, char *rule, size_t capacity)
 {
-    int64_t values[4], *target = option->target;
-    int count = 0;
+    cli_sizes sizes = {{0}, 0};
     for (const char *at = text;; ++at) {
         const char *end;
-        if (count == option->count || !parse_whole(at, &values[count], &end) || (*end != '\0' && *end != ',')) {
+        if (sizes.count == option->count || !parse_whole(at, &sizes.values[sizes.count], &end) ||
+            (*end != '\0' && *end != ',')) {
             snprintf(rule, capacity, "must be %s, whole numbers below 2^63", option->argument);
             return false;
         }
-        if (!in_range(option, values[count++], rule, capacity))
+        if (!in_range(option, sizes.values[sizes.count++], rule, capacity))
             return false;
         if (*end == '\0')
             break;
         at = end;
     }
-    if (count == 3) {
-        snprintf(rule, capacity, "must be %s, not 3 numbers", option->argument);
-        return false;
-    }
-    for (int i = 0; i < option->count; ++i)
-        target[i] = values[i % count];
+    *(cli_sizes *)option->target = sizes;
     return true;
 }
 

@@ -29,7 +29,7 @@ struct cli_option {
     void *target;
     const char *const *names; /* cli_parse_name: the accepted names, ending with NULL; the value is the index */
     int64_t minimum, maximum; /* cli_parse_integer, cli_parse_sizes */
-    int count;                /* cli_parse_sizes: numbers in target, 2 or 4 */
+    int count;                /* cli_parse_sizes: the most numbers */
     bool required;
     const char *text; /* the text that was given last; NULL where none was */
 };
@@ -43,6 +43,13 @@ typedef struct cli_posts {
     bool given, random;
     tconv_desc list; /* where it is not random: a desc with nothing else */
 } cli_posts;
+
+/* Numbers joined by commas: none where the option was not given. */
+#define CLI_MOST_SIZES 6
+typedef struct cli_sizes {
+    int64_t values[CLI_MOST_SIZES];
+    int count;
+} cli_sizes;
 
 /* Texts that an option collects when it is given more than once; release with free(items). */
 typedef struct cli_texts {
@@ -59,7 +66,7 @@ cli_parser cli_parse_seed;      /* uint64_t */
 cli_parser cli_parse_number;    /* double, above 0 */
 cli_parser cli_parse_posts;     /* cli_posts: a list of post-ops */
 cli_parser cli_parse_any_posts; /* cli_posts: a list, or "random" */
-cli_parser cli_parse_sizes;     /* int64_t[count]: A | H,W | for count 4 also TOP,LEFT,BOTTOM,RIGHT */
+cli_parser cli_parse_sizes;     /* cli_sizes: up to count numbers */
 
 /* Reads the command line. Returns -1 to go on; else the exit code, once --help or an error is printed. */
 int cli_options_parse(const cli_usage *usage, cli_option *options, size_t count, int argc, char **argv);
@@ -112,7 +119,11 @@ void cli_posts_set(const cli_posts *posts, tconv_desc *desc);
     "padding, dilation, groups, bias; acc=1 adds to what the outputs hold; st=1 or st=2 is a step of a stream of\n"    \
     "rows or columns, cd=2 or cd=3 with a carry of f16 or bf16; ss= and ds= are strides of src and dst,\n"             \
     "NxCxHxW; post= has the post-ops that outputs go through, as in post=mul_channel,add_channel,clamp:0:6, and as=\n" \
-    "the strides of an addend."
+    "the strides of an addend. z= is the number of planes of a layer of three axes, whose lists have one number or "   \
+    "the\n"                                                                                                            \
+    "number of depth first, as in z=16 h=32 w=64 k=3x5x7: padding A, DxHxW or FRONTxTOPxLEFTxBACKxBOTTOMxRIGHT, "      \
+    "strides\n"                                                                                                        \
+    "NxCxDxHxW."
 
 #define CLI_FLAG(option_name, value, text)                                                                             \
     {                                                                                                                  \
@@ -145,10 +156,10 @@ void cli_posts_set(const cli_posts *posts, tconv_desc *desc);
     {                                                                                                                  \
         .name = (option_name), .argument = "LIST", .help = (text), .parse = (parser), .target = (value)                \
     }
-#define CLI_SIZES(option_name, what, least, numbers, value, text)                                                      \
+#define CLI_SIZES(option_name, what, least, most, value, text)                                                         \
     {                                                                                                                  \
         .name = (option_name), .argument = (what), .help = (text), .parse = cli_parse_sizes, .target = (value),        \
-        .minimum = (least), .maximum = INT64_MAX, .count = (numbers)                                                   \
+        .minimum = (least), .maximum = INT64_MAX, .count = (most)                                                      \
     }
 
 #define CLI_MAX_THREADS 65536

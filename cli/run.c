@@ -2,7 +2,7 @@
  * tconv run: one operation of a layer on .npy files. The files that it reads are read and checked, converted to the dtype
  * of the computation, and run through the harness. Results are written as float, and only when everything succeeded.
  *
- * A gradient is given no extent of the tensor that it does not read: inputs or taps are as many as make the outputs that
+ * A layer has three axes where its weights have five, or, where none are read, its input has. A gradient is given no extent of the tensor that it does not read: inputs or taps are as many as make the outputs that
  * --diff-output has, which --output-padding settles, and the layer that comes out must have just that output.
  */
 #include <errno.h>
@@ -16,13 +16,15 @@
 #include "npy.h"
 #include "options.h"
 #include "output.h"
+#include "shapes.h"
 
 #define DTYPE_OF_INPUT (-1)
 
 typedef struct request {
     const char *read[HARNESS_ROLES]; /* files of the tensors that are read; NULL where none was given */
     const char *output, *bias_output;
-    int64_t stride[2], padding[4], output_padding[2], dilation[2], groups;
+    cli_sizes stride, padding, output_padding, dilation;
+    int64_t groups;
     int dtype; /* DTYPE_OF_INPUT, or a tconv_dtype */
     tconv_desc desc;
     cli_execution execution;
@@ -86,9 +88,17 @@ static bool is_activation(int role)
     return role == HARNESS_SRC || role == HARNESS_DST;
 }
 
-/* Reads the files and checks what the layer cannot: ranks, and how the shapes fit together. */
+/* Whether the files are those of a layer of three axes. */
+static bool has_depth(const request *asked, const npy_array read[HARNESS_ROLES])
+{
+    return read[is_read(asked, HARNESS_WEIGHTS) ? HARNESS_WEIGHTS : HARNESS_SRC].rank == 5;
+}
+
+/* Reads the files and checks their ranks. */
 static int read_files(const request *asked, npy_array read[HARNESS_ROLES])
 {
+    static const char *const shapes[2][2] = {{"(n, c, h, w) or (c, h, w)", "(n, h, w, c) or (h, w, c)"},
+                                             {"(n, c, d, h, w) or (c, d, h, w)", "(n, d, h, w, c) or (d, h, w, c)"}};
     for (int role = 0; role < HARNESS_ROLES; ++role) {
         const int code = asked->read[role] != NULL
                              ? read_file(asked, read_options[role], asked->read[role], &read[role])
@@ -96,30 +106,72 @@ static int read_files(const request *asked, npy_array read[HARNESS_ROLES])
         if (code != CLI_SUCCESS)
             return code;
     }
+    const bool deep = has_depth(asked, read);
     for (int role = 0; role < HARNESS_ROLES; ++role)
-        if (is_activation(role) && is_read(asked, role) && read[role].rank != 4 && read[role].rank != 3)
-            return shape_error(asked, read_options[role], &read[role],
-                               asked->desc.layout == TCONV_NCHW ? "(n, c, h, w) or (c, h, w)"
-                                                                : "(n, h, w, c) or (h, w, c)");
-    if (is_read(asked, HARNESS_WEIGHTS) && read[HARNESS_WEIGHTS].rank != 4)
-        return shape_error(asked, "weight", &read[HARNESS_WEIGHTS],
-                           "(in_channels, out_channels / groups, kernel_h, kernel_w), in "
-                           "the order that --weight-layout says");
+        if (is_activation(role) && is_read(asked, role) && read[role].rank != 4 + deep && read[role].rank != 3 + deep)
+            return shape_error(asked, read_options[role], &read[role], shapes[deep][asked->desc.layout]);
+    if (is_read(asked, HARNESS_WEIGHTS) && read[HARNESS_WEIGHTS].rank != 4 + deep)
+        return shape_error(
+            asked, "weight", &read[HARNESS_WEIGHTS],
+            "(in_channels, out_channels / groups, kernel_h, kernel_w), with kernel_d before kernel_h for "
+            "three axes, in the order that --weight-layout says");
     return CLI_SUCCESS;
 }
 
-/* The axes of a file that hold the logical extents: n, c, h, w of a layout; in, out, kernel_h, kernel_w of weights. */
-static const int layout_axes[][4] = {[TCONV_NCHW] = {0, 1, 2, 3}, [TCONV_NHWC] = {0, 3, 1, 2}};
-static const int weight_axes[][4] = {
-    [TCONV_WEIGHT_IOHW] = {0, 1, 2, 3}, [TCONV_WEIGHT_IHWO] = {0, 3, 1, 2}, [TCONV_WEIGHT_HWOI] = {3, 2, 0, 1}};
+/* -------------------------------------------------------------------------------------------------------------- shapes */
 
-/* Finds the logical extents of a file; one of rank 3 has one image. */
-static void logical_extents(const npy_array *array, const int axes[4], int64_t logical[4])
+/* The fields of a desc that one axis has. */
+struct axis {
+    int64_t *in, *kernel, *stride, *dilation, *before, *after, *output_padding;
+};
+
+static struct axis axis_of(tconv_desc *desc, int axis)
 {
-    int64_t extents[4] = {1, 0, 0, 0};
-    memcpy(extents + (4 - array->rank), array->shape, (size_t)array->rank * sizeof extents[0]);
-    for (int i = 0; i < 4; ++i)
-        logical[i] = extents[axes[i]];
+    switch (axis) {
+    case D:
+        return (struct axis){&desc->in_d,      &desc->kernel_d, &desc->stride_d,        &desc->dilation_d,
+                             &desc->pad_front, &desc->pad_back, &desc->output_padding_d};
+    case H:
+        return (struct axis){&desc->in_h,    &desc->kernel_h,   &desc->stride_h,        &desc->dilation_h,
+                             &desc->pad_top, &desc->pad_bottom, &desc->output_padding_h};
+    default:
+        return (struct axis){&desc->in_w,     &desc->kernel_w,  &desc->stride_w,        &desc->dilation_w,
+                             &desc->pad_left, &desc->pad_right, &desc->output_padding_w};
+    }
+}
+
+/* Spreads the numbers of an option over the axes that the layer has: one stands for all, and as many as there are axes for
+ * both sides. after is NULL where the option has no sides. Fields that get no number keep theirs. */
+static int spread(const request *asked, const char *option, const cli_sizes *sizes, bool deep, int64_t *const before[3],
+                  int64_t *const after[3])
+{
+    const int axes = deep ? 3 : 2, all = after != NULL ? 2 * axes : axes, count = sizes->count;
+    if (count > 1 && count != axes && count != all)
+        return cli_option_error(
+            asked->options, asked->option_count, option,
+            "must be 1%s or %d numbers for files of %d axes beside images and channels, not %d numbers",
+            after == NULL ? ""
+            : deep        ? ", 3"
+                          : ", 2",
+            all, axes, count);
+    for (int i = 0; i < all && count > 0; ++i)
+        *(i < axes ? before[3 - axes + i] : after[3 - axes + i - axes]) = sizes->values[i % count];
+    return CLI_SUCCESS;
+}
+
+/* Takes the numbers of stride, padding, output padding and dilation. */
+static int take_sizes(const request *asked, bool deep, tconv_desc *desc)
+{
+    const struct axis d = axis_of(desc, D), h = axis_of(desc, H), w = axis_of(desc, W);
+    int64_t *const stride[] = {d.stride, h.stride, w.stride}, *const dilation[] = {d.dilation, h.dilation, w.dilation};
+    int64_t *const before[] = {d.before, h.before, w.before}, *const after[] = {d.after, h.after, w.after};
+    int64_t *const output_padding[] = {d.output_padding, h.output_padding, w.output_padding};
+    int code;
+    if ((code = spread(asked, "stride", &asked->stride, deep, stride, NULL)) != CLI_SUCCESS ||
+        (code = spread(asked, "padding", &asked->padding, deep, before, after)) != CLI_SUCCESS ||
+        (code = spread(asked, "output-padding", &asked->output_padding, deep, output_padding, NULL)) != CLI_SUCCESS)
+        return code;
+    return spread(asked, "dilation", &asked->dilation, deep, dilation, NULL);
 }
 
 /* Returns how many inputs, a stride apart, or taps, a dilation apart, make an axis of so many outputs, where the others are
@@ -144,51 +196,47 @@ static const npy_array *first_activation(const request *asked, const npy_array r
 /* Sets the extents that the files have. Returns false where there are more output channels than fit in 63 bits. */
 static bool take_extents(const request *asked, const npy_array read[HARNESS_ROLES], tconv_desc *desc)
 {
-    const int *axes = layout_axes[desc->layout];
-    int64_t src[4], weight[4], dst[4] = {0};
+    const int *axes = shapes_of_layout(desc->layout);
+    const bool deep = has_depth(asked, read), reads_src = is_read(asked, HARNESS_SRC);
+    int64_t src[AXES] = {0}, weight[AXES] = {0}, dst[AXES] = {0};
     if (is_read(asked, HARNESS_DST)) {
-        logical_extents(&read[HARNESS_DST], axes, dst);
-        desc->batch = dst[0], desc->out_channels = dst[1];
+        shapes_logical(&read[HARNESS_DST], deep, axes, dst);
+        desc->batch = dst[N], desc->out_channels = dst[C];
     }
-    if (is_read(asked, HARNESS_SRC)) {
-        logical_extents(&read[HARNESS_SRC], axes, src);
-        desc->batch = src[0], desc->in_channels = src[1], desc->in_h = src[2], desc->in_w = src[3];
+    if (reads_src) {
+        shapes_logical(&read[HARNESS_SRC], deep, axes, src);
+        desc->batch = src[N], desc->in_channels = src[C];
     }
     if (is_read(asked, HARNESS_WEIGHTS)) {
-        logical_extents(&read[HARNESS_WEIGHTS], weight_axes[desc->weight_layout], weight);
-        desc->kernel_h = weight[2], desc->kernel_w = weight[3];
-        if (!is_read(asked, HARNESS_SRC))
+        shapes_logical(&read[HARNESS_WEIGHTS], deep, shapes_of_weights(desc->weight_layout), weight);
+        if (!reads_src)
             desc->in_channels = weight[0];
-        if (__builtin_mul_overflow(weight[1], desc->groups, &desc->out_channels))
-            return false;
     }
-    if (!is_read(asked, HARNESS_SRC)) {
-        desc->in_h = count_for(dst[2], desc->pad_top, desc->pad_bottom, desc->output_padding_h, desc->kernel_h,
-                               desc->dilation_h, desc->stride_h);
-        desc->in_w = count_for(dst[3], desc->pad_left, desc->pad_right, desc->output_padding_w, desc->kernel_w,
-                               desc->dilation_w, desc->stride_w);
-    } else if (!is_read(asked, HARNESS_WEIGHTS)) {
-        desc->kernel_h = count_for(dst[2], desc->pad_top, desc->pad_bottom, desc->output_padding_h, desc->in_h,
-                                   desc->stride_h, desc->dilation_h);
-        desc->kernel_w = count_for(dst[3], desc->pad_left, desc->pad_right, desc->output_padding_w, desc->in_w,
-                                   desc->stride_w, desc->dilation_w);
+    for (int i = D; i <= W; ++i) {
+        const struct axis axis = axis_of(desc, i);
+        *axis.in = src[i], *axis.kernel = weight[i];
+        if (!reads_src)
+            *axis.in = count_for(dst[i], *axis.before, *axis.after, *axis.output_padding, weight[i], *axis.dilation,
+                                 *axis.stride);
+        else if (!is_read(asked, HARNESS_WEIGHTS))
+            *axis.kernel = count_for(dst[i], *axis.before, *axis.after, *axis.output_padding, src[i], *axis.stride,
+                                     *axis.dilation);
     }
-    return true;
+    return !is_read(asked, HARNESS_WEIGHTS) || !__builtin_mul_overflow(weight[1], desc->groups, &desc->out_channels);
 }
 
 /* Checks that the outputs that were read are the layer's. */
-static int check_outputs(const request *asked, const tconv_desc *desc, const npy_array *read)
+static int check_outputs(const request *asked, const tconv_desc *desc, bool deep, const npy_array *read)
 {
     const harness_view view = harness_dst_view(desc);
-    const int *axes = layout_axes[desc->layout];
-    int64_t given[4], shape[4];
+    const int *axes = shapes_of_layout(desc->layout);
+    int64_t given[AXES], wanted[AXES], shape[NPY_MAX_RANK];
     char rule[160], text[128];
-    logical_extents(read, axes, given);
-    if (memcmp(given, view.shape, sizeof given) == 0)
+    shapes_logical(read, deep, axes, given);
+    shapes_of_view(&view, wanted);
+    if (memcmp(given, wanted, sizeof given) == 0)
         return CLI_SUCCESS;
-    for (int i = 0; i < 4; ++i)
-        shape[axes[i]] = view.shape[i];
-    npy_format_shape(shape, 4, text, sizeof text);
+    npy_format_shape(shape, shapes_in_file(wanted, deep, true, axes, shape), text, sizeof text);
     snprintf(rule, sizeof rule, "%s, the output of this layer", text);
     return shape_error(asked, "diff-output", read, rule);
 }
@@ -196,30 +244,30 @@ static int check_outputs(const request *asked, const tconv_desc *desc, const npy
 static int make_layer(const request *asked, const npy_array read[HARNESS_ROLES], harness_layer *layer)
 {
     tconv_desc *desc = &layer->desc;
+    const bool deep = has_depth(asked, read);
     *desc = asked->desc;
-    desc->stride_h = asked->stride[0], desc->stride_w = asked->stride[1];
-    desc->pad_top = asked->padding[0], desc->pad_left = asked->padding[1];
-    desc->pad_bottom = asked->padding[2], desc->pad_right = asked->padding[3];
-    desc->output_padding_h = asked->output_padding[0], desc->output_padding_w = asked->output_padding[1];
-    desc->dilation_h = asked->dilation[0], desc->dilation_w = asked->dilation[1];
+    const int code = take_sizes(asked, deep, desc);
+    if (code != CLI_SUCCESS)
+        return code;
     desc->groups = asked->groups;
     desc->dtype = asked->dtype == DTYPE_OF_INPUT ? first_activation(asked, read)->dtype : (tconv_dtype)asked->dtype;
     layer->has_bias = asked->read[HARNESS_BIAS] != NULL || asked->bias_output != NULL;
     const bool fits = take_extents(asked, read, desc);
 
-    const npy_array *weight = &read[HARNESS_WEIGHTS], *bias = &read[HARNESS_BIAS];
-    const int *axes = weight_axes[desc->weight_layout];
-    if (is_read(asked, HARNESS_SRC) && is_read(asked, HARNESS_WEIGHTS) && weight->shape[axes[0]] != desc->in_channels)
+    const npy_array *bias = &read[HARNESS_BIAS];
+    int64_t weight[AXES] = {0};
+    if (is_read(asked, HARNESS_WEIGHTS))
+        shapes_logical(&read[HARNESS_WEIGHTS], deep, shapes_of_weights(desc->weight_layout), weight);
+    if (is_read(asked, HARNESS_SRC) && is_read(asked, HARNESS_WEIGHTS) && weight[0] != desc->in_channels)
         return cli_option_error(asked->options, asked->option_count, "weight",
-                                "has %" PRId64 " input channels: must have as many as --input, %" PRId64,
-                                weight->shape[axes[0]], desc->in_channels);
+                                "has %" PRId64 " input channels: must have as many as --input, %" PRId64, weight[0],
+                                desc->in_channels);
     if (desc->in_channels % desc->groups != 0)
         return cli_option_error(asked->options, asked->option_count, "groups",
                                 "must divide the input channels, %" PRId64, desc->in_channels);
     if (!fits)
         return cli_option_error(asked->options, asked->option_count, "groups",
-                                "times %" PRId64 " output channels a group must fit in 63 bits",
-                                weight->shape[axes[1]]);
+                                "times %" PRId64 " output channels a group must fit in 63 bits", weight[1]);
     if (asked->read[HARNESS_BIAS] != NULL && (bias->rank != 1 || bias->shape[0] != desc->out_channels)) {
         char rule[64];
         snprintf(rule, sizeof rule, "(%" PRId64 ",), one for each output channel", desc->out_channels);
@@ -228,7 +276,7 @@ static int make_layer(const request *asked, const npy_array read[HARNESS_ROLES],
     tconv_issue issue;
     if (tconv_validate(desc, &issue) != TCONV_SUCCESS)
         return cli_issue_error(asked->options, asked->option_count, &issue);
-    return is_read(asked, HARNESS_DST) ? check_outputs(asked, desc, &read[HARNESS_DST]) : CLI_SUCCESS;
+    return is_read(asked, HARNESS_DST) ? check_outputs(asked, desc, deep, &read[HARNESS_DST]) : CLI_SUCCESS;
 }
 
 /* ------------------------------------------------------------------------------------------------------------- running */
@@ -284,12 +332,13 @@ static int run_layer(const request *asked, const harness_layer *layer, npy_array
 typedef struct target {
     harness_role role;
     const char *option, *path;
-    int64_t shape[4];
+    int64_t shape[NPY_MAX_RANK];
     int rank;
 } target;
 
 /* Lists the results of the operation. Activations have rank and layout of the one that was read. */
-static int find_targets(const request *asked, const harness_layer *layer, int rank, target targets[HARNESS_ROLES])
+static int find_targets(const request *asked, const harness_layer *layer, bool deep, bool has_images,
+                        target targets[HARNESS_ROLES])
 {
     const harness_operation *operation = harness_operation_of(layer->desc.op);
     int count = 0;
@@ -298,19 +347,18 @@ static int find_targets(const request *asked, const harness_layer *layer, int ra
             continue;
         const harness_view view = harness_view_of(&layer->desc, (harness_role)role);
         target *added = &targets[count++];
-        *added = (target){.role = (harness_role)role, .option = "output", .path = asked->output, .rank = 4};
-        const int *axes =
-            is_activation(role) ? layout_axes[layer->desc.layout] : weight_axes[layer->desc.weight_layout];
-        int64_t full[4];
-        for (int i = 0; i < 4; ++i)
-            full[axes[i]] = view.shape[i];
-        if (is_activation(role))
-            added->rank = rank;
+        *added = (target){.role = (harness_role)role, .option = "output", .path = asked->output};
+        int64_t logical[AXES];
+        shapes_of_view(&view, logical);
         if (role == HARNESS_BIAS) {
             added->option = "bias-output", added->path = asked->bias_output;
-            added->rank = 1, full[3] = view.shape[0];
+            added->rank = 1, added->shape[0] = view.shape[0];
+        } else if (is_activation(role)) {
+            added->rank = shapes_in_file(logical, deep, has_images, shapes_of_layout(layer->desc.layout), added->shape);
+        } else {
+            added->rank =
+                shapes_in_file(logical, deep, true, shapes_of_weights(layer->desc.weight_layout), added->shape);
         }
-        memcpy(added->shape, full + (4 - added->rank), (size_t)added->rank * sizeof full[0]);
     }
     return count;
 }
@@ -368,11 +416,11 @@ static int run_request(const request *asked)
     int count = 0, code = check_files(asked);
     if (code == CLI_SUCCESS)
         code = read_files(asked, read);
-    const int rank = first_activation(asked, read)->rank;
+    const bool deep = has_depth(asked, read), has_images = first_activation(asked, read)->rank == 4 + deep;
     if (code == CLI_SUCCESS)
         code = make_layer(asked, read, &layer);
     if (code == CLI_SUCCESS)
-        count = find_targets(asked, &layer, rank, targets);
+        count = find_targets(asked, &layer, deep, has_images, targets);
     for (int i = 0; code == CLI_SUCCESS && i < count; ++i)
         if (!cli_output_possible(targets[i].path))
             code = cli_output_error(asked->options, asked->option_count, targets[i].option);
@@ -391,28 +439,27 @@ static int run_request(const request *asked)
 
 int cli_run(int argc, char **argv)
 {
-    request asked = {.stride = {1, 1},
-                     .dilation = {1, 1},
-                     .groups = 1,
-                     .dtype = DTYPE_OF_INPUT,
-                     .execution = CLI_EXECUTION_DEFAULTS};
+    request asked = {.groups = 1, .dtype = DTYPE_OF_INPUT, .execution = CLI_EXECUTION_DEFAULTS};
     tconv_desc_init(&asked.desc);
     cli_option options[] = {
         CLI_OP_OPTION(asked.desc.op),
         CLI_TEXT("input", "X.npy", &asked.read[HARNESS_SRC],
-                 "(n, c, h, w) or (c, h, w); with --layout nhwc c comes last"),
-        CLI_TEXT("weight", "W.npy", &asked.read[HARNESS_WEIGHTS],
-                 "(in_channels, out_channels / groups, kernel_h, kernel_w)"),
+                 "(n, c, h, w) or (c, h, w), of three axes with d before h; with --layout nhwc c comes last"),
+        CLI_TEXT(
+            "weight", "W.npy", &asked.read[HARNESS_WEIGHTS],
+            "(in_channels, out_channels / groups, kernel_h, kernel_w), of three axes with kernel_d before kernel_h"),
         CLI_TEXT("bias", "B.npy", &asked.read[HARNESS_BIAS], "(out_channels,)"),
         CLI_TEXT("diff-output", "G.npy", &asked.read[HARNESS_DST], "the gradient of the output, for gradients"),
         CLI_TEXT("output", "Y.npy", &asked.output,
                  "where to write the result: the output, or the gradient of input or weight"),
         CLI_TEXT("bias-output", "B.npy", &asked.bias_output,
                  "where to write the gradient of bias, with that of weight"),
-        CLI_SIZES("stride", "A|H,W", 1, 2, asked.stride, "default 1"),
-        CLI_SIZES("padding", "A|H,W|TOP,LEFT,BOTTOM,RIGHT", 0, 4, asked.padding, "cut off the output, default 0"),
-        CLI_SIZES("output-padding", "A|H,W", 0, 2, asked.output_padding, "added at bottom and right, default 0"),
-        CLI_SIZES("dilation", "A|H,W", 1, 2, asked.dilation, "default 1"),
+        CLI_SIZES("stride", "A|H,W|D,H,W", 1, 3, &asked.stride, "default 1"),
+        CLI_SIZES("padding", "A|H,W|TOP,LEFT,BOTTOM,RIGHT|D,H,W|FRONT,TOP,LEFT,BACK,BOTTOM,RIGHT", 0, 6, &asked.padding,
+                  "cut off the output, default 0"),
+        CLI_SIZES("output-padding", "A|H,W|D,H,W", 0, 3, &asked.output_padding,
+                  "added at back, bottom and right, default 0"),
+        CLI_SIZES("dilation", "A|H,W|D,H,W", 1, 3, &asked.dilation, "default 1"),
         CLI_INTEGER("groups", "G", 1, INT64_MAX, &asked.groups, "default 1"),
         CLI_NAME("dtype", harness_dtype_names, &asked.dtype,
                  "compute in f32, f64, f16 or bf16 (default: the input's); bf16 is written as f4"),

@@ -43,8 +43,8 @@ typedef struct way {
 } way;
 
 /* What was drawn, by class. */
-enum { ACCUMULATES, BIAS, GROUPS, DEPTHWISE, BARE, SLICES, POSTS, NONE, CLASSES };
-static const char *const class_names[CLASSES] = {"accumulate",           "bias",   "groups",   "depthwise",
+enum { ACCUMULATES, BIAS, GROUPS, DEPTHWISE, DEPTH, BARE, SLICES, POSTS, NONE, CLASSES };
+static const char *const class_names[CLASSES] = {"accumulate",           "bias",   "groups",   "depthwise", "depth",
                                                  "outputs without taps", "slices", "post-ops", "no image"};
 
 typedef struct search {
@@ -180,7 +180,9 @@ static void count_classes(search *all, const harness_layer *layer)
         [BIAS] = layer->has_bias,
         [GROUPS] = desc->groups > 1,
         [DEPTHWISE] = desc->groups > 1 && desc->groups == desc->in_channels,
-        [BARE] = is_bare(desc->kernel_h, desc->stride_h, desc->dilation_h) ||
+        [DEPTH] = harness_has_depth(desc),
+        [BARE] = is_bare(desc->kernel_d, desc->stride_d, desc->dilation_d) ||
+                 is_bare(desc->kernel_h, desc->stride_h, desc->dilation_h) ||
                  is_bare(desc->kernel_w, desc->stride_w, desc->dilation_w),
         [SLICES] = desc->src_strides[0] != 0 || desc->dst_strides[0] != 0,
         [POSTS] = desc->post_count > 0,

@@ -64,7 +64,7 @@ void verify_give_posts(const verify_request *asked, bool is_random_layer, harnes
     if (asked->posts.given && !asked->posts.random) {
         cli_posts_set(&asked->posts, desc);
         if (harness_post_addend(desc) >= 0 && harness_random_chance(random, 50))
-            harness_draw_slice_of_dst(random, desc, desc->addend_strides);
+            harness_draw_slice_of_addend(random, desc);
     } else if (asked->posts.given || is_drawn) {
         harness_draw_posts(random, desc);
     }

@@ -10,31 +10,47 @@
 
 #include "command.h"
 
-#define HEADER          "name,N,Cin,H,W,Cout,kh,kw,sh,sw,ph,pw,oph,opw,dh,dw,g,bias"
 #define MAX_FILE_BYTES  (16 << 20) /* bytes; some hundred thousand layers fit */
 #define LINE_BYTES      512
 #define BYTE_ORDER_MARK "\xef\xbb\xbf"
 
-/* The columns after the name, in order; ph and pw stand for both sides. */
-static const size_t columns[] = {
-    offsetof(tconv_desc, batch),
-    offsetof(tconv_desc, in_channels),
-    offsetof(tconv_desc, in_h),
-    offsetof(tconv_desc, in_w),
-    offsetof(tconv_desc, out_channels),
-    offsetof(tconv_desc, kernel_h),
-    offsetof(tconv_desc, kernel_w),
-    offsetof(tconv_desc, stride_h),
-    offsetof(tconv_desc, stride_w),
-    offsetof(tconv_desc, pad_top),
-    offsetof(tconv_desc, pad_left),
-    offsetof(tconv_desc, output_padding_h),
-    offsetof(tconv_desc, output_padding_w),
-    offsetof(tconv_desc, dilation_h),
-    offsetof(tconv_desc, dilation_w),
-    offsetof(tconv_desc, groups),
+/* The columns between name and bias, in order; those of depth only where the header has them. One padding stands for both
+ * sides. */
+static const struct column {
+    size_t field;
+    bool of_depth;
+} columns[] = {
+    {offsetof(tconv_desc, batch), false},
+    {offsetof(tconv_desc, in_channels), false},
+    {offsetof(tconv_desc, in_d), true},
+    {offsetof(tconv_desc, in_h), false},
+    {offsetof(tconv_desc, in_w), false},
+    {offsetof(tconv_desc, out_channels), false},
+    {offsetof(tconv_desc, kernel_d), true},
+    {offsetof(tconv_desc, kernel_h), false},
+    {offsetof(tconv_desc, kernel_w), false},
+    {offsetof(tconv_desc, stride_d), true},
+    {offsetof(tconv_desc, stride_h), false},
+    {offsetof(tconv_desc, stride_w), false},
+    {offsetof(tconv_desc, pad_front), true},
+    {offsetof(tconv_desc, pad_top), false},
+    {offsetof(tconv_desc, pad_left), false},
+    {offsetof(tconv_desc, output_padding_d), true},
+    {offsetof(tconv_desc, output_padding_h), false},
+    {offsetof(tconv_desc, output_padding_w), false},
+    {offsetof(tconv_desc, dilation_d), true},
+    {offsetof(tconv_desc, dilation_h), false},
+    {offsetof(tconv_desc, dilation_w), false},
+    {offsetof(tconv_desc, groups), false},
 };
 #define COLUMN_COUNT (sizeof columns / sizeof columns[0])
+
+/* The first lines of files without and with depth, and what their other lines must be. */
+#define HEADER          "name,N,Cin,H,W,Cout,kh,kw,sh,sw,ph,pw,oph,opw,dh,dw,g,bias"
+#define HEADER_OF_DEPTH "name,N,Cin,D,H,W,Cout,kd,kh,kw,sd,sh,sw,pd,ph,pw,opd,oph,opw,dd,dh,dw,g,bias"
+#define ALL_NUMBERS     "columns, all but the name whole numbers >= 0"
+static const char *const headers[2] = {HEADER, HEADER_OF_DEPTH};
+static const char *const column_rules[2] = {"there must be 18 " ALL_NUMBERS, "there must be 24 " ALL_NUMBERS};
 
 /* --------------------------------------------------------------------------------------------------------------- lists */
 
@@ -161,7 +177,7 @@ static bool take_number(const char **at, char next, int64_t *value)
 }
 
 /* Reads one line, which ends with '\0'. Returns what is wrong, or NULL. */
-static const char *parse_line(const char *line, workload *to)
+static const char *parse_line(const char *line, bool has_depth, workload *to)
 {
     size_t length = strcspn(line, ",");
     if (length == 0 || length >= sizeof to->name)
@@ -175,14 +191,17 @@ static const char *parse_line(const char *line, workload *to)
     tconv_desc_init(desc);
     for (size_t i = 0; i < COLUMN_COUNT; ++i) {
         int64_t value;
+        if (columns[i].of_depth && !has_depth)
+            continue;
         if (!take_number(&at, ',', &value))
-            return "there must be 18 columns, all but the name whole numbers >= 0";
-        memcpy((char *)desc + columns[i], &value, sizeof value);
+            return column_rules[has_depth];
+        memcpy((char *)desc + columns[i].field, &value, sizeof value);
     }
     int64_t bias;
     if (!take_number(&at, '\0', &bias) || bias > 1)
         return "the last column, bias, must be 0 or 1";
     to->layer.has_bias = bias == 1;
+    desc->pad_back = desc->pad_front;
     desc->pad_bottom = desc->pad_top;
     desc->pad_right = desc->pad_left;
     return NULL;
@@ -214,18 +233,21 @@ static const char *take_line(const char **at, const char *end, char *line, size_
 int workloads_parse(const char *text, size_t length, workload_list *list, char *message, size_t capacity)
 {
     const char *at = text, *end = text + length;
+    bool has_depth = false;
     if (length >= strlen(BYTE_ORDER_MARK) && memcmp(text, BYTE_ORDER_MARK, strlen(BYTE_ORDER_MARK)) == 0)
         at += strlen(BYTE_ORDER_MARK);
     for (int number = 1; at < end; ++number) {
         char line[LINE_BYTES];
         const char *wrong = take_line(&at, end, line, sizeof line);
         workload entry;
-        if (wrong == NULL && number == 1 && strcmp(line, HEADER) != 0)
-            wrong = "the header must be " HEADER;
+        if (number == 1)
+            has_depth = strcmp(line, headers[true]) == 0;
+        if (wrong == NULL && number == 1 && strcmp(line, headers[has_depth]) != 0)
+            wrong = "the header must be " HEADER ", or with depth " HEADER_OF_DEPTH;
         if (wrong == NULL && (number == 1 || line[0] == '\0'))
             continue;
         if (wrong == NULL)
-            wrong = parse_line(line, &entry);
+            wrong = parse_line(line, has_depth, &entry);
         if (wrong == NULL && workloads_find(list, entry.name) != NULL)
             wrong = "the name appears twice";
         if (wrong != NULL) {

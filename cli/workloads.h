@@ -1,4 +1,5 @@
-/* Layers by name from a CSV file with the columns name,N,Cin,H,W,Cout,kh,kw,sh,sw,ph,pw,oph,opw,dh,dw,g,bias. */
+/* Layers by name from a CSV file with the columns name,N,Cin,H,W,Cout,kh,kw,sh,sw,ph,pw,oph,opw,dh,dw,g,bias, or with those of
+ * depth before each H: name,N,Cin,D,H,W,Cout,kd,kh,kw,sd,sh,sw,pd,ph,pw,opd,oph,opw,dd,dh,dw,g,bias. */
 #ifndef TCONV_CLI_WORKLOADS_H
 #define TCONV_CLI_WORKLOADS_H
 

@@ -22,13 +22,15 @@ static const struct {
 } bad_inputs[] = {
     {{"run", "--stride", "0"}, "--stride 0", "must be at least 1"},
     {{"run", "--stride", "1,0"}, "--stride 1,0", "must be at least 1"},
-    {{"run", "--stride", "2x2"}, "--stride 2x2", "must be A|H,W, whole numbers"},
-    {{"run", "--stride", "1,2,3"}, "--stride 1,2,3", "must be A|H,W"},
+    {{"run", "--stride", "2x2"}, "--stride 2x2", "must be A|H,W|D,H,W, whole numbers"},
+    {{"run", "--stride", "1,2,3"}, "--stride 1,2,3", "must be 1 or 2 numbers for files of 2 axes"},
+    {{"run", "--stride", "1,2,3,4"}, "--stride 1,2,3,4", "must be A|H,W"},
     {{"run", "--stride", ""}, "--stride", "must be A|H,W"},
     {{"run", "--stride", "99999999999999999999"}, "--stride 99999999999999999999", "below 2^63"},
     {{"run", "--padding", "-1"}, "--padding -1", "must be at least 0"},
     {{"run", "--padding", "1,2,3"}, "--padding 1,2,3", "not 3 numbers"},
-    {{"run", "--padding", "1,2,3,4,5"}, "--padding 1,2,3,4,5", "TOP,LEFT,BOTTOM,RIGHT"},
+    {{"run", "--padding", "1,2,3,4,5"}, "--padding 1,2,3,4,5", "must be 1, 2 or 4 numbers"},
+    {{"run", "--padding", "1,2,3,4,5,6,7"}, "--padding 1,2,3,4,5,6,7", "TOP,LEFT,BOTTOM,RIGHT"},
     {{"run", "--padding", "7"}, "--padding 7", "out_h"},
     {{"run", "--output-padding", "1"}, "--output-padding 1", "must be smaller than stride or dilation"},
     {{"run", "--dilation", "0"}, "--dilation 0", "must be at least 1"},
@@ -74,7 +76,10 @@ static const struct {
     {{"run", "--input", "truncated.npy"}, "--input truncated.npy", "is truncated: its shape takes 96 bytes"},
     {{"run", "--input", "trailing.npy"}, "--input trailing.npy", "has trailing data"},
     {{"run", "--input", "rank2.npy"}, "--input rank2.npy", "has shape (3, 8): must be (n, c, h, w) or (c, h, w)"},
-    {{"run", "--input", "rank5.npy"}, "--input rank5.npy", "has more than 4 axes"},
+    {{"run", "--input", "rank5.npy"}, "--input rank5.npy", "(1, 1, 2, 3, 4): must be (n, c, h, w) or (c, h, w)"},
+    {{"run", "--input", "rank6.npy"}, "--input rank6.npy", "has more than 5 axes"},
+    {{"run", "--weight", "rank5.npy", "--input", "b.npy"}, "--input b.npy", "must be (n, c, d, h, w) or (c, d, h, w)"},
+    {{"run", "--weight", "rank6.npy"}, "--weight rank6.npy", "has more than 5 axes"},
     {{"run", "--input", "flat.npy"}, "--input flat.npy", "in_h = 0: must be at least 1"},
     {{"run", "--input", "."}, "--input .", "cannot be"},
     {{"run", "--weight", "x.npy"}, "--weight x.npy", "has 1 input channels: must have as many as --input, 2"},
@@ -111,6 +116,7 @@ static const struct {
     {{"bench", "--workloads", "absent.csv"}, "--workloads absent.csv", "cannot be opened"},
     {{"bench", "--workloads", "header.csv"}, "--workloads header.csv", "line 1: the header must be name,N,"},
     {{"bench", "--workloads", "columns.csv"}, "--workloads columns.csv", "line 2: there must be 18 columns"},
+    {{"bench", "--workloads", "columns_3d.csv"}, "--workloads columns_3d.csv", "line 2: there must be 24 columns"},
     {{"bench", "--workloads", "zero_byte.csv"}, "--workloads zero_byte.csv", "line 3: there is a zero byte"},
     {{"bench", "--workloads", "utf16.csv"}, "--workloads utf16.csv", "line 1: there is a zero byte"},
     {{"bench", "--workloads", "twice.csv"}, "--workloads twice.csv", "line 3: the name appears twice"},
@@ -122,7 +128,17 @@ static const struct {
     {{"bench", "--workloads", "."}, "--workloads .", "cannot be read"},
     {{"bench", "--workloads", "invalid.csv"}, "--workloads invalid.csv", "bad: stride_h = 0: must be at least 1"},
     {{"bench", "--problem", "ci=2 h=3 w=4"}, "--problem \"ci=2 h=3 w=4\"", "co= (output channels) is missing"},
-    {{"bench", "--problem", "ci=2 h=3 w=4 co=5 k=2 z=1"}, "--problem", "\"z=1\" is none of"},
+    {{"bench", "--problem", "ci=2 h=3 w=4 co=5 k=2 x=1"}, "--problem", "\"x=1\" is none of"},
+    {{"bench", "--problem", "ci=2 z=0 h=3 w=4 co=5 k=2"}, "--problem", "in_d = 0: must be at least 1"},
+    {{"bench", "--problem", "ci=2 z=2 h=3 w=4 co=5 k=2x3"}, "--problem", "k takes 1 or 3 numbers beside z=, not 2"},
+    {{"bench", "--problem", "ci=2 h=3 w=4 co=5 k=2 p=1x2x3x4 z=2"}, "--problem", "p takes 1, 3 or 6 numbers beside z="},
+    {{"bench", "--problem", "ci=2 z=2 h=3 w=4 co=5 k=2 ss=1x2x3x4"},
+     "--problem",
+     "ss takes 5 numbers beside z=, not 4"},
+    {{"bench", "--problem", "ci=2 h=3 w=4 co=5 k=2x2x2"}, "--problem", "\"k=2x2x2\" has more than 2 numbers"},
+    {{"bench", "--problem", "ci=2 z=2 h=3 w=4 co=5 k=2 s=1x0x1"}, "--problem", "stride_h = 0: must be at least 1"},
+    {{"bench", "--problem", "ci=2 z=2 h=3 w=4 co=5 k=2 p=4x0x0"}, "--problem", "out_d = "},
+    {{"bench", "--problem", "ci=2 z=2 h=3 w=4 co=5 k=2 st=1"}, "--problem", "in_d = 2: must be 1 in a stream"},
     {{"bench", "--problem", "ci=2 h=3 w=4 co=5 k=2 ci=2"}, "--problem", "ci= appears twice"},
     {{"bench", "--problem", "ci=2 h=3 w=4 co=5 k=2x"}, "--problem", "\"k=2x\""},
     {{"bench", "--problem", "ci=2 h=3 w=4 co=5 k=2 p=1x2x3"}, "--problem", "p takes 1, 2 or 4 numbers, not 3"},
@@ -197,12 +213,15 @@ static void write_bad_files(void)
         {"trailing.npy", 1, HEAD("<f4", "False", "(1, 2, 3, 4)"), 97},
         {"rank2.npy", 1, HEAD("<f4", "False", "(3, 8)"), 96},
         {"rank5.npy", 1, HEAD("<f4", "False", "(1, 1, 2, 3, 4)"), 96},
+        {"rank6.npy", 1, HEAD("<f4", "False", "(1, 1, 1, 2, 3, 4)"), 96},
         {"flat.npy", 1, HEAD("<f4", "False", "(1, 2, 0, 4)"), 0},
     };
     static const char text[] = "1 2 3\n", cut[] = "\x93NUMPY\x01\x00\x76\x00{'descr'",
                       huge[] = "\x93NUMPY\x02\x00\xff\xff\xff\x7f{'descr'";
     static const char header[] = "name,N\nx,1\n",
                       columns[] = "name,N,Cin,H,W,Cout,kh,kw,sh,sw,ph,pw,oph,opw,dh,dw,g,bias\nx,1,2,3\n",
+                      columns_3d[] = "name,N,Cin,D,H,W,Cout,kd,kh,kw,sd,sh,sw,pd,ph,pw,opd,oph,opw,dd,dh,dw,g,bias\n"
+                                     "x,1,2,3,4,5,1,1,1,1,0,0,0,0,1,1,1,0\n",
                       invalid[] = "name,N,Cin,H,W,Cout,kh,kw,sh,sw,ph,pw,oph,opw,dh,dw,g,bias\n"
                                   "bad,1,2,3,4,5,1,1,0,1,0,0,0,0,1,1,1,0\n";
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
@@ -213,6 +232,7 @@ static void write_bad_files(void)
     write_whole("header_huge.npy", huge, sizeof huge - 1);
     write_whole("header.csv", header, sizeof header - 1);
     write_whole("columns.csv", columns, sizeof columns - 1);
+    write_whole("columns_3d.csv", columns_3d, sizeof columns_3d - 1);
     write_whole("invalid.csv", invalid, sizeof invalid - 1);
     write_bad_workloads();
 }

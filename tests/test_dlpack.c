@@ -5,6 +5,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
+#include "harness.h"
 #include "support/expect.h"
 #include "support/small_layer.h"
 #include "tconv/dlpack.h"
@@ -15,8 +16,17 @@ static tconv_issue issue;
 /* The small layer's tensors as NumPy or PyTorch would hand them out. */
 static struct exported {
     DLTensor tensor;
-    int64_t shape[4], strides[4];
+    int64_t shape[5], strides[5];
 } src, weights, dst;
+
+/* Makes a tensor of five axes, dense in their order. */
+static void export_volume(struct exported *exported, void *data, const int64_t shape[5])
+{
+    memcpy(exported->shape, shape, sizeof exported->shape);
+    for (int axis = 4, dense = 1; axis >= 0; dense *= (int)shape[axis--])
+        exported->strides[axis] = dense;
+    exported->tensor = (DLTensor){data, {kDLCPU, 0}, 5, {kDLFloat, 32, 1}, exported->shape, exported->strides, 0};
+}
 
 static void export_tensor(struct exported *exported, void *data, int64_t a, int64_t b, int64_t c, int64_t d)
 {
@@ -200,27 +210,35 @@ Test(dlpack, tensors_that_make_no_layer)
  * strides of extents of 1 have no meaning, and are nonsense here. */
 enum { LYINGS = 4 };
 
-static void lie(struct exported *exported, float *data, const int64_t shape[4], int lying, int64_t nonsense)
+static void lie(struct exported *exported, float *data, const int64_t shape[5], int lying, int64_t nonsense)
 {
-    const int64_t n = shape[0], c = shape[1], h = shape[2], w = shape[3], gap = lying / 2;
-    const int64_t pixel = c + gap, plane = h * w + gap;
-    (void)n;
-    export_tensor(exported, data, n, c, h, w);
-    if (lying % 2 == 0)
-        set_strides(exported, c * plane + gap, plane, w, 1);
-    else
-        set_strides(exported, h * w * pixel + gap, 1, w * pixel, pixel);
-    for (int axis = 0; axis < 4; axis++)
+    const int64_t c = shape[1], d = shape[2], h = shape[3], w = shape[4], gap = lying / 2;
+    const int64_t pixel = c + gap, volume = d * h * w + gap;
+    const int64_t planes_last[5] = {c * volume + gap, volume, h * w, w, 1};
+    const int64_t channels_last[5] = {d * h * w * pixel + gap, 1, h * w * pixel, w * pixel, pixel};
+    export_volume(exported, data, shape);
+    memcpy(exported->strides, lying % 2 == 0 ? planes_last : channels_last, sizeof exported->strides);
+    for (int axis = 0; axis < 5; axis++)
         if (shape[axis] == 1)
             exported->strides[axis] = nonsense;
 }
 
-static float *element(const struct exported *exported, int64_t n, int64_t c, int64_t h, int64_t w)
+/* Takes away the axis of depth, which has one plane. */
+static void drop_depth(struct exported *exported)
 {
-    const int64_t at[4] = {n, c, h, w};
+    memmove(&exported->shape[2], &exported->shape[3], 2 * sizeof exported->shape[0]);
+    memmove(&exported->strides[2], &exported->strides[3], 2 * sizeof exported->strides[0]);
+    exported->tensor.ndim = 4;
+}
+
+/* Returns an element of a tensor of five axes, or of four where at[2] is 0. */
+static float *element(const struct exported *exported, const int64_t at[5])
+{
     float *data = exported->tensor.data;
-    for (int axis = 0; axis < 4; axis++)
-        data += exported->shape[axis] == 1 ? 0 : at[axis] * exported->strides[axis];
+    for (int axis = exported->tensor.ndim - 1, of = 4; axis >= 0; axis--, of--) {
+        of -= of == 2 && exported->tensor.ndim == 4;
+        data += exported->shape[axis] == 1 ? 0 : at[of] * exported->strides[axis];
+    }
     return data;
 }
 
@@ -230,9 +248,11 @@ static bool some_layout_takes(const tconv_desc *dense)
     for (int layout = TCONV_NCHW; layout <= TCONV_NHWC; layout++) {
         tconv_desc desc = *dense;
         desc.layout = (tconv_layout)layout;
-        for (int axis = 0; axis < 4; axis++) {
-            desc.src_strides[axis] = src.shape[axis] == 1 ? 0 : src.strides[axis];
-            desc.dst_strides[axis] = dst.shape[axis] == 1 ? 0 : dst.strides[axis];
+        for (int axis = 0, to = 0; axis < src.tensor.ndim; axis++) {
+            const bool of_depth = src.tensor.ndim == 5 && axis == 2;
+            *(of_depth ? &desc.src_stride_d : &desc.src_strides[to]) = src.shape[axis] == 1 ? 0 : src.strides[axis];
+            *(of_depth ? &desc.dst_stride_d : &desc.dst_strides[to]) = dst.shape[axis] == 1 ? 0 : dst.strides[axis];
+            to += !of_depth;
         }
         if (tconv_validate(&desc, NULL) == TCONV_SUCCESS)
             return true;
@@ -243,17 +263,23 @@ static bool some_layout_takes(const tconv_desc *dense)
 /* Compares a layer of stride 1 without padding by its formula with the library's result. */
 static void check_answer(const tconv_desc *desc)
 {
-    for (int64_t i = 0; i < dst.shape[0] * dst.shape[1] * dst.shape[2] * dst.shape[3]; i++) {
-        const int64_t w = i % dst.shape[3], h = i / dst.shape[3] % dst.shape[2];
-        const int64_t c = i / (dst.shape[3] * dst.shape[2]) % dst.shape[1];
-        const int64_t n = i / (dst.shape[3] * dst.shape[2] * dst.shape[1]);
+    int64_t shape[5];
+    expect_success(tconv_output_shape3d(desc, shape, &issue), issue);
+    for (int64_t i = 0; i < shape[0] * shape[1] * shape[2] * shape[3] * shape[4]; i++) {
+        int64_t to[5], k[5];
         float sum = 0;
-        for (int64_t ci = 0; ci < desc->in_channels; ci++)
-            for (int64_t kh = 0; kh < desc->kernel_h; kh++)
-                for (int64_t kw = 0; kw < desc->kernel_w; kw++)
-                    if (h - kh >= 0 && h - kh < desc->in_h && w - kw >= 0 && w - kw < desc->in_w)
-                        sum += *element(&src, n, ci, h - kh, w - kw) * *element(&weights, ci, c, kh, kw);
-        cr_assert_eq(*element(&dst, n, c, h, w), sum);
+        for (int64_t axis = 4, rest = i; axis >= 0; rest /= shape[axis--])
+            to[axis] = rest % shape[axis];
+        for (int64_t t = 0, taps = desc->kernel_d * desc->kernel_h * desc->kernel_w; t < taps * desc->in_channels;
+             t++) {
+            k[0] = t / taps, k[1] = to[1], k[2] = t % taps / (desc->kernel_h * desc->kernel_w);
+            k[3] = t / desc->kernel_w % desc->kernel_h, k[4] = t % desc->kernel_w;
+            const int64_t from[5] = {to[0], k[0], to[2] - k[2], to[3] - k[3], to[4] - k[4]};
+            if (from[2] >= 0 && from[2] < desc->in_d && from[3] >= 0 && from[3] < desc->in_h && from[4] >= 0 &&
+                from[4] < desc->in_w)
+                sum += *element(&src, from) * *element(&weights, k);
+        }
+        cr_assert_eq(*element(&dst, to), sum);
     }
 }
 
@@ -265,8 +291,12 @@ static bool try_layer(void)
     tconv_desc_init(&desc);
     const tconv_status status = tconv_dlpack_layer(&desc, &src.tensor, &weights.tensor, &dst.tensor, &issue);
     tconv_desc_init(&dense);
-    dense.batch = src.shape[0], dense.in_channels = src.shape[1], dense.in_h = src.shape[2], dense.in_w = src.shape[3];
-    dense.out_channels = weights.shape[1], dense.kernel_h = weights.shape[2], dense.kernel_w = weights.shape[3];
+    const int last = src.tensor.ndim - 1;
+    dense.batch = src.shape[0], dense.in_channels = src.shape[1], dense.out_channels = weights.shape[1];
+    dense.in_h = src.shape[last - 1], dense.in_w = src.shape[last];
+    dense.kernel_h = weights.shape[last - 1], dense.kernel_w = weights.shape[last];
+    if (last == 4)
+        dense.in_d = src.shape[2], dense.kernel_d = weights.shape[2];
     cr_assert_eq(status == TCONV_SUCCESS, some_layout_takes(&dense), "%s",
                  status == TCONV_SUCCESS ? "taken" : issue.message);
     if (status != TCONV_SUCCESS)
@@ -274,40 +304,129 @@ static bool try_layer(void)
     expect_success(tconv_dlpack_tensor(&src.tensor, &s, &issue), issue);
     expect_success(tconv_dlpack_tensor(&weights.tensor, &w, &issue), issue);
     expect_success(tconv_dlpack_tensor(&dst.tensor, &d, &issue), issue);
-    expect_success(tconv_conv_transpose2d(&desc, NULL, &s, &w, NULL, &d, &issue), issue);
+    if (harness_has_depth(&desc) && !HARNESS_DRAWS_DEPTH)
+        return true;
+    expect_success(tconv_conv_transpose(&desc, NULL, &s, &w, NULL, &d, &issue), issue);
     check_answer(&desc);
     return true;
 }
 
 /* In all shapes of up to two of everything, tensors that some layout takes are accepted and computed right. Weights lie
  * in each of three layouts; with a kernel of one tap, or one channel, several of these are the same. */
-Test(dlpack, ambiguous_shapes_take_the_other_tensors_layout)
+static void try_ambiguous_shapes(int planes, int kernel_planes, int ndim)
 {
-    static float src_data[128], weights_data[128], dst_data[512];
+    static float src_data[256], weights_data[128], dst_data[2048];
     static const int64_t nonsense[] = {1, 0, -7, 1000003};
+    const int64_t d = planes, kd = kernel_planes;
     int taken = 0, refused = 0;
-    for (int i = 0; i < 128; i++) {
+    for (int i = 0; i < 256; i++)
         src_data[i] = (float)(i % 9 - 4);
+    for (int i = 0; i < 128; i++)
         weights_data[i] = (float)(i % 7 - 3);
-    }
     for (int bits = 0; bits < 128; bits++)
         for (int lying = 0; lying < LYINGS * LYINGS * 3; lying++) {
             const int64_t n = 1 + bits % 2, ci = 1 + bits / 2 % 2, h = 1 + bits / 4 % 2, w = 1 + bits / 8 % 2;
             const int64_t co = 1 + bits / 16 % 2, kh = 1 + bits / 32 % 2, kw = 1 + bits / 64 % 2;
-            lie(&src, src_data, (int64_t[]){n, ci, h, w}, lying % LYINGS, nonsense[(bits + lying) % 4]);
-            lie(&dst, dst_data, (int64_t[]){n, co, h + kh - 1, w + kw - 1}, lying / LYINGS % LYINGS,
+            const int64_t strides[3][5] = {{co * kd * kh * kw, kd * kh * kw, kh * kw, kw, 1},
+                                           {kd * kh * kw * co, 1, kh * kw * co, kw * co, co},
+                                           {1, ci, kh * kw * co * ci, kw * co * ci, co * ci}};
+            lie(&src, src_data, (int64_t[]){n, ci, d, h, w}, lying % LYINGS, nonsense[(bits + lying) % 4]);
+            lie(&dst, dst_data, (int64_t[]){n, co, d + kd - 1, h + kh - 1, w + kw - 1}, lying / LYINGS % LYINGS,
                 nonsense[(bits + lying + 1) % 4]);
-            export_tensor(&weights, weights_data, ci, co, kh, kw);
-            if (lying / (LYINGS * LYINGS) == 1)
-                set_strides(&weights, kh * kw * co, 1, kw * co, co);
-            else if (lying / (LYINGS * LYINGS) == 2)
-                set_strides(&weights, 1, ci, kw * co * ci, co * ci);
+            export_volume(&weights, weights_data, (int64_t[]){ci, co, kd, kh, kw});
+            memcpy(weights.strides, strides[lying / (LYINGS * LYINGS)], sizeof weights.strides);
+            for (int i = 0; i < 3 && ndim == 4; i++)
+                drop_depth((struct exported *[]){&src, &weights, &dst}[i]);
             if (try_layer())
                 taken++;
             else
                 refused++;
         }
     cr_assert(taken > 2000 && refused > 500, "%d taken, %d refused", taken, refused);
+}
+
+Test(dlpack, ambiguous_shapes_take_the_other_tensors_layout)
+{
+    try_ambiguous_shapes(1, 1, 4);
+}
+
+Test(dlpack, ambiguous_shapes_of_volumes_take_the_other_tensors_layout)
+{
+    for (int planes = 1; planes <= 2; planes++)
+        for (int kernel_planes = 1; kernel_planes <= 2; kernel_planes++)
+            try_ambiguous_shapes(planes, kernel_planes, 5);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- volumes */
+
+/* Makes tensors of a layer of three axes, channels_last_3d where asked for. */
+static tconv_desc export_volumes(bool channels_last)
+{
+    tconv_desc desc;
+    tconv_desc_init(&desc);
+    desc.stride_d = 3, desc.stride_h = 2, desc.pad_front = 1, desc.output_padding_d = 2;
+    export_volume(&src, layer.src_data, (int64_t[]){2, 4, 3, 5, 6});
+    export_volume(&weights, layer.weights_data, (int64_t[]){4, 7, 2, 3, 1});
+    export_volume(&dst, layer.dst_data, (int64_t[]){2, 7, 9, 11, 6});
+    for (int i = 0; i < 3 && channels_last; i++) {
+        struct exported *of = (struct exported *[]){&src, &weights, &dst}[i];
+        const int64_t *shape = of->shape, c = shape[1];
+        const int64_t strides[5] = {c * shape[2] * shape[3] * shape[4], 1, c * shape[3] * shape[4], c * shape[4], c};
+        memcpy(of->strides, strides, sizeof strides);
+    }
+    return desc;
+}
+
+Test(dlpack, five_axes_are_a_layer_of_three)
+{
+    for (int channels_last = 0; channels_last < 2; channels_last++) {
+        tconv_desc desc = export_volumes(channels_last != 0);
+        expect_success(tconv_dlpack_layer(&desc, &src.tensor, &weights.tensor, &dst.tensor, &issue), issue);
+        cr_assert(desc.batch == 2 && desc.in_channels == 4 && desc.in_d == 3 && desc.in_h == 5 && desc.in_w == 6);
+        cr_assert(desc.out_channels == 7 && desc.kernel_d == 2 && desc.kernel_h == 3 && desc.kernel_w == 1);
+        cr_assert_eq(desc.layout, channels_last ? TCONV_NHWC : TCONV_NCHW);
+        cr_assert_eq(desc.weight_layout, channels_last ? TCONV_WEIGHT_IHWO : TCONV_WEIGHT_IOHW);
+        cr_assert_eq(desc.src_stride_d, channels_last ? 4 * 5 * 6 : 5 * 6);
+        cr_assert_eq(desc.dst_stride_d, channels_last ? 7 * 11 * 6 : 11 * 6);
+        cr_assert(desc.src_strides[2] == (channels_last ? 4 * 6 : 6) && desc.src_strides[3] == (channels_last ? 4 : 1));
+    }
+}
+
+/* Expects that volumes are refused with this field and text, and makes them anew. */
+static void expect_volumes_refused(tconv_desc desc, const char *field, const char *text)
+{
+    const tconv_desc before = desc;
+    expect_failure(tconv_dlpack_layer(&desc, &src.tensor, &weights.tensor, &dst.tensor, &issue), issue,
+                   TCONV_ERROR_INVALID_ARGUMENT, field, text);
+    cr_assert_arr_eq(&desc, &before, sizeof desc, "%s: desc was written", issue.message);
+    export_volumes(false);
+}
+
+Test(dlpack, volumes_that_make_no_layer)
+{
+    tconv_desc desc = export_volumes(false);
+    weights.tensor.ndim = 4;
+    expect_volumes_refused(desc, "weights", "weights.ndim = 4: must be 5, the same");
+    dst.tensor.ndim = 4;
+    expect_volumes_refused(desc, "dst", "dst.ndim = 4: must be 5, the same");
+    src.tensor.ndim = 6;
+    expect_volumes_refused(desc, "src", "src.ndim = 6: must be 4 or 5");
+    dst.shape[2] = 8;
+    expect_volumes_refused(desc, "dst", "dst.shape[2] = 8: must be 9");
+    dst.shape[4] = 7;
+    expect_volumes_refused(desc, "dst", "dst.shape[4] = 7: must be 6");
+    src.strides[2] = 31;
+    expect_volumes_refused(desc, "src_stride_d", "must be 30, planes are dense");
+    dst.strides[2] = 67;
+    expect_volumes_refused(desc, "dst_stride_d", "must be 66, planes are dense");
+    weights.strides[2] = 4;
+    expect_volumes_refused(desc, "weights", "must be dense");
+    src.shape[2] = INT64_MAX / 2;
+    expect_volumes_refused(desc, "src", "src.shape[2] = 4611686018427387903: must be at least 0, the size");
+    drop_depth(&src), drop_depth(&weights);
+    src.tensor.strides = weights.tensor.strides = NULL;
+    expect_failure(tconv_dlpack_layer(&desc, &src.tensor, &weights.tensor, NULL, &issue), issue,
+                   TCONV_ERROR_INVALID_ARGUMENT, "src", "src.ndim = 4: must be 5, the layer has 2 output planes");
 }
 
 /* -------------------------------------------------------------------------------------------------------- which device */

@@ -26,7 +26,7 @@
 struct golden {
     char name[40];
     harness_layer layer;
-    int64_t out_h, out_w;
+    int64_t out_d, out_h, out_w;
     size_t offset; /* offset of its first element in goldens.bin */
     bool has_gradients;
     size_t gradients; /* offset of the first element of its gradients in gradients.bin */
@@ -56,16 +56,18 @@ static void read_row(const char *line, struct golden *golden)
     tconv_desc *desc = &golden->layer.desc;
     int bias;
     tconv_desc_init(desc);
-    int read =
-        sscanf(line,
-               "%39[^,],%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64
-               ",%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64
-               ",%" SCNd64 ",%" SCNd64 ",%d,%" SCNd64 ",%" SCNd64,
-               golden->name, &desc->batch, &desc->in_channels, &desc->in_h, &desc->in_w, &desc->out_channels,
-               &desc->kernel_h, &desc->kernel_w, &desc->stride_h, &desc->stride_w, &desc->pad_top, &desc->pad_left,
-               &desc->pad_bottom, &desc->pad_right, &desc->output_padding_h, &desc->output_padding_w, &desc->dilation_h,
-               &desc->dilation_w, &desc->groups, &bias, &golden->out_h, &golden->out_w);
-    cr_assert_eq(read, 22, "a row of goldens.csv has %d fields: %.80s", read, line);
+    int read = sscanf(line,
+                      "%39[^,],%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64
+                      ",%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64
+                      ",%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%d,%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64
+                      ",%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64,
+                      golden->name, &desc->batch, &desc->in_channels, &desc->in_h, &desc->in_w, &desc->out_channels,
+                      &desc->kernel_h, &desc->kernel_w, &desc->stride_h, &desc->stride_w, &desc->pad_top,
+                      &desc->pad_left, &desc->pad_bottom, &desc->pad_right, &desc->output_padding_h,
+                      &desc->output_padding_w, &desc->dilation_h, &desc->dilation_w, &desc->groups, &bias,
+                      &golden->out_h, &golden->out_w, &desc->in_d, &desc->kernel_d, &desc->stride_d, &desc->pad_front,
+                      &desc->pad_back, &desc->output_padding_d, &desc->dilation_d, &golden->out_d);
+    cr_assert_eq(read, 30, "a row of goldens.csv has %d fields: %.80s", read, line);
     golden->layer.has_bias = bias != 0;
 }
 
@@ -99,8 +101,8 @@ static size_t read_goldens(struct golden goldens[MAX_LAYERS])
         struct golden *golden = &goldens[count];
         read_row(line, golden);
         golden->offset = offset;
-        offset += BLOCK_BYTES *
-                  (size_t)(golden->layer.desc.batch * golden->layer.desc.out_channels * golden->out_h * golden->out_w);
+        offset += BLOCK_BYTES * (size_t)(golden->layer.desc.batch * golden->layer.desc.out_channels * golden->out_d *
+                                         golden->out_h * golden->out_w);
         const int64_t elements = gradients_before(&golden->layer, HARNESS_DST);
         golden->has_gradients = elements <= MAX_GRADIENTS;
         golden->gradients = gradients;
@@ -244,14 +246,44 @@ Test(goldens, shapes_are_pytorchs)
     static struct golden goldens[MAX_LAYERS];
     size_t layers = read_goldens(goldens);
     for (size_t i = 0; i < layers; i++) {
-        int64_t shape[4];
+        int64_t shape[5];
         tconv_issue issue;
-        cr_assert_eq(tconv_output_shape(&goldens[i].layer.desc, shape, &issue), TCONV_SUCCESS, "%s: %s",
+        cr_assert_eq(tconv_output_shape3d(&goldens[i].layer.desc, shape, &issue), TCONV_SUCCESS, "%s: %s",
                      goldens[i].name, issue.message);
-        cr_assert(shape[2] == goldens[i].out_h && shape[3] == goldens[i].out_w,
-                  "%s: %" PRId64 " x %" PRId64 ", PyTorch has %" PRId64 " x %" PRId64, goldens[i].name, shape[2],
-                  shape[3], goldens[i].out_h, goldens[i].out_w);
+        cr_assert(shape[2] == goldens[i].out_d && shape[3] == goldens[i].out_h && shape[4] == goldens[i].out_w,
+                  "%s: %" PRId64 " x %" PRId64 " x %" PRId64 ", PyTorch has %" PRId64 " x %" PRId64 " x %" PRId64,
+                  goldens[i].name, shape[2], shape[3], shape[4], goldens[i].out_d, goldens[i].out_h, goldens[i].out_w);
     }
+}
+
+/* The formula that the harness judges by, without the library. */
+Test(goldens, the_harness_has_pytorchs_formula)
+{
+    static struct golden goldens[MAX_LAYERS];
+    size_t layers = read_goldens(goldens);
+    for (size_t i = 0; i < layers; i++)
+        for (int op = TCONV_FORWARD; op <= (goldens[i].has_gradients ? TCONV_BACKWARD_WEIGHTS : TCONV_FORWARD); op++) {
+            harness_layer layer = goldens[i].layer;
+            layer.desc.op = (tconv_op)op;
+            layer.has_bias = layer.has_bias || op == TCONV_BACKWARD_WEIGHTS;
+            harness_case test = make_case(&layer, i, EXACT);
+            for (int role = 0; role < HARNESS_ROLES; role++) {
+                const int64_t *shape = test.views[role].shape, elements = harness_view_elements(&test.views[role]);
+                for (int64_t e = 0; harness_case_writes(&test, (harness_role)role) && e < elements; e++) {
+                    const int64_t at[4] = {e / shape[3] / shape[2] / shape[1], e / shape[3] / shape[2] % shape[1],
+                                           e / shape[3] % shape[2], e % shape[3]};
+                    double value, bound;
+                    float exact;
+                    harness_element_answer(&test, (harness_role)role, at, &value, &bound);
+                    memcpy(&exact, block_of(&goldens[i], layer.desc.op, (harness_role)role) + BLOCK_BYTES * e + 8,
+                           sizeof exact);
+                    cr_assert(value == (double)exact, "%s, %s, %s %d: %.17g, PyTorch has %.17g", goldens[i].name,
+                              harness_op_name(layer.desc.op), harness_role_name((harness_role)role), (int)e, value,
+                              (double)exact);
+                }
+            }
+            harness_case_destroy(&test);
+        }
 }
 
 Test(goldens, exact_sums_are_pytorchs_bit_for_bit)

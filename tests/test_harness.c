@@ -63,12 +63,13 @@ static void expect_replayable(const harness_layer *layer, const char *name)
     char text[HARNESS_LAYER_TEXT], message[128];
     harness_layer again;
     tconv_issue issue;
-    int64_t shape[4];
+    int64_t shape[5];
     int length = harness_layer_format(layer, text, sizeof text);
     cr_assert(length > 0 && length < HARNESS_LAYER_TEXT, "%s: %d", name, length);
-    expect_success(tconv_output_shape(&layer->desc, shape, &issue), issue);
+    expect_success(tconv_output_shape3d(&layer->desc, shape, &issue), issue);
     const harness_view view = harness_dst_view(&layer->desc);
-    cr_assert_eq(memcmp(shape, view.shape, sizeof shape), 0, "%s: %s", name, text);
+    const int64_t seen[5] = {view.shape[0], view.shape[1], view.planes, harness_view_rows(&view), view.shape[3]};
+    cr_assert_eq(memcmp(shape, seen, sizeof shape), 0, "%s: %s", name, text);
 
     char *problem = strchr(text, '"') + 1;
     *strchr(problem, '"') = '\0';
@@ -114,7 +115,7 @@ Test(harness, random_layers_are_valid_and_replay_and_cover)
 {
     harness_random random;
     harness_layer layer;
-    size_t slices = 0, empty = 0, grouped = 0, uneven = 0, limits = 0;
+    size_t slices = 0, empty = 0, grouped = 0, uneven = 0, limits = 0, deep = 0;
     harness_random_seed(&random, 7);
     for (int i = 0; i < 5000; i++) {
         harness_random_layer(&random, &layer);
@@ -123,6 +124,7 @@ Test(harness, random_layers_are_valid_and_replay_and_cover)
         const tconv_desc *desc = &layer.desc;
         slices += desc->src_strides[0] != 0 && desc->dst_strides[0] != 0;
         empty += desc->batch == 0;
+        deep += harness_has_depth(desc);
         grouped += desc->groups > 1;
         uneven += desc->pad_top != desc->pad_bottom && desc->stride_h != desc->stride_w;
         limits += desc->output_padding_h > 0 &&
@@ -130,6 +132,7 @@ Test(harness, random_layers_are_valid_and_replay_and_cover)
     }
     cr_assert(slices > 100 && empty > 20 && grouped > 500 && uneven > 500 && limits > 200, "%zu %zu %zu %zu %zu",
               slices, empty, grouped, uneven, limits);
+    cr_assert(deep > 500 && deep < 800, "%zu of 5000 layers have depth", deep);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ judging */

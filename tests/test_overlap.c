@@ -328,7 +328,8 @@ static bool mark(unsigned char map[ROOM], const harness_view *view, int64_t at, 
     return shares;
 }
 
-/* Draws random strides that are allowed: of images and of channels (NCHW) or pixels (NHWC), often dense. */
+/* Draws random strides that are allowed: of images and of channels (NCHW) or pixels (NHWC), often dense. h counts the rows
+ * of all planes. */
 static void draw_strides(harness_random *random, tconv_layout layout, int64_t channels, int64_t h, int64_t w,
                          int64_t strides[4])
 {
@@ -362,16 +363,20 @@ Test(overlap, agrees_with_every_element)
         *desc = plain_layer(layout, batch, harness_random_integer(&random, 1, 4), harness_random_integer(&random, 1, 4),
                             h, w);
         desc->kernel_h = harness_random_integer(&random, 1, 2); /* dst has one row more */
-        const int64_t out_h = h + desc->kernel_h - 1;
-        draw_strides(&random, layout, desc->in_channels, h, w, desc->src_strides);
-        draw_strides(&random, layout, desc->out_channels, out_h, w, desc->dst_strides);
+        if (pair % 3 == 0) {
+            desc->in_d = harness_random_integer(&random, 1, 2);
+            desc->kernel_d = harness_random_integer(&random, 1, 2);
+        }
+        const int64_t out_h = h + desc->kernel_h - 1, out_d = desc->in_d + desc->kernel_d - 1;
+        draw_strides(&random, layout, desc->in_channels, desc->in_d * h, w, desc->src_strides);
+        draw_strides(&random, layout, desc->out_channels, out_d * out_h, w, desc->dst_strides);
         if (pair % 2 == 0) { /* slices of one larger tensor, with the strides that both need */
             for (int axis = 0; axis < 4; axis++) {
                 const int64_t a = desc->src_strides[axis], b = desc->dst_strides[axis];
                 desc->src_strides[axis] = desc->dst_strides[axis] = a > b ? a : b;
             }
             desc->src_strides[0] = desc->dst_strides[0] = desc->src_strides[0] + 40;
-            desc->kernel_h = 1;
+            desc->kernel_h = desc->kernel_d = 1;
         }
         if (tconv_validate(desc, &issue) != TCONV_SUCCESS)
             continue;

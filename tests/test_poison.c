@@ -153,7 +153,7 @@ static int run(tconv_layer *layer, const tconv_implementation *implementation, c
 static struct tensors make_tensors(const harness_layer *layer, const tconv_problem *problem, harness_random *random)
 {
     const harness_view src = harness_src_view(&layer->desc), weights = harness_weights_view(&layer->desc);
-    const harness_view bias = {{1, 1, 1, problem->out_channels}, {0, 0, 0, 1}, problem->out_channels};
+    const harness_view bias = {{1, 1, 1, problem->out_channels}, {0, 0, 0, 1}, problem->out_channels, 1};
     struct tensors made = {.src = make_tensor(problem, problem->src_extent),
                            .weights = make_tensor(problem, problem->weight_extent),
                            .bias = make_tensor(problem, problem->out_channels),

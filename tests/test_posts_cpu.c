@@ -60,6 +60,7 @@ static harness_view addend_view(const tconv_desc *desc)
 {
     tconv_desc own = *desc;
     memcpy(own.dst_strides, desc->addend_strides, sizeof own.dst_strides);
+    own.dst_stride_d = desc->addend_stride_d;
     return harness_dst_view(&own);
 }
 

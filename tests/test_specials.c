@@ -57,9 +57,9 @@ static bool may_spread(const harness_case *test, int64_t n)
 
 /* Whether got may be the output for which the formula gives value: NaN, Inf or finite alike. On tensor cores an output
  * that is not finite stays so, and another output may become NaN beside it (spread). */
-static bool right_kind(const struct way *way, double got, double value, bool spread)
+static bool right_kind(bool skips, double got, double value, bool spread)
 {
-    if (way_skips_taps(way))
+    if (skips)
         return same_kind(got, value);
     return isfinite(value) ? isfinite(got) || spread : !isfinite(got);
 }
@@ -70,9 +70,12 @@ static int64_t check_kinds(const harness_case *test, const harness_output *outpu
 {
     const int64_t *shape = test->dst_view.shape;
     const tconv_dtype dtype = test->layer.desc.dtype;
+    /* On CUDA planes beyond a volume are zeros that are multiplied, whoever multiplies. */
+    const bool skips =
+        way_skips_taps(way) && !(way->backend == TCONV_BACKEND_CUDA && harness_has_depth(&test->layer.desc));
     int64_t special = 0;
     for (int64_t n = 0; n < shape[0]; n++) {
-        const bool spread = !way_skips_taps(way) && may_spread(test, n);
+        const bool spread = !skips && may_spread(test, n);
         for (int64_t c = 0; c < shape[1]; c++)
             for (int64_t h = 0; h < shape[2]; h++)
                 for (int64_t w = 0; w < shape[3]; w++) {
@@ -80,7 +83,7 @@ static int64_t check_kinds(const harness_case *test, const harness_output *outpu
                     double value, bound, got;
                     harness_element_answer(test, HARNESS_DST, at, &value, &bound);
                     got = harness_element_get(dtype, output->dst.data, harness_view_index(&test->dst_view, n, c, h, w));
-                    cr_assert(right_kind(way, got, value, spread),
+                    cr_assert(right_kind(skips, got, value, spread),
                               "%s %s: (%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 ") is %g, by the formula %g",
                               way->text, harness_dtype_name(dtype), n, c, h, w, got, value);
                     if (isfinite(value) && isfinite(got))

@@ -97,7 +97,7 @@ Test(status, structs_keep_their_layout)
     cr_assert_eq(sizeof(tconv_tensor), 16, "tconv_tensor has %zu bytes", sizeof(tconv_tensor));
     cr_assert_eq(offsetof(tconv_tensor, dtype), 8);
     cr_assert_eq(offsetof(tconv_tensor, location), 12);
-    cr_assert_eq(sizeof(tconv_desc), 480, "tconv_desc has %zu bytes", sizeof(tconv_desc));
+    cr_assert_eq(sizeof(tconv_desc), 560, "tconv_desc has %zu bytes", sizeof(tconv_desc));
     cr_assert_eq(offsetof(tconv_desc, dtype), 152, "dtype at %zu", offsetof(tconv_desc, dtype));
     cr_assert_eq(offsetof(tconv_desc, src_strides), 168, "src_strides at %zu", offsetof(tconv_desc, src_strides));
     cr_assert_eq(offsetof(tconv_desc, op), 232, "op at %zu", offsetof(tconv_desc, op));
@@ -108,6 +108,9 @@ Test(status, structs_keep_their_layout)
                  offsetof(tconv_desc, addend_strides));
     cr_assert_eq(offsetof(tconv_desc, stream_axis), 472, "stream_axis at %zu", offsetof(tconv_desc, stream_axis));
     cr_assert_eq(offsetof(tconv_desc, carry_dtype), 476, "carry_dtype at %zu", offsetof(tconv_desc, carry_dtype));
+    cr_assert_eq(offsetof(tconv_desc, in_d), 480, "in_d at %zu", offsetof(tconv_desc, in_d));
+    cr_assert_eq(offsetof(tconv_desc, pad_front), 512, "pad_front at %zu", offsetof(tconv_desc, pad_front));
+    cr_assert_eq(offsetof(tconv_desc, src_stride_d), 536, "src_stride_d at %zu", offsetof(tconv_desc, src_stride_d));
     cr_assert_eq(sizeof(tconv_step), 184, "tconv_step has %zu bytes", sizeof(tconv_step));
     cr_assert_eq(sizeof(tconv_post_op), 24, "tconv_post_op has %zu bytes", sizeof(tconv_post_op));
     cr_assert_eq(offsetof(tconv_post_op, alpha), 8, "alpha at %zu", offsetof(tconv_post_op, alpha));

@@ -35,7 +35,7 @@ Test(validate, defaults_are_the_manuals)
     for (size_t i = 0; i < DESC_NUMBERS; i++) {
         const char *name = desc_numbers[i].name;
         bool one = strcmp(name, "batch") == 0 || strncmp(name, "stride", 6) == 0 || strncmp(name, "dilation", 8) == 0 ||
-                   strcmp(name, "groups") == 0;
+                   strcmp(name, "groups") == 0 || strcmp(name, "in_d") == 0 || strcmp(name, "kernel_d") == 0;
         cr_assert_eq(*desc_number_of(&desc, &desc_numbers[i]), one ? 1 : 0, "default of %s", name);
     }
     cr_assert_eq(desc.dtype, TCONV_F32);
@@ -46,6 +46,7 @@ Test(validate, defaults_are_the_manuals)
     cr_assert_eq(desc.accumulate, 0);
     for (int i = 0; i < 4; i++)
         cr_assert(desc.src_strides[i] == 0 && desc.dst_strides[i] == 0 && desc.addend_strides[i] == 0);
+    cr_assert(desc.src_stride_d == 0 && desc.dst_stride_d == 0 && desc.addend_stride_d == 0);
     cr_assert_eq(desc.post_count, 0);
     for (int i = 0; i < TCONV_MAX_POST_OPS; i++)
         cr_assert((int)desc.post[i].kind == 0 && desc.post[i].reserved == 0 && desc.post[i].alpha == 0 &&

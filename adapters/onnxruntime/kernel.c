@@ -118,7 +118,7 @@ static struct tconv_ort_plan *make_plan(const struct kernel *kernel, const struc
     const struct tconv_ort_shape any = {.rank = -1};
     tconv_issue issue = {.status = TCONV_SUCCESS};
     tconv_desc desc;
-    int64_t dst[4];
+    int64_t dst[TCONV_ORT_MAX_RANK];
     bool is_empty = false;
     struct tconv_ort_plan *plan = calloc(1, sizeof *plan);
     if (plan == NULL) {
@@ -128,7 +128,7 @@ static struct tconv_ort_plan *make_plan(const struct kernel *kernel, const struc
     for (int i = 2; i < wish->src->rank; i++)
         is_empty = is_empty || wish->src->dims[i] == 0;
     if (!tconv_ort_describe(&kernel->layer, kernel->dtype, wish->src, wish->weights, &desc, &issue) ||
-        tconv_output_shape(&desc, dst, &issue) != TCONV_SUCCESS ||
+        tconv_output_shape3d(&desc, dst, &issue) != TCONV_SUCCESS ||
         (!is_empty && !create_plan(kernel, &desc, wish, &plan->plan, &issue))) {
         free(plan);
         *status = status_of(ort, &issue);
@@ -144,7 +144,7 @@ static struct tconv_ort_plan *make_plan(const struct kernel *kernel, const struc
     plan->src = *wish->src;
     plan->weights = kernel->is_constant ? any : *wish->weights;
     memcpy(plan->dst, dst, 2 * sizeof dst[0]);
-    memcpy(plan->dst + 2, dst + 4 - kernel->layer.axes, (size_t)kernel->layer.axes * sizeof dst[0]);
+    memcpy(plan->dst + 2, dst + TCONV_ORT_MAX_RANK - kernel->layer.axes, (size_t)kernel->layer.axes * sizeof dst[0]);
     *status = NULL;
     return plan;
 }
@@ -177,7 +177,7 @@ static OrtStatus *look_at(const struct ort *ort, const OrtValue *value, struct v
         return status;
     status = ort->GetDimensionsCount(info, &rank);
     if (status == NULL && rank > TCONV_ORT_MAX_RANK)
-        status = ort->CreateStatus(ORT_INVALID_ARGUMENT, "a tensor of more than four dimensions");
+        status = ort->CreateStatus(ORT_INVALID_ARGUMENT, "a tensor of more than five dimensions");
     if (status == NULL)
         status = ort->GetDimensions(info, view->shape.dims, rank);
     view->shape.rank = (int)rank;
@@ -217,7 +217,9 @@ static void fill(const struct kernel *kernel, const struct tconv_ort_plan *plan,
 {
     const struct tconv_ort_shape one = {.rank = 0};
     const size_t size = (size_t)bytes_of(&one, kernel->dtype);
-    const int64_t pixels = plan->dst[2] * (kernel->layer.axes == 2 ? plan->dst[3] : 1);
+    int64_t pixels = 1;
+    for (int i = 2; i < kernel->layer.axes + 2; i++)
+        pixels *= plan->dst[i];
     for (int64_t channel = 0; channel < plan->dst[0] * plan->dst[1]; channel++) {
         for (int64_t pixel = 0; pixel < pixels; pixel++, output += size) {
             if (bias != NULL)

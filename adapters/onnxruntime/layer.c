@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Integers that an attribute of two axes has at most: pads, begin and end of each. */
-#define MOST_INTEGERS 4
+/* Integers that an attribute of all axes has at most: pads, begin and end of each. */
+#define MOST_INTEGERS (2 * TCONV_ORT_AXES)
 
 /* Extents and attributes up to here have sums and products of two in 63 bits; tconv itself refuses larger layers. */
 #define LARGEST (INT64_C(1) << 30)
@@ -121,7 +121,7 @@ static void read_text(const struct tconv_ort_attributes *from, const char *name,
 struct axis_attribute {
     const char *name;
     int64_t least;           /* of its values */
-    int64_t *first, *second; /* rows and columns; second takes the ends of pads, else NULL */
+    int64_t *first, *second; /* planes, rows and columns; second takes the ends of pads, else NULL */
 };
 
 /* Reads an attribute of the axes, and finds their number if it is not known yet. */
@@ -135,10 +135,10 @@ static bool read_axes(const struct tconv_ort_attributes *from, const struct axis
         return true;
     if (layer->axes == 0 && count > 0 && count % parts == 0)
         layer->axes = count / parts;
-    if (count < 0 || layer->axes > 2 || count != parts * layer->axes)
-        return fail(issue, attribute->name, "%s: must be of one or two axes, those of the tensors", attribute->name);
+    if (count < 0 || layer->axes > TCONV_ORT_AXES || count != parts * layer->axes)
+        return fail(issue, attribute->name, "%s: must be of one to three axes, those of the tensors", attribute->name);
     for (int i = 0; i < count; i++) {
-        const int axis = 2 - layer->axes + i % layer->axes;
+        const int axis = TCONV_ORT_AXES - layer->axes + i % layer->axes;
         if (values[i] < attribute->least || values[i] > LARGEST)
             return fail(issue, attribute->name, "%s[%d] = %" PRId64 ": must be %" PRId64 " to %" PRId64,
                         attribute->name, i, values[i], attribute->least, LARGEST);
@@ -160,7 +160,7 @@ static bool read_padding(const struct tconv_ort_attributes *from, struct tconv_o
         memset(layer->pad_begin, 0, sizeof layer->pad_begin), memset(layer->pad_end, 0, sizeof layer->pad_end);
     else if (text[0] != '\0' && strcmp(text, "NOTSET") != 0)
         return fail(issue, "auto_pad", "auto_pad = %s: must be NOTSET, VALID, SAME_UPPER or SAME_LOWER", text);
-    if (layer->output_shape[1] != 0)
+    if (layer->output_shape[TCONV_ORT_AXES - 1] != 0)
         layer->padding = TCONV_ORT_OUTPUT_SHAPE;
     return true;
 }
@@ -168,9 +168,9 @@ static bool read_padding(const struct tconv_ort_attributes *from, struct tconv_o
 bool tconv_ort_read_layer(const struct tconv_ort_attributes *from, int rank, struct tconv_ort_layer *layer,
                           tconv_issue *issue)
 {
-    *layer = (struct tconv_ort_layer){.stride = {1, 1}, .dilation = {1, 1}, .padding = TCONV_ORT_EXPLICIT};
-    if (rank != -1 && rank != 3 && rank != 4)
-        return fail(issue, "rank", "rank = %d: must be 3 or 4, a layer of one or two dimensions", rank);
+    *layer = (struct tconv_ort_layer){.stride = {1, 1, 1}, .dilation = {1, 1, 1}, .padding = TCONV_ORT_EXPLICIT};
+    if (rank != -1 && (rank < 3 || rank > TCONV_ORT_MAX_RANK))
+        return fail(issue, "rank", "rank = %d: must be 3, 4 or 5, a layer of one to three dimensions", rank);
     layer->axes = rank == -1 ? 0 : rank - 2;
     const struct axis_attribute attributes[] = {
         {"kernel_shape", 1, layer->kernel, NULL},       {"strides", 1, layer->stride, NULL},
@@ -181,9 +181,7 @@ bool tconv_ort_read_layer(const struct tconv_ort_attributes *from, int rank, str
             return false;
     }
     if (layer->axes == 0)
-        return fail(issue, "rank", "rank: must be known, 3 or 4");
-    if (layer->axes == 1)
-        layer->output_shape[0] = layer->output_shape[1] != 0;
+        return fail(issue, "rank", "rank: must be known, 3, 4 or 5");
     layer->groups = read_integer(from, "group", 1);
     return read_padding(from, layer, issue);
 }
@@ -199,7 +197,7 @@ static bool find_pads(const struct tconv_ort_layer *layer, int axis, int64_t in,
 {
     pads[0] = layer->pad_begin[axis], pads[1] = layer->pad_end[axis];
     *output_padding = layer->output_padding[axis];
-    if (layer->padding == TCONV_ORT_EXPLICIT || axis < 2 - layer->axes)
+    if (layer->padding == TCONV_ORT_EXPLICIT || axis < TCONV_ORT_AXES - layer->axes)
         return true;
     const bool is_shape = layer->padding == TCONV_ORT_OUTPUT_SHAPE;
     const int64_t out = is_shape ? layer->output_shape[axis] : in * layer->stride[axis];
@@ -233,7 +231,8 @@ static bool fits(const struct tconv_ort_layer *layer, const struct tconv_ort_sha
 bool tconv_ort_describe(const struct tconv_ort_layer *layer, tconv_dtype dtype, const struct tconv_ort_shape *src,
                         const struct tconv_ort_shape *weights, tconv_desc *desc, tconv_issue *issue)
 {
-    int64_t in[2] = {1, 1}, kernel[2] = {1, 1}, pads[2][2], output_padding[2];
+    int64_t in[TCONV_ORT_AXES] = {1, 1, 1}, kernel[TCONV_ORT_AXES] = {1, 1, 1};
+    int64_t pads[TCONV_ORT_AXES][2], output_padding[TCONV_ORT_AXES];
     if (!fits(layer, src, "X", issue) || !fits(layer, weights, "W", issue))
         return false;
     if (src->dims[1] != weights->dims[0])
@@ -241,13 +240,14 @@ bool tconv_ort_describe(const struct tconv_ort_layer *layer, tconv_dtype dtype, 
                     src->dims[1]);
     if (layer->groups < 1 || layer->groups > LARGEST)
         return fail(issue, "group", "group = %" PRId64 ": must be 1 to %" PRId64, layer->groups, LARGEST);
-    for (int axis = 2 - layer->axes; axis < 2; axis++) {
-        in[axis] = src->dims[axis + layer->axes];
-        kernel[axis] = weights->dims[axis + layer->axes];
+    for (int axis = TCONV_ORT_AXES - layer->axes; axis < TCONV_ORT_AXES; axis++) {
+        const int place = axis - TCONV_ORT_AXES + layer->axes + 2;
+        in[axis] = src->dims[place];
+        kernel[axis] = weights->dims[place];
         if (layer->kernel[axis] != 0 && layer->kernel[axis] != kernel[axis])
             return fail(issue, "kernel_shape", "kernel_shape: must be that of W, %" PRId64, kernel[axis]);
     }
-    for (int axis = 0; axis < 2; axis++) {
+    for (int axis = 0; axis < TCONV_ORT_AXES; axis++) {
         if (!find_pads(layer, axis, in[axis], kernel[axis], pads[axis], &output_padding[axis], issue))
             return false;
         if (in[axis] == 0) { /* a layer of one input has an output that is larger by a stride */
@@ -256,14 +256,17 @@ bool tconv_ort_describe(const struct tconv_ort_layer *layer, tconv_dtype dtype, 
         }
     }
     tconv_desc_init(desc);
-    desc->batch = src->dims[0], desc->in_channels = src->dims[1], desc->in_h = in[0], desc->in_w = in[1];
+    desc->batch = src->dims[0], desc->in_channels = src->dims[1];
+    desc->in_d = in[0], desc->in_h = in[1], desc->in_w = in[2];
     desc->out_channels = weights->dims[1] * layer->groups;
-    desc->kernel_h = kernel[0], desc->kernel_w = kernel[1];
-    desc->stride_h = layer->stride[0], desc->stride_w = layer->stride[1];
-    desc->pad_top = pads[0][0], desc->pad_bottom = pads[0][1];
-    desc->pad_left = pads[1][0], desc->pad_right = pads[1][1];
-    desc->output_padding_h = output_padding[0], desc->output_padding_w = output_padding[1];
-    desc->dilation_h = layer->dilation[0], desc->dilation_w = layer->dilation[1];
+    desc->kernel_d = kernel[0], desc->kernel_h = kernel[1], desc->kernel_w = kernel[2];
+    desc->stride_d = layer->stride[0], desc->stride_h = layer->stride[1], desc->stride_w = layer->stride[2];
+    desc->pad_front = pads[0][0], desc->pad_back = pads[0][1];
+    desc->pad_top = pads[1][0], desc->pad_bottom = pads[1][1];
+    desc->pad_left = pads[2][0], desc->pad_right = pads[2][1];
+    desc->output_padding_d = output_padding[0], desc->output_padding_h = output_padding[1];
+    desc->output_padding_w = output_padding[2];
+    desc->dilation_d = layer->dilation[0], desc->dilation_h = layer->dilation[1], desc->dilation_w = layer->dilation[2];
     desc->groups = layer->groups;
     desc->dtype = dtype;
     desc->math = TCONV_MATH_STRICT;

@@ -9,7 +9,8 @@
 
 #include "ort_abi.h"
 
-#define TCONV_ORT_MAX_RANK 4 /* images, channels, rows, columns */
+#define TCONV_ORT_MAX_RANK 5 /* images, channels, planes, rows, columns */
+#define TCONV_ORT_AXES     3 /* planes, rows, columns */
 
 /* How the outputs at the borders are cut off. */
 enum tconv_ort_padding {
@@ -19,11 +20,12 @@ enum tconv_ort_padding {
     TCONV_ORT_OUTPUT_SHAPE, /* so that out is the attribute output_shape; upper says where the odd column goes */
 };
 
-/* A node's attributes, for rows and columns; a node of one dimension has rows of the neutral values. */
+/* A node's attributes, for planes, rows and columns; a node of fewer dimensions has the neutral values in front. */
 struct tconv_ort_layer {
-    int axes; /* spatial ones: 1 or 2; 0 where nothing says */
-    int64_t stride[2], dilation[2], pad_begin[2], pad_end[2], output_padding[2], output_shape[2];
-    int64_t kernel[2]; /* kernel_shape, 0 where it is not given */
+    int axes; /* spatial ones: 1 to 3; 0 where nothing says */
+    int64_t stride[TCONV_ORT_AXES], dilation[TCONV_ORT_AXES], pad_begin[TCONV_ORT_AXES], pad_end[TCONV_ORT_AXES];
+    int64_t output_padding[TCONV_ORT_AXES], output_shape[TCONV_ORT_AXES];
+    int64_t kernel[TCONV_ORT_AXES]; /* kernel_shape, 0 where it is not given */
     int64_t groups;
     enum tconv_ort_padding padding;
     bool upper; /* auto_pad is SAME_UPPER */
@@ -54,8 +56,8 @@ bool tconv_ort_read_layer(const struct tconv_ort_attributes *from, int rank, str
 
 /*
  * Fills desc for src and weights of these shapes, which are known, and validates it. false: the shapes do not fit the node or
- * tconv does not take the layer, for the reason that the issue has. Where src has no rows or no columns, desc is that of a
- * layer that has one and the same output, which is the bias.
+ * tconv does not take the layer, for the reason that the issue has. Where src has no planes, rows or columns, desc is that
+ * of a layer that has one and the same output, which is the bias.
  */
 bool tconv_ort_describe(const struct tconv_ort_layer *layer, tconv_dtype dtype, const struct tconv_ort_shape *src,
                         const struct tconv_ort_shape *weights, tconv_desc *desc, tconv_issue *issue);

@@ -21,8 +21,10 @@
  * long with tconv, and larger ones .7 to 1. */
 #define SMALL_OUTPUT_BYTES ((int64_t)2 << 20)
 
-/* Stands for a number of rows or columns that is not known before the model runs: large enough for any padding. */
-#define ANY_EXTENT 65536
+/* Stand for a number of planes, rows or columns that is not known before the model runs: large enough for any padding, and for
+ * volumes small enough to have a size. */
+#define ANY_EXTENT           65536
+#define ANY_EXTENT_OF_VOLUME 4096
 
 /* -------------------------------------------------------------------------------------------------------------- types */
 
@@ -80,7 +82,7 @@ static OrtStatus *read_candidate(const struct ort *ort, const OrtNode *node, str
     return status;
 }
 
-/* Sets what is not known of the shapes to what any model may have, and says whether rows, columns and kernel are known. */
+/* Sets what is not known of the shapes to what any model may have, and says whether extents and kernel are known. */
 static bool complete(const struct tconv_ort_layer *layer, struct candidate *candidate)
 {
     struct tconv_ort_shape *src = &candidate->src, *weights = &candidate->weights;
@@ -103,9 +105,9 @@ static bool complete(const struct tconv_ort_layer *layer, struct candidate *cand
     if (weights->dims[0] < 0)
         weights->dims[0] = src->dims[1];
     for (int i = 2; i < rank; i++) {
-        const int axis = i - layer->axes;
+        const int axis = i - 2 + TCONV_ORT_AXES - layer->axes;
         if (src->dims[i] < 0) {
-            src->dims[i] = ANY_EXTENT;
+            src->dims[i] = layer->axes < TCONV_ORT_AXES ? ANY_EXTENT : ANY_EXTENT_OF_VOLUME;
             known = known && layer->padding != TCONV_ORT_OUTPUT_SHAPE;
         }
         if (weights->dims[i] < 0) {
@@ -127,15 +129,19 @@ static bool is_known(const struct tconv_ort_shape *shape)
 /* Whether a layer is hardly more than a matrix product. */
 static bool is_mere_product(const tconv_desc *desc)
 {
-    int64_t dst[4];
-    if (desc->dtype != TCONV_F32 || desc->groups != 1 || tconv_output_shape(desc, dst, NULL) != TCONV_SUCCESS)
+    int64_t dst[TCONV_ORT_MAX_RANK];
+    if (desc->dtype != TCONV_F32 || desc->groups != 1 || tconv_output_shape3d(desc, dst, NULL) != TCONV_SUCCESS)
         return false;
-    const double size = sizeof(float), pixels = (double)desc->batch * (double)desc->in_h * (double)desc->in_w;
-    const double products = (double)desc->in_channels * (double)desc->out_channels;
-    const double weights = size * products * (double)desc->kernel_h * (double)desc->kernel_w;
-    const double output = size * (double)dst[0] * (double)dst[1] * (double)dst[2] * (double)dst[3];
-    const bool has_one_tap = desc->kernel_h == desc->stride_h && desc->kernel_w == desc->stride_w &&
-                             desc->kernel_h * desc->kernel_w > 1 && desc->dilation_h == 1 && desc->dilation_w == 1;
+    const double images = (double)desc->batch * (double)desc->in_d, size = sizeof(float);
+    const double pixels = images * (double)desc->in_h * (double)desc->in_w;
+    const double taps = (double)desc->kernel_d * (double)desc->kernel_h * (double)desc->kernel_w;
+    const double weights = size * taps * (double)desc->in_channels * (double)desc->out_channels;
+    double output = size;
+    for (int i = 0; i < TCONV_ORT_MAX_RANK; i++)
+        output *= (double)dst[i];
+    const bool has_one_tap = desc->kernel_d == desc->stride_d && desc->kernel_h == desc->stride_h &&
+                             desc->kernel_w == desc->stride_w && taps > 1 && desc->dilation_d == 1 &&
+                             desc->dilation_h == 1 && desc->dilation_w == 1;
     return (pixels <= FEW_PIXELS && weights >= MANY_WEIGHTS_BYTES) || (has_one_tap && output <= SMALL_OUTPUT_BYTES);
 }
 

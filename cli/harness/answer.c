@@ -1,7 +1,7 @@
 /*
  * Answers cases. The answer comes from "cpu_reference", asked for by name through the public API, on a dense NCHW float64
  * copy, so that no error in rounding to the dtype, in a layout or in a slice can be in both results; or straight from the
- * formula.
+ * formula, as that of every layer with depth does: plans make such layers of others, whatever the implementation.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -94,9 +94,7 @@ static tconv_status answer(const harness_case *test, bool absolute, double *resu
         dense.dtype = TCONV_F64;
         dense.layout = TCONV_NCHW;
         dense.weight_layout = TCONV_WEIGHT_IOHW;
-        memset(dense.src_strides, 0, sizeof dense.src_strides);
-        memset(dense.dst_strides, 0, sizeof dense.dst_strides);
-        memset(dense.addend_strides, 0, sizeof dense.addend_strides);
+        harness_make_dense(&dense);
         memset(dense.post, 0, sizeof dense.post);
         dense.post_count = 0;
         status = run_reference(&dense, data, issue);
@@ -118,23 +116,6 @@ static bool writes_nothing(const harness_case *test)
         if (harness_case_writes(test, (harness_role)role) && harness_view_elements(&test->views[role]) > 0)
             return false;
     return true;
-}
-
-tconv_status harness_case_create(harness_case *test, const harness_layer *layer, harness_fill fill, uint64_t seed,
-                                 tconv_issue *issue)
-{
-    double *expected[HARNESS_ROLES] = {NULL}, *bound[HARNESS_ROLES] = {NULL};
-    tconv_status status = harness_case_create_tensors(test, layer, fill, seed, false, issue);
-    if (status != TCONV_SUCCESS || writes_nothing(test))
-        return status;
-    status = answer(test, false, expected, issue);
-    if (status == TCONV_SUCCESS && fill == HARNESS_REALS)
-        status = answer(test, true, bound, issue);
-    for (int role = 0; role < HARNESS_ROLES; ++role)
-        test->answers[role] = (harness_answer){.expected = expected[role], .bound = bound[role]};
-    if (status != TCONV_SUCCESS)
-        harness_case_destroy(test);
-    return status;
 }
 
 static double *copy_of(const double *from, int64_t count)
@@ -231,4 +212,23 @@ tconv_status harness_case_create_by_formula(harness_case *test, const harness_la
                                             uint64_t seed, tconv_issue *issue)
 {
     return create_answered(test, layer, fill, seed, answer_by_formula, issue);
+}
+
+tconv_status harness_case_create(harness_case *test, const harness_layer *layer, harness_fill fill, uint64_t seed,
+                                 tconv_issue *issue)
+{
+    double *expected[HARNESS_ROLES] = {NULL}, *bound[HARNESS_ROLES] = {NULL};
+    if (harness_has_depth(&layer->desc))
+        return harness_case_create_by_formula(test, layer, fill, seed, issue);
+    tconv_status status = harness_case_create_tensors(test, layer, fill, seed, false, issue);
+    if (status != TCONV_SUCCESS || writes_nothing(test))
+        return status;
+    status = answer(test, false, expected, issue);
+    if (status == TCONV_SUCCESS && fill == HARNESS_REALS)
+        status = answer(test, true, bound, issue);
+    for (int role = 0; role < HARNESS_ROLES; ++role)
+        test->answers[role] = (harness_answer){.expected = expected[role], .bound = bound[role]};
+    if (status != TCONV_SUCCESS)
+        harness_case_destroy(test);
+    return status;
 }

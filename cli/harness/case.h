@@ -3,8 +3,8 @@
  * header also has the functions that run a case and judge its output.
  *
  * The answer is computed by the implementation "cpu_reference" on a dense float64 copy of the case, and the error
- * bound, the sum of the absolute values of an element's terms, by running it again on absolute values. Both are of the
- * sum: the judge takes the sum through the layer's post-ops (post.h). Gaps of slices,
+ * bound, the sum of the absolute values of an element's terms, by running it again on absolute values; of a layer with
+ * depth both come straight from the formula. Both are of the sum: the judge takes the sum through the layer's post-ops (post.h). Gaps of slices,
  * the room around every tensor and the outputs hold bytes 0xFF before the run: a NaN in every dtype, so that an element
  * that is read by mistake, or left unwritten, shows. Outputs that a layer adds to hold random numbers.
  */
@@ -21,7 +21,7 @@ typedef struct harness_buffer {
     void *data;            /* memory + offset */
 } harness_buffer;
 
-/* An element of a tensor that is written, {n, c, h, w} of dst, and its right answer. */
+/* An element of a tensor that is written, a place in the shape of its view, and its right answer. */
 typedef struct harness_sample {
     int64_t at[4];
     double value, bound;
@@ -162,9 +162,9 @@ bool harness_same_bits(const harness_case *test, const harness_output *a, const 
                        harness_failure *failure);
 
 /* Finds the index-th of the elements at which a tensor is judged, where it is not judged at all of them. First come the
- * sixteen ends of all axes; then the first, a middle and the last row and column of each phase of dst's two strides (of
- * up to eight phases of an axis; other tensors have one), at random places of the other axes; then random elements. The
- * tensor must have elements. */
+ * sixteen ends of all axes, or thirty-two with depth; then the first, a middle and the last row and column of each phase of
+ * dst's strides (of up to eight phases of an axis; other tensors have one), at random places of the other axes; then
+ * random elements. The tensor must have elements. */
 void harness_pick_sample(const harness_case *test, harness_role role, int64_t index, harness_random *random,
                          int64_t at[4]);
 

@@ -197,9 +197,9 @@ static void draw_axes(harness_random *random, tconv_desc *desc)
     static const struct axis point = {1, 1, 1, 1, 0, 0, 0};
     struct axis rows, columns;
     const int64_t flat = harness_random_integer(random, 0, 9); /* 1 x N and N x 1 are layers of sequences */
-    const bool deep = harness_random_chance(random, 15);       /* more weights than pixels */
-    rows.in = deep ? harness_random_integer(random, 1, 6) : draw_extent(random);
-    columns.in = deep ? harness_random_integer(random, 1, 4) : draw_extent(random);
+    const bool small = harness_random_chance(random, 15);      /* more weights than pixels */
+    rows.in = small ? harness_random_integer(random, 1, 6) : draw_extent(random);
+    columns.in = small ? harness_random_integer(random, 1, 4) : draw_extent(random);
     draw_window(random, &rows);
     if (harness_random_chance(random, 40)) {
         columns.kernel = rows.kernel;
@@ -244,6 +244,7 @@ void harness_class_layer(harness_random *random, harness_layer *layer)
     desc->batch = batch == 0 ? 0 : batch < 25 ? 1 : batch < 40 ? batch % 4 + 2 : harness_random_integer(random, 6, 20);
     draw_groups(random, desc);
     draw_axes(random, desc);
+    harness_draw_depth(random, desc, MAX_MULTIPLY_ADDS, MAX_OUTPUTS);
     desc->dtype = (tconv_dtype)harness_random_integer(random, TCONV_F32, TCONV_BF16);
     desc->layout = (tconv_layout)harness_random_integer(random, TCONV_NCHW, TCONV_NHWC);
     desc->weight_layout = (tconv_weight_layout)harness_random_integer(random, TCONV_WEIGHT_IOHW, TCONV_WEIGHT_HWOI);

@@ -20,7 +20,7 @@
  * 2 * 2^-11 + 2^-22. */
 #define TF32_PRODUCT_ERROR (0x1p-10 + 0x1p-22)
 
-#define PLACE_TEXT 120 /* bytes for the place of an element as text */
+#define PLACE_TEXT 144 /* bytes for the place of an element as text */
 
 typedef struct tolerance {
     double unit;           /* relative error of one rounding while summing */
@@ -83,13 +83,18 @@ static double added_to(const judgement *judge, const int64_t at[4], int64_t inde
 /* Writes the place of an element as messages show it. */
 static void format_place(const judgement *judge, const int64_t at[4], char *text, size_t capacity)
 {
-    static const char *const weights_axes[4] = {"i", "o", "kh", "kw"}, *const axes[4] = {"n", "c", "h", "w"};
+    static const char *const weights_axes[5] = {"i", "o", "kd", "kh", "kw"}, *const axes[5] = {"n", "c", "d", "h", "w"};
     const char *const *names = judge->role == HARNESS_WEIGHTS ? weights_axes : axes;
-    if (judge->role == HARNESS_BIAS)
+    const harness_view *view = &judge->test->views[judge->role];
+    char plane[32] = "";
+    if (judge->role == HARNESS_BIAS) {
         snprintf(text, capacity, "c=%" PRId64, at[0]);
-    else
-        snprintf(text, capacity, "%s=%" PRId64 " %s=%" PRId64 " %s=%" PRId64 " %s=%" PRId64, names[0], at[0], names[1],
-                 at[1], names[2], at[2], names[3], at[3]);
+        return;
+    }
+    if (view->planes > 1)
+        snprintf(plane, sizeof plane, " %s=%" PRId64, names[2], at[2] / harness_view_rows(view));
+    snprintf(text, capacity, "%s=%" PRId64 " %s=%" PRId64 "%s %s=%" PRId64 " %s=%" PRId64, names[0], at[0], names[1],
+             at[1], plane, names[3], at[2] % harness_view_rows(view), names[4], at[3]);
 }
 
 /* Judges one element and adds its error to the accumulated figures. */

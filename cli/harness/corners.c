@@ -134,27 +134,85 @@ static const family families[] = {
     {"tail of a tile: kernel width", "n=1 ci=2 h=2 w=9 co=3 k=2x# s=1x2", 1, 20},
     {"tail of a tile: stride", "n=1 ci=2 h=3 w=9 co=3 k=5x7 s=# p=1", 1, 9},
 };
-#define FAMILY_COUNT (sizeof families / sizeof families[0])
+
+static const family families_in_depth[] = {
+    {"depth: one plane of everything", "n=2 ci=3 z=1 h=2 w=3 co=2 k=1x2x3 s=3x2x1 op=2x1x0 b=1", 0, 0},
+    {"depth: no images", "n=0 ci=3 z=4 h=4 w=5 co=2 k=3 s=2 b=1", 0, 0},
+    {"depth: a kernel of one plane", "n=2 ci=3 z=4 h=3 w=5 co=4 k=1x3x3 s=1x2x2 p=0x1x1 b=1", 0, 0},
+    {"depth: a kernel of one column of planes", "n=2 ci=5 z=6 h=3 w=7 co=4 k=4x1x1 s=2x1x1 p=1x0x0 b=1", 0, 0},
+    {"depth: kernel 1x2x2 side by side", "n=2 ci=9 z=5 h=4 w=6 co=7 k=1x2x2 s=1x2x2 b=1", 0, 0},
+    {"depth: kernel equals stride", "n=2 ci=17 z=3 h=4 w=6 co=9 k=2 s=2 b=1", 0, 0},
+    {"depth: kernel equals stride, 4x2x3", "n=1 ci=6 z=3 h=4 w=5 co=5 k=4x2x3 s=4x2x3", 0, 0},
+    {"depth: overlapping by one plane", "n=2 ci=8 z=4 h=5 w=6 co=8 k=3 s=2 p=1 op=1 b=1", 0, 0},
+    {"depth: two taps in each phase", "n=1 ci=16 z=4 h=4 w=6 co=9 k=4 s=2 p=1 b=1", 0, 0},
+    {"depth: dense", "n=1 ci=8 z=5 h=6 w=7 co=6 k=3x5x7 b=1", 0, 0},
+    {"depth: stride larger than the kernel", "n=2 ci=4 z=3 h=4 w=5 co=3 k=2x3x1 s=5x4x2 b=1", 0, 0},
+    {"depth: phases that are only bias", "n=2 ci=4 z=3 h=3 w=4 co=3 k=1x2x3 s=3x2x1 op=2x1x0 b=1", 0, 0},
+    {"depth: no plane with a tap", "n=2 ci=3 z=1 h=3 w=4 co=4 k=1x3x3 s=4x1x1 p=1x0x0x0x0x0 op=3x0x0 b=1", 0, 0},
+    {"depth: dilation shares 2 with stride", "n=2 ci=4 z=4 h=4 w=5 co=3 k=3 s=4x2x1 d=2x4x1 op=3x3x0 b=1", 0, 0},
+    {"depth: dilation equals stride", "ci=4 z=3 h=4 w=5 co=3 k=3x4x2 s=3x2x2 d=3x2x2 b=1", 0, 0},
+    {"depth: dilation a multiple of stride", "ci=4 z=4 h=4 w=5 co=3 k=3 s=2 d=6x2x4 b=1", 0, 0},
+    {"depth: output padding at its limit by stride", "ci=3 z=2 h=3 w=4 co=2 k=3x2x2 s=4x2x3 op=3x1x2 b=1", 0, 0},
+    {"depth: output padding at its limit by dilation", "ci=3 z=2 h=3 w=4 co=2 k=2x3x2 d=4x2x3 op=3x1x2 b=1", 0, 0},
+    {"depth: padding eats the kernel", "n=2 ci=4 z=9 h=6 w=7 co=3 k=3 s=1x2x1 p=4x1x3x3x2x3 b=1", 0, 0},
+    {"depth: padding in front alone", "ci=4 z=4 h=5 w=6 co=3 k=3 s=2 p=3x0x0x0x0x0 b=1", 0, 0},
+    {"depth: padding behind alone", "ci=4 z=4 h=5 w=6 co=3 k=3 s=2 p=0x0x0x3x0x0 b=1", 0, 0},
+    {"depth: padding cuts all but one plane", "ci=4 z=5 h=4 w=5 co=3 k=3 p=3x1x1 b=1", 0, 0},
+    {"depth: one input plane", "n=2 ci=4 z=1 h=5 w=6 co=3 k=4x3x3 s=2 p=1 b=1", 0, 0},
+    {"depth: one row", "n=2 ci=4 z=5 h=1 w=9 co=3 k=3x1x4 s=2x1x2 p=1x0x1 b=1", 0, 0},
+    {"depth: one column", "n=2 ci=4 z=5 h=9 w=1 co=3 k=3x4x1 s=2x2x1 p=1x1x0 b=1", 0, 0},
+    {"depth: one pixel in each plane", "n=2 ci=4 z=13 h=1 w=1 co=3 k=5x1x1 s=3x1x1 p=2x0x0 b=1", 0, 0},
+    {"depth: a kernel larger than the input", "ci=3 z=2 h=3 w=2 co=4 k=5x4x6 s=1x2x1 p=2x1x2 b=1", 0, 0},
+    {"depth: more than 65,535 planes", "ci=1 z=35000 h=1 w=1 co=1 k=2x1x1 s=2x1x1", 0, 0},
+    {"depth: more than 65,535 planes, one row", "ci=1 z=35000 h=1 w=2 co=1 k=3x1x2 s=2x1x1 b=1", 0, 0},
+    {"depth: many phases", "n=2 ci=3 z=3 h=2 w=3 co=2 k=20x2x2 s=18x1x2 b=1", 0, 0},
+    {"depth: huge stride over one plane", "ci=3 z=1 h=2 w=3 co=4 k=3x2x2 s=1099511627776x2x1 b=1 d=1x1x2", 0, 0},
+    {"depth: odd planes", "n=2 ci=5 z=4 h=3 w=5 co=7 k=2x3x3 s=2 p=0x1x1 b=1", 0, 0},
+    {"depth: groups", "n=2 ci=12 z=3 h=4 w=5 co=8 k=3 s=2 p=1 g=4 b=1", 0, 0},
+    {"depth: depthwise", "n=2 ci=9 z=4 h=5 w=6 co=9 k=4 s=2 p=1 g=9 b=1", 0, 0},
+    {"depth: a slice", "n=2 ci=4 z=3 h=4 w=5 co=3 k=2 s=2 b=1 ss=480x70x20x5x1 ds=1600x500x80x10x1", 0, 0},
+    {"depth: a slice, overlapping", "n=2 ci=4 z=3 h=4 w=5 co=3 k=3 p=1 b=1 ss=480x70x20x5x1 ds=480x63x20x5x1", 0, 0},
+    {"depth: a slice of one pixel in each plane", "n=2 ci=2 z=5 h=1 w=1 co=3 k=1 ss=40x7x1x1x1 ds=40x9x1x1x1", 0, 0},
+    {"depth: tail: planes", "n=1 ci=3 z=# h=2 w=5 co=2 k=3 s=2 p=1", 1, 5},
+    {"depth: tail: kernel planes", "n=1 ci=2 z=3 h=2 w=5 co=3 k=#x2x3 s=2x1x1 b=1", 1, 6},
+    {"depth: tail: input channels", "n=1 ci=# z=2 h=2 w=5 co=5 k=3x2x2 s=1x2x2", 1, 9},
+};
+
+#define FAMILY_COUNT       (sizeof families / sizeof families[0])
+#define DEPTH_FAMILY_COUNT (HARNESS_DRAWS_DEPTH ? sizeof families_in_depth / sizeof families_in_depth[0] : 0)
+
+static const family *family_at(size_t index)
+{
+    return index < FAMILY_COUNT ? &families[index] : &families_in_depth[index - FAMILY_COUNT];
+}
+
+/* Returns how many corners a family has, without their forms. */
+static size_t corners_of(const family *of)
+{
+    return (size_t)(of->last - of->first + 1);
+}
 
 enum { LAYOUTS = 2, WEIGHT_LAYOUTS = 3 };
 
 size_t harness_corner_count(void)
 {
     size_t count = 0;
-    for (size_t i = 0; i < FAMILY_COUNT; ++i)
-        count += (size_t)(families[i].last - families[i].first + 1);
+    for (size_t i = 0; i < FAMILY_COUNT + DEPTH_FAMILY_COUNT; ++i)
+        count += corners_of(family_at(i));
     return count * HARNESS_CORNER_FORMS;
 }
 
 /* Slices are written for one layout: NHWC has its pixel stride in place of the channel stride. */
-static void swap_slice(int64_t strides[4], int64_t channels, int64_t width)
+static void swap_slice(int64_t strides[4], int64_t *stride_d, const harness_view *of)
 {
+    const int64_t pixel = of->shape[1] + 3, width = of->shape[3];
     if (strides[0] == 0)
         return;
-    int64_t pixel = channels + 3;
     strides[1] = 1;
     strides[3] = pixel;
-    strides[2] = width == 1 ? pixel : width * pixel;
+    strides[2] = width * pixel;
+    if (of->planes > 1)
+        *stride_d = harness_view_rows(of) * width * pixel;
     strides[0] *= 2;
 }
 
@@ -162,10 +220,10 @@ const char *harness_corner(size_t index, harness_layer *layer)
 {
     const size_t form = index % HARNESS_CORNER_FORMS;
     size_t row = index / HARNESS_CORNER_FORMS, which = 0;
-    for (; row > (size_t)(families[which].last - families[which].first); ++which)
-        row -= (size_t)(families[which].last - families[which].first + 1);
+    for (; row >= corners_of(family_at(which)); ++which)
+        row -= corners_of(family_at(which));
 
-    const family *chosen = &families[which];
+    const family *chosen = family_at(which);
     const int64_t number = chosen->first + (int64_t)row;
     char text[256], message[128];
     size_t length = 0;
@@ -183,9 +241,9 @@ const char *harness_corner(size_t index, harness_layer *layer)
     desc->weight_layout = (tconv_weight_layout)((index / LAYOUTS + row) % WEIGHT_LAYOUTS);
     desc->math = TCONV_MATH_STRICT;
     if (desc->layout == TCONV_NHWC) {
-        swap_slice(desc->src_strides, desc->in_channels, desc->in_w);
-        harness_view dst = harness_dst_view(desc);
-        swap_slice(desc->dst_strides, desc->out_channels, dst.shape[3]);
+        const harness_view src = harness_src_view(desc), dst = harness_dst_view(desc);
+        swap_slice(desc->src_strides, &desc->src_stride_d, &src);
+        swap_slice(desc->dst_strides, &desc->dst_stride_d, &dst);
     }
     return chosen->name;
 }

@@ -17,13 +17,16 @@ typedef struct harness_layer {
     bool has_bias;
 } harness_layer;
 
-/* A tensor's logical shape and where its elements lie: element (a, b, c, d) is data[a * stride[0] + ... ]. */
+/* A tensor's logical shape and where its elements lie: element (a, b, c, d) is data[a * stride[0] + ... ]. Rows and planes
+ * are dense in every layout of every tensor, so that one axis has the rows of all planes, plane after plane: row h of
+ * plane z is harness_view_row(view, z, h). */
 typedef struct harness_view {
-    int64_t
-        shape[4]; /* src, dst, an addend: n, c, h, w; weights: in_channels, out_channels / groups, kernel_h, kernel_w;
-                          bias, operands of channels: their number, 1, 1, 1 */
+    int64_t shape
+        [4]; /* src, dst, an addend: n, c, d * h, w; weights: in_channels, out_channels / groups, kernel_d * kernel_h,
+                          kernel_w; bias, operands of channels: their number, 1, 1, 1 */
     int64_t stride[4]; /* in elements */
     int64_t extent;    /* elements from the first to one past the last, gaps included; 0 for no image */
+    int64_t planes;    /* d or kernel_d; shape[2] is a multiple of it */
 } harness_view;
 
 /* These return views of a valid layer's tensors (tconv_validate), computed from the formulas of tconv.h and not by the
@@ -42,17 +45,47 @@ static inline int64_t harness_view_index(const harness_view *view, int64_t a, in
     return a * view->stride[0] + b * view->stride[1] + c * view->stride[2] + d * view->stride[3];
 }
 
+/* Returns how many rows a plane has, and the index on axis 2 of a row of a plane. */
+static inline int64_t harness_view_rows(const harness_view *view)
+{
+    return view->shape[2] / view->planes;
+}
+
+static inline int64_t harness_view_row(const harness_view *view, int64_t plane, int64_t row)
+{
+    return plane * harness_view_rows(view) + row;
+}
+
 /* Returns the number of elements of the logical shape, without gaps. */
 int64_t harness_view_elements(const harness_view *view);
 
-/* Returns the FLOP of a layer, 2 * batch * in_h * in_w * in_channels * (out_channels / groups) * kernel_h * kernel_w:
- * two for each input pixel and tap, including the taps that padding crops. */
+/* Whether the layer has more than one plane, or taps along depth that matter; where not, no field of depth changes any
+ * result. The desc need not be valid. */
+bool harness_has_depth(const tconv_desc *desc);
+
+/* Gives the fields of depth their defaults. */
+void harness_drop_depth(tconv_desc *desc);
+
+/* Makes all strides dense. */
+void harness_make_dense(tconv_desc *desc);
+
+/* Returns the FLOP of a layer: two for each input pixel, pair of channels of a group and tap, including the taps that padding
+ * crops. */
 double harness_layer_flops(const tconv_desc *desc);
 
 /* Draws a valid layer that runs in milliseconds: any dtype, layouts, groups, uneven strides, dilations and paddings on
  * four sides, output_padding up to its limit, slices with gaps, odd channels, size 1, now and then no image at all.
- * math is STRICT, or TF32 for some of the f32 layers. */
+ * math is STRICT, or TF32 for some of the f32 layers. About one in seven has depth (HARNESS_DRAWS_DEPTH). */
 void harness_random_layer(harness_random *random, harness_layer *layer);
+
+/* Whether layers that are drawn may have depth, and corners in depth are among the corners: not before plans take such
+ * layers. */
+enum { HARNESS_DRAWS_DEPTH = 1 };
+
+/* Gives a layer of two axes some depth in about one draw of seven, and makes it smaller where its work is beyond the limits:
+ * of multiply-adds, and of outputs. Depth has a generator of its own, which is seeded by the state of random: layers
+ * without depth, and all that is drawn after them, are as they would be without this call. */
+void harness_draw_depth(const harness_random *random, tconv_desc *desc, double multiply_adds, double outputs);
 
 /* Draws a valid layer of any operation by class (classes.c): of groups and channels, of each axis' inputs, kernel, stride,
  * dilation and padding. It runs in milliseconds, one in four in tens of them. */
@@ -62,8 +95,8 @@ void harness_class_layer(harness_random *random, harness_layer *layer);
  * (NHWC) and between images. */
 void harness_draw_slices(harness_random *random, tconv_desc *desc);
 
-/* Draws the strides of a slice for a tensor of dst's shape. */
-void harness_draw_slice_of_dst(harness_random *random, const tconv_desc *desc, int64_t given[4]);
+/* Draws the strides of a slice for the addend. */
+void harness_draw_slice_of_addend(harness_random *random, tconv_desc *desc);
 
 /* The corners, each in every dtype and both layouts. harness_corner fills layer with the index-th and returns its name,
  * which is valid for ever; index < harness_corner_count(). */
@@ -78,19 +111,21 @@ const char *harness_corner(size_t index, harness_layer *layer);
 bool harness_corner_is_sampled(size_t index, const harness_layer *layer);
 
 /* Bytes that are enough for the text of any layer. */
-#define HARNESS_LAYER_TEXT 1408
+#define HARNESS_LAYER_TEXT 1664
 
 /* Writes the layer as arguments of `tconv bench`:
  *     --problem "n=16 ci=32 h=128 w=256 co=64 k=3x5 s=2x3 p=1x2x1x2 op=0x0 d=2x1 g=4 b=1" --dtype f32 --layout nchw
  *     --weight-layout iohw --math strict --op forward
  * Strides that are not 0 add ss=NxCxHxW and ds=NxCxHxW, accumulate acc=1, post-ops post=mul_channel,clamp:0:6, an addend's
- * strides as=NxCxHxW. text is cut at capacity. Returns the length as snprintf. */
+ * strides as=NxCxHxW. A layer with depth has z=, its input planes, and lists have the number of depth as well: k=, s=, op=
+ * and d= before the others, p= front x top x left x back x bottom x right, strides NxCxDxHxW. text is cut at capacity.
+ * Returns the length as snprintf. */
 int harness_layer_format(const harness_layer *layer, char *text, size_t capacity);
 
 /* Reads the text between the quotes of --problem into *layer, whose desc is initialised here; dtype, layouts, math and
  * op keep their defaults. n, s, p, op, d, g, b and acc may be left out (1, 1, 0, 0, 1, 1, 0, 0), post too; sizes are pairs HxW or one
- * number for both; p takes one, two (HxW) or four (top x left x bottom x right) numbers. On false, message says which
- * part is wrong and why. The layer is not validated. */
+ * number for both; p takes one, two (HxW) or four (top x left x bottom x right) numbers. With z= sizes are triples DxHxW or one
+ * number, and p takes one, three or six. On false, message says which part is wrong and why. The layer is not validated. */
 bool harness_problem_parse(const char *text, harness_layer *layer, char *message, size_t capacity);
 
 /* These return the names on the command line: "f32", "nchw", "iohw", "strict", "avx2" and so on; "?" for none. */

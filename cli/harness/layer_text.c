@@ -62,27 +62,26 @@ bool harness_is_generic_again(const char *implementation, tconv_cpu_isa isa)
     return isa != TCONV_CPU_ISA_GENERIC && isa < TCONV_CPU_ISA_AVX512_BF16 && strcmp(implementation, "cpu_bf16") == 0;
 }
 
+#define MOST_NUMBERS 6 /* of a key */
+
 /* One key of --problem and the fields of the desc that its numbers go to. */
 typedef struct key {
     const char *name;
     bool required;
-    int count;           /* the most numbers that the key takes */
-    size_t fields[4];    /* offsets in tconv_desc; pads in the order of the text */
-    const char *meaning; /* for messages */
+    int count;                   /* the most numbers that the key takes in a layer with depth */
+    size_t fields[MOST_NUMBERS]; /* offsets in tconv_desc; in the order of the text of a layer with depth */
+    const char *meaning;         /* for messages */
 } key;
 
 #define FIELD(name) offsetof(tconv_desc, name)
-#define SRC_STRIDES                                                                                                    \
+#define STRIDES(of)                                                                                                    \
     {                                                                                                                  \
-        FIELD(src_strides[0]), FIELD(src_strides[1]), FIELD(src_strides[2]), FIELD(src_strides[3])                     \
+        FIELD(of##_strides[0]), FIELD(of##_strides[1]), FIELD(of##_stride_d), FIELD(of##_strides[2]),                  \
+            FIELD(of##_strides[3])                                                                                     \
     }
-#define DST_STRIDES                                                                                                    \
+#define PADS                                                                                                           \
     {                                                                                                                  \
-        FIELD(dst_strides[0]), FIELD(dst_strides[1]), FIELD(dst_strides[2]), FIELD(dst_strides[3])                     \
-    }
-#define ADDEND_STRIDES                                                                                                 \
-    {                                                                                                                  \
-        FIELD(addend_strides[0]), FIELD(addend_strides[1]), FIELD(addend_strides[2]), FIELD(addend_strides[3])         \
+        FIELD(pad_front), FIELD(pad_top), FIELD(pad_left), FIELD(pad_back), FIELD(pad_bottom), FIELD(pad_right)        \
     }
 #define BIAS_FIELD       SIZE_MAX /* the bias is no field of the desc */
 #define ACCUMULATE_FIELD FIELD(accumulate)
@@ -93,23 +92,24 @@ typedef struct key {
 static const key keys[] = {
     {"n", false, 1, {FIELD(batch)}, "images"},
     {"ci", true, 1, {FIELD(in_channels)}, "input channels"},
+    {"z", false, 1, {FIELD(in_d)}, "input planes"},
     {"h", true, 1, {FIELD(in_h)}, "input height"},
     {"w", true, 1, {FIELD(in_w)}, "input width"},
     {"co", true, 1, {FIELD(out_channels)}, "output channels"},
-    {"k", true, 2, {FIELD(kernel_h), FIELD(kernel_w)}, "kernel"},
-    {"s", false, 2, {FIELD(stride_h), FIELD(stride_w)}, "stride"},
-    {"p", false, 4, {FIELD(pad_top), FIELD(pad_left), FIELD(pad_bottom), FIELD(pad_right)}, "padding"},
-    {"op", false, 2, {FIELD(output_padding_h), FIELD(output_padding_w)}, "output padding"},
-    {"d", false, 2, {FIELD(dilation_h), FIELD(dilation_w)}, "dilation"},
+    {"k", true, 3, {FIELD(kernel_d), FIELD(kernel_h), FIELD(kernel_w)}, "kernel"},
+    {"s", false, 3, {FIELD(stride_d), FIELD(stride_h), FIELD(stride_w)}, "stride"},
+    {"p", false, 6, PADS, "padding"},
+    {"op", false, 3, {FIELD(output_padding_d), FIELD(output_padding_h), FIELD(output_padding_w)}, "output padding"},
+    {"d", false, 3, {FIELD(dilation_d), FIELD(dilation_h), FIELD(dilation_w)}, "dilation"},
     {"g", false, 1, {FIELD(groups)}, "groups"},
     {"b", false, 1, {BIAS_FIELD}, "bias"},
     {"acc", false, 1, {ACCUMULATE_FIELD}, "accumulate"},
     {"st", false, 1, {STREAM_FIELD}, "streamed axis"},
     {"cd", false, 1, {CARRY_FIELD}, "dtype of the carry"},
-    {"ss", false, 4, SRC_STRIDES, "strides of src"},
-    {"ds", false, 4, DST_STRIDES, "strides of dst"},
+    {"ss", false, 5, STRIDES(src), "strides of src"},
+    {"ds", false, 5, STRIDES(dst), "strides of dst"},
     {"post", false, 0, {POST_FIELD}, "post-ops"},
-    {"as", false, 4, ADDEND_STRIDES, "strides of the addend"},
+    {"as", false, 5, STRIDES(addend), "strides of the addend"},
 };
 #define KEY_COUNT (sizeof keys / sizeof keys[0])
 
@@ -158,7 +158,23 @@ static bool is_post(const key *which)
 
 static bool is_strides(const key *which)
 {
-    return which->count == 4 && strcmp(which->name, "p") != 0;
+    return which->count == 5;
+}
+
+static bool is_of_depth(size_t field)
+{
+    return field >= FIELD(in_d) && field <= FIELD(addend_stride_d);
+}
+
+/* Lists the fields that a key has in a layer, in the order of the text, and returns their number: z= and all that is of
+ * depth are left out where there is none. */
+static int fields_in(const key *which, bool has_depth, size_t fields[MOST_NUMBERS])
+{
+    int count = 0;
+    for (int i = 0; i < which->count; ++i)
+        if (has_depth || !is_of_depth(which->fields[i]))
+            fields[count++] = which->fields[i];
+    return count;
 }
 
 /* ----------------------------------------------------------------------------------------------------------- writing */
@@ -189,6 +205,7 @@ static void append_key(writer *to, const harness_layer *layer, const key *which)
 {
     tconv_desc desc = layer->desc;
     bool all_zero = true;
+    size_t fields[MOST_NUMBERS];
     if (most_of(which) > 0) {
         if (small_number_of(layer, which) != 0)
             append(to, " %s=%d", which->name, small_number_of(layer, which));
@@ -200,13 +217,14 @@ static void append_key(writer *to, const harness_layer *layer, const key *which)
             append(to, " %s=%s", which->name, posts);
         return;
     }
-    for (int i = 0; i < which->count; ++i)
-        all_zero &= *field_of(&desc, which->fields[i]) == 0;
-    if (is_strides(which) && all_zero)
+    const int count = fields_in(which, harness_has_depth(&desc), fields);
+    for (int i = 0; i < count; ++i)
+        all_zero &= *field_of(&desc, fields[i]) == 0;
+    if (count == 0 || (is_strides(which) && all_zero))
         return;
     append(to, "%s%s=", which == keys ? "" : " ", which->name);
-    for (int i = 0; i < which->count; ++i)
-        append(to, "%s%" PRId64, i == 0 ? "" : "x", *field_of(&desc, which->fields[i]));
+    for (int i = 0; i < count; ++i)
+        append(to, "%s%" PRId64, i == 0 ? "" : "x", *field_of(&desc, fields[i]));
 }
 
 int harness_layer_format(const harness_layer *layer, char *text, size_t capacity)
@@ -256,11 +274,15 @@ static int parse_numbers(const char *item, const char *end, int limit, int64_t *
     }
 }
 
-/* Spreads the numbers that were given over the fields of the key: one number stands for all, HxW for both sides. */
-static bool store_numbers(harness_layer *layer, const key *which, const int64_t *numbers, int count, char *message,
-                          size_t capacity)
+/* Spreads the numbers that were given over the fields of the key: one number stands for all, HxW or DxHxW for both
+ * sides. */
+static bool store_numbers(harness_layer *layer, const key *which, bool has_depth, const int64_t *numbers, int count,
+                          char *message, size_t capacity)
 {
     const int64_t most = most_of(which);
+    size_t fields[MOST_NUMBERS];
+    const int full = fields_in(which, has_depth, fields);
+    const bool has_sides = which->count == MOST_NUMBERS;
     if (most > 0) {
         if (numbers[0] > most) {
             snprintf(message, capacity, "%s=%" PRId64 " must be 0 %s %" PRId64, which->name, numbers[0],
@@ -270,13 +292,16 @@ static bool store_numbers(harness_layer *layer, const key *which, const int64_t 
         store_small_number(layer, which, (int)numbers[0]);
         return true;
     }
-    if (which->count == 4 && (count == 3 || (is_strides(which) && count != 4))) {
-        snprintf(message, capacity, "%s takes %s, not %d", which->name,
-                 is_strides(which) ? "4 numbers" : "1, 2 or 4 numbers", count);
+    if (is_strides(which) ? count != full : count != 1 && count != full && !(has_sides && count == full / 2)) {
+        const char *const takes = is_strides(which) ? (has_depth ? "5 numbers" : "4 numbers")
+                                  : !has_sides      ? "1 or 3 numbers"
+                                  : has_depth       ? "1, 3 or 6 numbers"
+                                                    : "1, 2 or 4 numbers";
+        snprintf(message, capacity, "%s takes %s%s, not %d", which->name, takes, has_depth ? " beside z=" : "", count);
         return false;
     }
-    for (int i = 0; i < which->count; ++i)
-        *field_of(&layer->desc, which->fields[i]) = numbers[i % count];
+    for (int i = 0; i < full; ++i)
+        *field_of(&layer->desc, fields[i]) = numbers[i % count];
     return true;
 }
 
@@ -289,20 +314,33 @@ static const key *find_key(const char *text, size_t length)
 }
 
 /* Reads the item "key=value" from item to end into the layer. */
-static bool parse_value(harness_layer *layer, const key *which, const char *item, const char *end, char *message,
-                        size_t capacity)
+static bool parse_value(harness_layer *layer, const key *which, bool has_depth, const char *item, const char *end,
+                        char *message, size_t capacity)
 {
-    int64_t numbers[4];
+    int64_t numbers[MOST_NUMBERS];
+    size_t fields[MOST_NUMBERS];
     const char *value = strchr(item, '=') + 1;
     if (is_post(which))
         return harness_posts_parse(value, (size_t)(end - value), &layer->desc, message, capacity);
-    const int count = parse_numbers(item, end, which->count, numbers, message, capacity);
-    return count > 0 && store_numbers(layer, which, numbers, count, message, capacity);
+    const int count = parse_numbers(item, end, fields_in(which, has_depth, fields), numbers, message, capacity);
+    return count > 0 && store_numbers(layer, which, has_depth, numbers, count, message, capacity);
+}
+
+/* Whether one of the items is z=, which says how lists are read, wherever it stands. */
+static bool has_planes(const char *text)
+{
+    for (text += strspn(text, SPACES); *text != '\0'; text += strspn(text, SPACES)) {
+        if (text[0] == 'z' && text[1] == '=')
+            return true;
+        text += strcspn(text, SPACES);
+    }
+    return false;
 }
 
 bool harness_problem_parse(const char *text, harness_layer *layer, char *message, size_t capacity)
 {
     bool seen[KEY_COUNT] = {false};
+    const bool has_depth = has_planes(text);
     tconv_desc_init(&layer->desc);
     layer->has_bias = false;
     for (text += strspn(text, SPACES); *text != '\0'; text += strspn(text, SPACES)) {
@@ -311,7 +349,7 @@ bool harness_problem_parse(const char *text, harness_layer *layer, char *message
         const key *which = text[length] == '=' ? find_key(text, length) : NULL;
         if (which == NULL) {
             snprintf(message, capacity,
-                     "\"%.*s\" is none of n= ci= h= w= co= k= s= p= op= d= g= b= acc= st= cd= ss= ds= post= as=",
+                     "\"%.*s\" is none of n= ci= z= h= w= co= k= s= p= op= d= g= b= acc= st= cd= ss= ds= post= as=",
                      (int)(end - text), text);
             return false;
         }
@@ -320,7 +358,7 @@ bool harness_problem_parse(const char *text, harness_layer *layer, char *message
             return false;
         }
         seen[which - keys] = true;
-        if (!parse_value(layer, which, text, end, message, capacity))
+        if (!parse_value(layer, which, has_depth, text, end, message, capacity))
             return false;
         text = end;
     }

@@ -23,8 +23,8 @@ typedef enum harness_role {
 } harness_role;
 
 /* Computes one element of a tensor that the operation writes, in float64 straight from the formula in tconv.h, without
- * what it may be added to and before its post-ops, and the sum of the absolute values of its terms. at is {n, c, h, w} in
- * src or dst, or the indices of the weights' logical shape. */
+ * what it may be added to and before its post-ops, and the sum of the absolute values of its terms. at is a place in the
+ * shape of the tensor's view (layer.h). */
 typedef void harness_formula(const struct harness_case *test, harness_role role, const int64_t at[4], double *value,
                              double *bound);
 

@@ -209,6 +209,7 @@ void harness_draw_posts(harness_random *random, tconv_desc *desc)
         }
     }
     memset(desc->addend_strides, 0, sizeof desc->addend_strides);
+    desc->addend_stride_d = 0;
     if (harness_post_addend(desc) >= 0 && harness_random_chance(random, 50))
-        harness_draw_slice_of_dst(random, desc, desc->addend_strides);
+        harness_draw_slice_of_addend(random, desc);
 }

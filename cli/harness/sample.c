@@ -4,9 +4,7 @@
 #include "case.h"
 #include "element.h"
 
-/* Samples: the first and the last of each of the four axes, in all combinations. */
-#define ENDS 16
-/* Rows and columns of a phase: its first, one between and its last. */
+/* Rows and columns of a phase: its first, one between and its last. Which plane they are of is drawn. */
 #define PLACES        3
 #define PHASE_SAMPLES (PLACES * PLACES)
 /* The most phases of an axis that are sampled, evenly spaced. */
@@ -23,22 +21,29 @@ static int64_t phases_seen(int64_t stride, int64_t out)
     return smaller(smaller(stride, out), MOST_PHASES);
 }
 
-/* The strides of rows and columns whose phases are told apart. */
+/* The strides of planes, rows and columns whose phases are told apart. */
 typedef struct strides {
-    int64_t h, w;
+    int64_t d, h, w;
 } strides;
 
 static strides strides_of(const harness_case *test, harness_role role)
 {
     const tconv_desc *desc = &test->layer.desc;
-    return role == HARNESS_DST ? (strides){desc->stride_h, desc->stride_w} : (strides){1, 1};
+    return role == HARNESS_DST ? (strides){desc->stride_d, desc->stride_h, desc->stride_w} : (strides){1, 1, 1};
+}
+
+/* Returns how many samples are ends: the first and the last of each axis, in all combinations. */
+static int64_t ends_of(const harness_view *view)
+{
+    return view->planes > 1 ? 32 : 16;
 }
 
 int64_t harness_placed_samples(const harness_case *test, harness_role role)
 {
     const strides stride = strides_of(test, role);
-    const int64_t *shape = test->views[role].shape;
-    return ENDS + phases_seen(stride.h, shape[2]) * phases_seen(stride.w, shape[3]) * PHASE_SAMPLES;
+    const harness_view *view = &test->views[role];
+    return ends_of(view) + phases_seen(stride.d, view->planes) * phases_seen(stride.h, harness_view_rows(view)) *
+                               phases_seen(stride.w, view->shape[3]) * PHASE_SAMPLES;
 }
 
 /* Returns the first, a middle or the last output of one of the sampled phases. */
@@ -64,16 +69,23 @@ void harness_pick_sample(const harness_case *test, harness_role role, int64_t in
                          int64_t at[4])
 {
     const strides stride = strides_of(test, role);
-    const int64_t *shape = test->views[role].shape;
-    if (index < ENDS) {
+    const harness_view *view = &test->views[role];
+    const int64_t *shape = view->shape, rows = harness_view_rows(view), ends = ends_of(view);
+    if (index < ends) {
+        const int64_t plane = (index >> 4 & 1) * (view->planes - 1), row = (index >> 2 & 1) * (rows - 1);
         for (int axis = 0; axis < 4; ++axis)
             at[axis] = (index >> axis & 1) * (shape[axis] - 1);
+        at[2] = harness_view_row(view, plane, row);
     } else if (index < harness_placed_samples(test, role)) {
-        const int64_t columns = phases_seen(stride.w, shape[3]);
-        const int64_t place = (index - ENDS) % PHASE_SAMPLES, phase = (index - ENDS) / PHASE_SAMPLES;
+        const int64_t columns = phases_seen(stride.w, shape[3]), in_plane = columns * phases_seen(stride.h, rows);
+        const int64_t place = (index - ends) % PHASE_SAMPLES, phase = (index - ends) / PHASE_SAMPLES;
         at[0] = draw_index(random, shape[0]);
         at[1] = draw_index(random, shape[1]);
-        at[2] = output_of_phase(stride.h, shape[2], phase / columns, place / PLACES);
+        const int64_t plane = view->planes == 1 ? 0
+                                                : output_of_phase(stride.d, view->planes, phase / in_plane,
+                                                                  harness_random_integer(random, 0, PLACES - 1));
+        const int64_t row = output_of_phase(stride.h, rows, phase % in_plane / columns, place / PLACES);
+        at[2] = harness_view_row(view, plane, row);
         at[3] = output_of_phase(stride.w, shape[3], phase % columns, place % PLACES);
     } else {
         for (int axis = 0; axis < 4; ++axis)

@@ -10,7 +10,7 @@
  *     tconv_options_init(&options);
  *     tconv_dlpack_options(&options, src, weights, NULL, dst, &issue); // which device they share
  *     tconv_dlpack_tensor(src, &src_tensor, &issue);                 // weights, bias and dst alike
- *     tconv_conv_transpose2d(&desc, &options, &src_tensor, &weights_tensor, NULL, &dst_tensor, &issue);
+ *     tconv_conv_transpose(&desc, &options, &src_tensor, &weights_tensor, NULL, &dst_tensor, &issue);
  *
  * With DLPack 1.x, tconv_dlpack_versioned comes first: it gives the DLTensor of a DLManagedTensorVersioned.
  *
@@ -189,31 +189,44 @@ static inline tconv_status tconv_dlpack_tensor(const DLTensor *from, tconv_tenso
     return TCONV_SUCCESS;
 }
 
+/* The axes of a layer: images, channels, planes, rows, columns; of weights in, out / groups, kernel planes, rows, columns. */
+enum { TCONV_DLPACK_D = 2, TCONV_DLPACK_AXES = 5 };
+
 /*
- * Reads the four extents and strides of a DLTensor, strides in elements and dense where it has none (DLPack before 1.2).
- * A stride of 0 repeats elements, which no layer takes: an error, unless the extent is 1.
+ * Reads the extents and strides of a DLTensor of ndim axes, 4 or 5: with 4 it has one plane. Strides are in elements, and dense
+ * where it has none (DLPack before 1.2). A stride of 0 repeats elements, which no layer takes: an error, unless the
+ * extent is 1.
  */
-static inline tconv_status tconv_dlpack_strides(const DLTensor *from, const char *name, int64_t shape[4],
-                                                int64_t strides[4], tconv_issue *issue)
+static inline tconv_status tconv_dlpack_strides(const DLTensor *from, const char *name, int ndim, int64_t shape[5],
+                                                int64_t strides[5], tconv_issue *issue)
 {
-    if (from == NULL || from->ndim != 4 || from->shape == NULL)
-        return tconv_dlpack_fail(issue, name, "%s.ndim = %d: must be 4", name, from == NULL ? 0 : (int)from->ndim);
+    if (from == NULL || from->ndim != ndim || (ndim != 4 && ndim != 5) || from->shape == NULL) {
+        return tconv_dlpack_fail(issue, name, "%s.ndim = %d: must be %s, the same for src, weights and dst", name,
+                                 from == NULL ? 0 : (int)from->ndim,
+                                 ndim == 4   ? "4"
+                                 : ndim == 5 ? "5"
+                                             : "4 or 5");
+    }
     int64_t dense = 1;
-    for (int axis = 3; axis >= 0; axis--) {
-        shape[axis] = from->shape[axis];
-        strides[axis] = from->strides == NULL ? dense : from->strides[axis];
-        if (shape[axis] < 0 || (shape[axis] > 0 && dense > INT64_MAX / shape[axis])) {
+    shape[TCONV_DLPACK_D] = 1;
+    strides[TCONV_DLPACK_D] = 0;
+    for (int axis = ndim - 1, to = TCONV_DLPACK_AXES - 1; axis >= 0; axis--, to--) {
+        if (ndim == 4 && to == TCONV_DLPACK_D)
+            to--;
+        shape[to] = from->shape[axis];
+        strides[to] = from->strides == NULL ? dense : from->strides[axis];
+        if (shape[to] < 0 || (shape[to] > 0 && dense > INT64_MAX / shape[to])) {
             return tconv_dlpack_fail(issue, name, "%s.shape[%d] = %" PRId64 ": must be at least 0, the size in 63 bits",
-                                     name, axis, shape[axis]);
+                                     name, axis, shape[to]);
         }
-        if (strides[axis] <= 0 && shape[axis] > 1) {
+        if (strides[to] <= 0 && shape[to] > 1) {
             return tconv_dlpack_fail(issue, name, "%s.strides[%d] = %" PRId64 ": must be at least 1", name, axis,
-                                     strides[axis]);
+                                     strides[to]);
         }
-        if (shape[axis] == 1) {
-            strides[axis] = 0; /* of no account: the library's word for dense */
+        if (shape[to] == 1) {
+            strides[to] = 0; /* of no account: the library's word for dense */
         }
-        dense *= shape[axis] > 0 ? shape[axis] : 1;
+        dense *= shape[to] > 0 ? shape[to] : 1;
     }
     return TCONV_SUCCESS;
 }
@@ -222,7 +235,7 @@ static inline tconv_status tconv_dlpack_strides(const DLTensor *from, const char
  * Whether the axes lie densely in memory in the order given, slowest first: each stride that counts is the product of the
  * extents after it. order has count axes, the innermost ones of a tensor.
  */
-static inline bool tconv_dlpack_is_dense(const int64_t shape[4], const int64_t strides[4], const int *order, int count)
+static inline bool tconv_dlpack_is_dense(const int64_t shape[5], const int64_t strides[5], const int *order, int count)
 {
     int64_t dense = 1;
     for (int i = count - 1; i >= 0; i--) {
@@ -240,36 +253,38 @@ static inline bool tconv_dlpack_holds(int64_t value, int64_t factor, int64_t str
 }
 
 /* Whether the library takes a tensor as it lies, by tconv_desc's rules for strides. */
-static inline bool tconv_dlpack_lies(const int64_t shape[4], const int64_t strides[4], tconv_layout layout)
+static inline bool tconv_dlpack_lies(const int64_t shape[5], const int64_t strides[5], tconv_layout layout)
 {
-    const int64_t n = shape[0], c = shape[1], h = shape[2], w = shape[3];
-    const int64_t distance = w > 1 ? strides[3] : h > 1 ? strides[2] : c; /* of pixels */
+    static const int planes[3] = {2, 3, 4};
+    const int64_t n = shape[0], c = shape[1], d = shape[2], h = shape[3], w = shape[4], pixels = d * h * w;
+    const int64_t distance = w > 1 ? strides[4] : h > 1 ? strides[3] : d > 1 ? strides[2] : c; /* of pixels */
     if (layout == TCONV_NCHW) {
-        return (w <= 1 || strides[3] == 1) && (h <= 1 || strides[2] == w) && (c <= 1 || strides[1] >= h * w) &&
-               (n <= 1 || tconv_dlpack_holds(strides[0], c > 1 ? c - 1 : 0, strides[1], h * w));
+        return tconv_dlpack_is_dense(shape, strides, planes, 3) && (c <= 1 || strides[1] >= pixels) &&
+               (n <= 1 || tconv_dlpack_holds(strides[0], c > 1 ? c - 1 : 0, strides[1], pixels));
     }
     return (c <= 1 || strides[1] == 1) && distance >= c &&
-           (h <= 1 || w <= 1 || (strides[2] % w == 0 && strides[2] / w == strides[3])) &&
-           (n <= 1 || tconv_dlpack_holds(strides[0], h * w > 1 ? h * w - 1 : 0, distance, c));
+           (h <= 1 || w <= 1 || (strides[3] % w == 0 && strides[3] / w == distance)) &&
+           (d <= 1 || h * w <= 1 || (strides[2] % (h * w) == 0 && strides[2] / (h * w) == distance)) &&
+           (n <= 1 || tconv_dlpack_holds(strides[0], pixels > 1 ? pixels - 1 : 0, distance, c));
 }
 
 /* How well layout suits a tensor: 2 where it lies so, 1 where at least its rows (NCHW) or its channels (NHWC) are dense, so that
  * the library's issue names the stride that is wrong, else 0. */
-static inline int tconv_dlpack_suits(const int64_t shape[4], const int64_t strides[4], tconv_layout layout)
+static inline int tconv_dlpack_suits(const int64_t shape[5], const int64_t strides[5], tconv_layout layout)
 {
-    static const int rows[2] = {2, 3};
+    static const int rows[2] = {3, 4};
     if (tconv_dlpack_lies(shape, strides, layout))
         return 2;
     return layout == TCONV_NCHW ? tconv_dlpack_is_dense(shape, strides, rows, 2) : shape[1] == 1 || strides[1] == 1;
 }
 
 /* Finds how dense weights lie. */
-static inline tconv_status tconv_dlpack_weight_layout(const int64_t shape[4], const int64_t strides[4],
+static inline tconv_status tconv_dlpack_weight_layout(const int64_t shape[5], const int64_t strides[5],
                                                       tconv_weight_layout *layout, tconv_issue *issue)
 {
-    static const int orders[3][4] = {{0, 1, 2, 3}, {0, 2, 3, 1}, {2, 3, 1, 0}}; /* IOHW, IHWO, HWOI */
+    static const int orders[3][5] = {{0, 1, 2, 3, 4}, {0, 2, 3, 4, 1}, {2, 3, 4, 1, 0}}; /* IOHW, IHWO, HWOI */
     for (int i = TCONV_WEIGHT_IOHW; i <= TCONV_WEIGHT_HWOI; i++) {
-        if (tconv_dlpack_is_dense(shape, strides, orders[i], 4)) {
+        if (tconv_dlpack_is_dense(shape, strides, orders[i], TCONV_DLPACK_AXES)) {
             *layout = (tconv_weight_layout)i;
             return TCONV_SUCCESS;
         }
@@ -287,16 +302,25 @@ static inline tconv_status tconv_dlpack_same_dtype(const DLTensor *from, const c
     return found == dtype ? TCONV_SUCCESS : tconv_dlpack_fail(issue, name, "%s.dtype: must be that of src", name);
 }
 
+/* Stores strides in the fields that a desc has for them: those of planes in one of its own. */
+static inline void tconv_dlpack_set_strides(const int64_t strides[5], int64_t to[4], int64_t *to_d)
+{
+    for (int axis = 0; axis < TCONV_DLPACK_AXES; axis++)
+        *(axis == TCONV_DLPACK_D ? to_d : &to[axis < TCONV_DLPACK_D ? axis : axis - 1]) = strides[axis];
+}
+
 /*
- * Fills in the layer's src and weights: all of desc but what a layer is free to choose, its layout and its dst_strides.
+ * Fills in the layer's src and weights: all of desc but what a layer is free to choose, its layout and its dst_strides. *in and
+ * *in_strides become the extents and strides of src.
  */
 static inline tconv_status tconv_dlpack_inputs(tconv_desc *desc, const DLTensor *src, const DLTensor *weights,
-                                               tconv_issue *issue)
+                                               int64_t in[5], int64_t in_strides[5], tconv_issue *issue)
 {
-    int64_t in[4] = {0}, kernel[4] = {0}, kernel_strides[4] = {0};
-    if (tconv_dlpack_strides(src, "src", in, desc->src_strides, issue) != TCONV_SUCCESS ||
+    int64_t kernel[5] = {0}, kernel_strides[5] = {0};
+    const int ndim = src != NULL && (src->ndim == 4 || src->ndim == 5) ? (int)src->ndim : 0;
+    if (tconv_dlpack_strides(src, "src", ndim, in, in_strides, issue) != TCONV_SUCCESS ||
         tconv_dlpack_dtype(src->dtype, "src", &desc->dtype, issue) != TCONV_SUCCESS ||
-        tconv_dlpack_strides(weights, "weights", kernel, kernel_strides, issue) != TCONV_SUCCESS ||
+        tconv_dlpack_strides(weights, "weights", ndim, kernel, kernel_strides, issue) != TCONV_SUCCESS ||
         tconv_dlpack_same_dtype(weights, "weights", desc->dtype, issue) != TCONV_SUCCESS ||
         tconv_dlpack_weight_layout(kernel, kernel_strides, &desc->weight_layout, issue) != TCONV_SUCCESS) {
         return TCONV_ERROR_INVALID_ARGUMENT;
@@ -310,61 +334,69 @@ static inline tconv_status tconv_dlpack_inputs(tconv_desc *desc, const DLTensor 
         return tconv_dlpack_fail(issue, "groups", "groups = %" PRId64 ": must be at least 1, out_channels in 63 bits",
                                  desc->groups);
     }
-    desc->batch = in[0], desc->in_channels = in[1], desc->in_h = in[2], desc->in_w = in[3];
-    desc->out_channels = kernel[1] * desc->groups, desc->kernel_h = kernel[2], desc->kernel_w = kernel[3];
+    desc->batch = in[0], desc->in_channels = in[1], desc->in_d = in[2], desc->in_h = in[3], desc->in_w = in[4];
+    desc->out_channels = kernel[1] * desc->groups;
+    desc->kernel_d = kernel[2], desc->kernel_h = kernel[3], desc->kernel_w = kernel[4];
+    tconv_dlpack_set_strides(in_strides, desc->src_strides, &desc->src_stride_d);
     return TCONV_SUCCESS;
 }
 
 /*
- * Chooses desc's layout: that in which src lies; where it lies in both, as it does with one channel or one pixel, that of out,
- * which is the shape of dst; NCHW where that does not tell either.
+ * Chooses desc's layout: that in which src, of the extents in, lies; where it lies in both, as it does with one channel or one
+ * pixel, that of dst, of the extents out; NCHW where that does not tell either.
  */
-static inline tconv_status tconv_dlpack_layout(tconv_desc *desc, const int64_t out[4], tconv_issue *issue)
+static inline tconv_status tconv_dlpack_layout(tconv_desc *desc, const int64_t in[5], const int64_t in_strides[5],
+                                               const int64_t out[5], const int64_t out_strides[5], tconv_issue *issue)
 {
-    const int64_t in[4] = {desc->batch, desc->in_channels, desc->in_h, desc->in_w};
-    const int nchw = tconv_dlpack_suits(in, desc->src_strides, TCONV_NCHW);
-    const int nhwc = tconv_dlpack_suits(in, desc->src_strides, TCONV_NHWC);
+    const int nchw = tconv_dlpack_suits(in, in_strides, TCONV_NCHW);
+    const int nhwc = tconv_dlpack_suits(in, in_strides, TCONV_NHWC);
     if (nchw == 0 && nhwc == 0)
         return tconv_dlpack_fail(issue, "src", "src.strides: must have dense rows (NCHW) or dense channels (NHWC)");
     const bool dst_is_nhwc =
-        tconv_dlpack_suits(out, desc->dst_strides, TCONV_NHWC) > tconv_dlpack_suits(out, desc->dst_strides, TCONV_NCHW);
+        tconv_dlpack_suits(out, out_strides, TCONV_NHWC) > tconv_dlpack_suits(out, out_strides, TCONV_NCHW);
     desc->layout = nhwc > nchw || (nhwc == nchw && dst_is_nhwc) ? TCONV_NHWC : TCONV_NCHW;
     return TCONV_SUCCESS;
 }
 
 /*
- * Fills desc from the tensors: batch, in_channels, in_h, in_w, out_channels, kernel_h, kernel_w, dtype, layout,
- * weight_layout, src_strides and dst_strides. desc was initialised, and its groups are set. dst may be NULL: dense then.
+ * Fills desc from the tensors: batch, in_channels, in_d, in_h, in_w, out_channels, kernel_d, kernel_h, kernel_w, dtype, layout,
+ * weight_layout, and the strides of src and dst. desc was initialised, and its groups are set. dst may be NULL: dense then.
  *
- * src and dst have the logical shape (n, c, h, w), weights (in, out / groups, kh, kw), as PyTorch has them. How they lie in
- * memory is read from their strides: NCHW or NHWC (channels_last), as src and, where that lies in both, dst says, NCHW where
- * neither does; weights as IOHW, IHWO or HWOI. Checks the layer by tconv_validate's rules, and that dst has the shape of tconv_output_shape. On an error desc
- * is untouched.
+ * src and dst have the logical shape (n, c, h, w), weights (in, out / groups, kh, kw), as PyTorch has them; or all of them
+ * have one axis more, of depth, before h and kh. How they lie in memory is read from their strides: NCHW or NHWC
+ * (channels_last, channels_last_3d), as src and, where that lies in both, dst says, NCHW where
+ * neither does; weights as IOHW, IHWO or HWOI. Checks the layer by tconv_validate's rules, and that dst has the shape of
+ * tconv_output_shape3d. On an error desc is untouched.
  */
 static inline tconv_status tconv_dlpack_layer(tconv_desc *desc, const DLTensor *src, const DLTensor *weights,
                                               const DLTensor *dst, tconv_issue *issue)
 {
-    int64_t expected[4] = {0}, out[4] = {0};
+    int64_t expected[5] = {0}, in[5] = {0}, in_strides[5] = {0}, out[5] = {0}, out_strides[5] = {0};
     if (desc == NULL)
         return tconv_dlpack_fail(issue, "desc", "desc = NULL: must not be NULL");
     tconv_desc made = *desc;
-    memset(made.dst_strides, 0, sizeof made.dst_strides);
-    if (tconv_dlpack_inputs(&made, src, weights, issue) != TCONV_SUCCESS)
+    if (tconv_dlpack_inputs(&made, src, weights, in, in_strides, issue) != TCONV_SUCCESS)
         return TCONV_ERROR_INVALID_ARGUMENT;
     if (dst != NULL) {
-        if (tconv_dlpack_strides(dst, "dst", out, made.dst_strides, issue) != TCONV_SUCCESS ||
+        if (tconv_dlpack_strides(dst, "dst", (int)src->ndim, out, out_strides, issue) != TCONV_SUCCESS ||
             tconv_dlpack_same_dtype(dst, "dst", made.dtype, issue) != TCONV_SUCCESS) {
             return TCONV_ERROR_INVALID_ARGUMENT;
         }
     }
-    if (tconv_dlpack_layout(&made, out, issue) != TCONV_SUCCESS)
+    tconv_dlpack_set_strides(out_strides, made.dst_strides, &made.dst_stride_d);
+    if (tconv_dlpack_layout(&made, in, in_strides, out, out_strides, issue) != TCONV_SUCCESS)
         return TCONV_ERROR_INVALID_ARGUMENT;
-    const tconv_status status = tconv_output_shape(&made, expected, issue);
+    const tconv_status status = tconv_output_shape3d(&made, expected, issue);
     if (status != TCONV_SUCCESS)
         return status;
-    for (int axis = 0; dst != NULL && axis < 4; axis++) {
+    if (src->ndim == 4 && expected[TCONV_DLPACK_D] != 1) {
+        return tconv_dlpack_fail(issue, "src", "src.ndim = 4: must be 5, the layer has %" PRId64 " output planes",
+                                 expected[TCONV_DLPACK_D]);
+    }
+    for (int axis = 0; dst != NULL && axis < TCONV_DLPACK_AXES; axis++) {
         if (out[axis] != expected[axis]) {
-            return tconv_dlpack_fail(issue, "dst", "dst.shape[%d] = %" PRId64 ": must be %" PRId64, axis, out[axis],
+            return tconv_dlpack_fail(issue, "dst", "dst.shape[%d] = %" PRId64 ": must be %" PRId64,
+                                     src->ndim == 4 && axis > TCONV_DLPACK_D ? axis - 1 : axis, out[axis],
                                      expected[axis]);
         }
     }

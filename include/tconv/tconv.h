@@ -1,5 +1,6 @@
 /*
- * tconv: 2-D transposed convolution (PyTorch's ConvTranspose2d, ONNX's ConvTranspose) on the CPU and on CUDA.
+ * tconv: transposed convolution in one, two and three dimensions (PyTorch's ConvTranspose1d to 3d, ONNX's ConvTranspose) on
+ * the CPU and on CUDA.
  *
  * This header is the manual of the library. In short:
  *
@@ -16,7 +17,7 @@
  *     tconv_plan_execute(plan, &src, &weights, NULL, &dst, workspace, size, NULL);   // 3. run it, often
  *     tconv_plan_destroy(plan);
  *
- * tconv_conv_transpose2d does 2 and 3 in one call.
+ * tconv_conv_transpose does 2 and 3 in one call.
  *
  * THE OPERATION. For image n, group g, output channel o of the group and output pixel (oh, ow):
  *
@@ -30,6 +31,9 @@
  *
  * (out_w alike). The kernel is not flipped. output_padding only widens the output. This is the definition of PyTorch 2
  * (torch.nn.ConvTranspose2d) with padding free to differ on each side, as in ONNX ConvTranspose.
+ *     Depth is a third axis, before the rows: planes od, kernel planes kd < kernel_d, and id = (od + pad_front
+ * - kd * dilation_d) / stride_d, taken only where that divides exactly and 0 <= id < in_d. A desc that leaves the fields of
+ * depth alone has one plane and is the layer of two axes, as one row makes a layer of one axis.
  *     desc.post lists what every output goes through before it is stored: scale and shift, an addend, activations
  * (tconv_post_op). desc.op asks for a gradient of this in place of dst, what training needs: that of src, or those of weights and bias
  * (tconv_op). desc.accumulate adds what is computed to what is there. desc.stream_axis computes an input of any length
@@ -56,6 +60,9 @@
  * holds one is not finite either, but zeros that stand for missing taps and channels are multiplied as well: NaN may
  * appear in other outputs of the same image and group (of other groups too where groups have few channels) or, where
  * the weights have a NaN or Inf, of the same group; and Inf may become NaN.
+ *     In layers with depth, planes beyond the input count as zeros that are multiplied, but for kernels of up to 32 planes on
+ * the CPU. A gradient of the weights in f32 or f64 may add what up to 16 groups of images give one after another, with a
+ * rounding of the sum each.
  *
  * THREADS. A plan is immutable: any number of threads may execute one at once, each with its own dst and workspace.
  *     On the CPU a plan runs on OpenMP's threads, never more than the process may have run at once (affinity); on the
@@ -152,12 +159,12 @@ typedef enum tconv_dtype {
 
 /* How src and dst lie in memory, slowest first. */
 typedef enum tconv_layout {
-    TCONV_NCHW = 0, /* images, channels, rows, columns */
-    TCONV_NHWC = 1  /* images, rows, columns, channels: PyTorch's channels_last */
+    TCONV_NCHW = 0, /* images, channels, planes, rows, columns */
+    TCONV_NHWC = 1  /* images, planes, rows, columns, channels: PyTorch's channels_last and channels_last_3d */
 } tconv_layout;
 
 /* How the weights lie in memory, slowest first; their logical shape is always (in_channels, out_channels / groups,
- * kernel_h, kernel_w). They are dense. */
+ * kernel_d, kernel_h, kernel_w). Kernel planes lie before the kernel rows. They are dense. */
 typedef enum tconv_weight_layout {
     TCONV_WEIGHT_IOHW = 0, /* PyTorch, ONNX */
     TCONV_WEIGHT_IHWO = 1, /* PyTorch channels_last */
@@ -207,7 +214,7 @@ typedef enum tconv_math {
 typedef enum tconv_post_kind {
     TCONV_POST_ADD_CHANNEL = 1, /* y + v[c] */
     TCONV_POST_MUL_CHANNEL = 2, /* y * v[c] */
-    TCONV_POST_ADD_TENSOR = 3,  /* y + a * t[n, c, h, w]; at most one of a layer */
+    TCONV_POST_ADD_TENSOR = 3,  /* y + a * t[n, c, d, h, w]; at most one of a layer */
     TCONV_POST_LINEAR = 4,      /* a * y + b, rounded once */
     TCONV_POST_CLAMP = 5,       /* min(max(y, a), b), a <= b, either may be infinite: ReLU6, Hardtanh, min, max */
     TCONV_POST_LEAKY_RELU = 6,  /* y > 0 ? y : a * y; with a = 0 that is 0 also for -Inf: ReLU */
@@ -255,6 +262,8 @@ typedef struct tconv_post_op {
  * further apart than dense, so that a layer reads or writes a slice of a larger tensor; rows are dense:
  *     NCHW: w = 1, h = width, c >= height * width, n >= (channels - 1) * c + height * width
  *     NHWC: c = 1, w >= channels, h = width * w,   n >= (height * width - 1) * w + channels
+ * Planes are dense too: they are height * h apart, and depth * height stands for height in the rules of c and n. Where both
+ * height and width are 1, the stride of planes (src_stride_d) is that of pixels in NHWC.
  */
 typedef struct tconv_desc {
     size_t struct_size;                               /* sizeof(tconv_desc) as the caller knows it; set by init */
@@ -279,6 +288,11 @@ typedef struct tconv_desc {
     int64_t addend_strides[4];                        /* of TCONV_POST_ADD_TENSOR's operand, as dst_strides */
     int32_t stream_axis;     /* default 0: no stream; 1: a stream of rows; 2: of columns (tconv_step) */
     tconv_dtype carry_dtype; /* of a stream's carry: default TCONV_F32, which in f64 is f64; or dtype */
+    int64_t in_d, kernel_d, stride_d, dilation_d; /* of depth: >= 1, default 1; a stream's are 1 */
+    int64_t pad_front, pad_back;                  /* >= 0, default 0: planes cut off the output */
+    int64_t output_padding_d;                     /* as output_padding_h */
+    int64_t src_stride_d, dst_stride_d;           /* of planes, in elements, default 0: dense */
+    int64_t addend_stride_d;                      /* likewise, beside addend_strides */
 } tconv_desc;
 
 /* Fills desc with the defaults for a caller whose tconv_desc has struct_size bytes; use tconv_desc_init. */
@@ -294,8 +308,11 @@ static inline tconv_status tconv_desc_init(tconv_desc *desc)
 TCONV_API tconv_status tconv_validate(const tconv_desc *desc, tconv_issue *issue);
 
 /* Validates desc and writes the shape of dst in the order n, c, h, w, whatever the layout; of a stream, that of its
- * longest chunk. */
+ * longest chunk. A dst of several planes is INVALID_ARGUMENT ("shape"). */
 TCONV_API tconv_status tconv_output_shape(const tconv_desc *desc, int64_t shape[4], tconv_issue *issue);
+
+/* Validates desc and writes the shape of dst in the order n, c, d, h, w, whatever the layout. */
+TCONV_API tconv_status tconv_output_shape3d(const tconv_desc *desc, int64_t shape[5], tconv_issue *issue);
 
 /* ---------------------------------------------------------------------------------------------------------- options */
 
@@ -472,8 +489,8 @@ TCONV_API const char *tconv_plan_implementation(const tconv_plan *plan);
 
 /*
  * Writes the plan as one line: its backend, implementation, threads or device, whether an image has the bits that it has
- * alone (batch_invariant=yes), of a stream whether its bits do not depend on chunks (chunk_invariant=yes), workspace, and
- * the layer as arguments of `tconv bench`. Up to capacity bytes with the closing '\0' go to text (NULL if capacity is 0);
+ * alone (batch_invariant=yes), of a stream whether its bits do not depend on chunks (chunk_invariant=yes), of a layer with
+ * depth how many layers of two axes compute it (calls=3), workspace, and the layer as arguments of `tconv bench`. Up to capacity bytes with the closing '\0' go to text (NULL if capacity is 0);
  * *length, which may be NULL, becomes the full length without it.
  */
 TCONV_API tconv_status tconv_plan_describe(const tconv_plan *plan, char *text, size_t capacity, size_t *length);
@@ -582,11 +599,18 @@ TCONV_API void tconv_plan_destroy(tconv_plan *plan);
  * back; the call then returns when dst is ready. Where all lie on the device, the work is ordered on options->stream
  * and the call returns at once. dst must share no element with the others, as in tconv_plan_execute.
  */
+TCONV_API tconv_status tconv_conv_transpose(const tconv_desc *desc, const tconv_options *options,
+                                            const tconv_tensor *src, const tconv_tensor *weights,
+                                            const tconv_tensor *bias, const tconv_tensor *dst, tconv_issue *issue);
+
+/* The same with the operands of post-ops (tconv_plan_execute_with). */
+TCONV_API tconv_status tconv_conv_transpose_with(const tconv_desc *desc, const tconv_options *options,
+                                                 const tconv_operands *operands, tconv_issue *issue);
+
+/* tconv_conv_transpose by its first name, and tconv_conv_transpose_with. */
 TCONV_API tconv_status tconv_conv_transpose2d(const tconv_desc *desc, const tconv_options *options,
                                               const tconv_tensor *src, const tconv_tensor *weights,
                                               const tconv_tensor *bias, const tconv_tensor *dst, tconv_issue *issue);
-
-/* The same with the operands of post-ops (tconv_plan_execute_with). */
 TCONV_API tconv_status tconv_conv_transpose2d_with(const tconv_desc *desc, const tconv_options *options,
                                                    const tconv_operands *operands, tconv_issue *issue);
 
@@ -618,6 +642,8 @@ TCONV_API tconv_status tconv_system_info(tconv_text_format format, char *text, s
  * INVALID_ARGUMENT ("device"), and the issue lists the names. options may be NULL. On CUDA predictions are seconds of the
  * kernels alone, and ranks are those of calls that pack the weights; the CPU's implementations predict nothing. text,
  * capacity and length as in tconv_plan_describe, and on failure as they were; the words are for people, and may change.
+ *     A layer with depth is computed by layers of two axes over its planes, and what is said is said of the one with the most
+ * work.
  */
 TCONV_API tconv_status tconv_explain(const tconv_desc *desc, const tconv_options *options, const char *device,
                                      tconv_text_format format, char *text, size_t capacity, size_t *length,

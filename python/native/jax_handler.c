@@ -62,7 +62,7 @@ static bool answer_metadata(const XLA_FFI_CallFrame *frame, XLA_FFI_Handler_Trai
     return true;
 }
 
-static const int64_t *find_layer(const XLA_FFI_Attrs *attributes)
+static bool find_layer(const XLA_FFI_Attrs *attributes, int64_t layer[LAYER_WORDS])
 {
     for (int64_t i = 0; i < attributes->size; i++) {
         const XLA_FFI_ByteSpan *name = attributes->names[i];
@@ -70,9 +70,9 @@ static const int64_t *find_layer(const XLA_FFI_Attrs *attributes)
             memcmp(name->ptr, LAYER_ATTRIBUTE, name->len) != 0)
             continue;
         const XLA_FFI_Array *array = attributes->attrs[i];
-        return array->dtype == XLA_FFI_DataType_S64 && array->size == LAYER_WORDS ? array->data : NULL;
+        return array->dtype == XLA_FFI_DataType_S64 && read_words(array->data, (int64_t)array->size, layer);
     }
-    return NULL;
+    return false;
 }
 
 static int64_t count_elements(const XLA_FFI_Buffer *buffer)
@@ -152,8 +152,8 @@ static tconv_status execute(const XLA_FFI_CallFrame *frame, const planned *found
 
 static XLA_FFI_Error *handle(XLA_FFI_CallFrame *frame, place where, void *stream)
 {
-    const int64_t *layer = find_layer(&frame->attrs);
-    if (layer == NULL)
+    int64_t layer[LAYER_WORDS];
+    if (!find_layer(&frame->attrs, layer))
         return fail(frame, TCONV_ERROR_INVALID_ARGUMENT, "the call has no layer of this version of tconv.jax");
     planned *found = NULL;
     tconv_issue issue;

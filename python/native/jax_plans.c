@@ -39,6 +39,15 @@ static planned *find(const int64_t layer[LAYER_WORDS], place where)
     return NULL;
 }
 
+bool read_words(const int64_t *words, int64_t count, int64_t layer[LAYER_WORDS])
+{
+    if (count != LAYER_WORDS && count != WORDS_OF_TWO_AXES)
+        return false;
+    for (int i = 0; i < LAYER_WORDS; i++)
+        layer[i] = i < count ? words[i] : i <= WORD_DILATION_D;
+    return true;
+}
+
 static void fill_desc(const int64_t layer[LAYER_WORDS], tconv_desc *desc)
 {
     desc->op = (tconv_op)layer[WORD_OP];
@@ -62,6 +71,13 @@ static void fill_desc(const int64_t layer[LAYER_WORDS], tconv_desc *desc)
     desc->output_padding_w = layer[WORD_OUTPUT_PADDING_W];
     desc->dilation_h = layer[WORD_DILATION_H];
     desc->dilation_w = layer[WORD_DILATION_W];
+    desc->in_d = layer[WORD_IN_D];
+    desc->kernel_d = layer[WORD_KERNEL_D];
+    desc->stride_d = layer[WORD_STRIDE_D];
+    desc->dilation_d = layer[WORD_DILATION_D];
+    desc->pad_front = layer[WORD_PAD_FRONT];
+    desc->pad_back = layer[WORD_PAD_BACK];
+    desc->output_padding_d = layer[WORD_OUTPUT_PADDING_D];
     desc->groups = layer[WORD_GROUPS];
     desc->math = (tconv_math)layer[WORD_MATH];
 }
@@ -89,12 +105,13 @@ static tconv_status make(const int64_t layer[LAYER_WORDS], place where, planned 
         free(entry);
         return status;
     }
-    int64_t dst[4];
-    tconv_jax.output_shape(&desc, dst, NULL);
+    int64_t dst[5];
+    tconv_jax.output_shape3d(&desc, dst, NULL);
     tconv_jax.plan_workspace_size(entry->plan, &entry->workspace);
-    entry->elements[0] = desc.batch * desc.in_channels * desc.in_h * desc.in_w;
-    entry->elements[1] = desc.in_channels * (desc.out_channels / desc.groups) * desc.kernel_h * desc.kernel_w;
-    entry->elements[2] = dst[0] * dst[1] * dst[2] * dst[3];
+    entry->elements[0] = desc.batch * desc.in_channels * desc.in_d * desc.in_h * desc.in_w;
+    entry->elements[1] =
+        desc.in_channels * (desc.out_channels / desc.groups) * desc.kernel_d * desc.kernel_h * desc.kernel_w;
+    entry->elements[2] = dst[0] * dst[1] * dst[2] * dst[3] * dst[4];
     memcpy(entry->layer, layer, sizeof entry->layer);
     entry->where = where;
     entry->users = 1;
@@ -149,10 +166,15 @@ void tconv_jax_bind(const tconv_jax_library *functions)
     tconv_jax = *functions;
 }
 
-tconv_status tconv_jax_workspace(const int64_t layer[LAYER_WORDS], int32_t backend, int32_t device, size_t *size,
+tconv_status tconv_jax_workspace(const int64_t *words, int64_t count, int32_t backend, int32_t device, size_t *size,
                                  tconv_issue *issue)
 {
     planned *found = NULL;
+    int64_t layer[LAYER_WORDS];
+    if (!read_words(words, count, layer)) {
+        *issue = (tconv_issue){TCONV_ERROR_INVALID_ARGUMENT, "", "the words are those of no layer"};
+        return TCONV_ERROR_INVALID_ARGUMENT;
+    }
     const place where = {(tconv_backend)backend, device, 0};
     tconv_status status = acquire_plan(layer, where, &found, issue);
     if (status != TCONV_SUCCESS)

@@ -25,7 +25,7 @@ typedef XLA_FFI_InternalExtension XLA_FFI_Extension_Base; /* its name before */
 typedef struct tconv_jax_library {
     tconv_status (*desc_init_sized)(tconv_desc *, size_t);
     tconv_status (*options_init_sized)(tconv_options *, size_t);
-    tconv_status (*output_shape)(const tconv_desc *, int64_t[4], tconv_issue *);
+    tconv_status (*output_shape3d)(const tconv_desc *, int64_t[5], tconv_issue *);
     tconv_status (*plan_create)(const tconv_desc *, const tconv_options *, tconv_plan **, tconv_issue *);
     tconv_status (*plan_workspace_size)(const tconv_plan *, size_t *);
     tconv_status (*plan_execute)(const tconv_plan *, const tconv_tensor *, const tconv_tensor *, const tconv_tensor *,
@@ -34,7 +34,8 @@ typedef struct tconv_jax_library {
     void (*last_issue)(tconv_issue *);
 } tconv_jax_library;
 
-/* The words of a layer, of which a call's attribute is made (tconv/jax/_layer.py). They name the fields of tconv_desc. */
+/* The words of a layer, of which a call's attribute is made (tconv/jax/_layer.py). They name the fields of tconv_desc. Programs
+ * that were compiled before there was depth have the words of two axes alone. */
 enum {
     WORD_OP,
     WORD_DTYPE,
@@ -59,6 +60,14 @@ enum {
     WORD_DILATION_W,
     WORD_GROUPS,
     WORD_MATH,
+    WORDS_OF_TWO_AXES,
+    WORD_IN_D = WORDS_OF_TWO_AXES,
+    WORD_KERNEL_D,
+    WORD_STRIDE_D,
+    WORD_DILATION_D,
+    WORD_PAD_FRONT,
+    WORD_PAD_BACK,
+    WORD_OUTPUT_PADDING_D,
     LAYER_WORDS
 };
 
@@ -82,9 +91,9 @@ TCONV_JAX_API const char *tconv_jax_version(void);
 /* The version of XLA's interface that the shim was built with. An XLA with a lower one does not call the handler. */
 TCONV_JAX_API void tconv_jax_interface(int32_t *major, int32_t *minor);
 
-/* The bytes of workspace that a call of the layer takes on this machine: on the CPU, or on a device by CUDA's number.
- * Errors as tconv_plan_create. */
-TCONV_JAX_API tconv_status tconv_jax_workspace(const int64_t layer[LAYER_WORDS], int32_t backend, int32_t device,
+/* The bytes of workspace that a call of the layer of so many words takes on this machine: on the CPU, or on a device by
+ * CUDA's number. Errors as tconv_plan_create. */
+TCONV_JAX_API tconv_status tconv_jax_workspace(const int64_t *words, int64_t count, int32_t backend, int32_t device,
                                                size_t *size, tconv_issue *issue);
 
 /* Forgets all plans, so that layers are planned anew. */
@@ -115,6 +124,10 @@ typedef struct planned {
     int64_t elements[3]; /* of src, weights and dst */
     int users;           /* calls that use it, and the table itself */
 } planned;
+
+/* Copies the words of a layer, with those of one plane where there are none of depth. Returns false where so many are of no
+ * layer. */
+bool read_words(const int64_t *words, int64_t count, int64_t layer[LAYER_WORDS]);
 
 /* Finds or makes the plan of a layer, for the caller to release. */
 tconv_status acquire_plan(const int64_t layer[LAYER_WORDS], place where, planned **found, tconv_issue *issue);

@@ -115,6 +115,10 @@ struct kernel {
     torch_kernel *function;
 };
 
+/* Looks up PyTorch's functions, before all else. Kernels on CUDA ask for the settings where this PyTorch does not tell
+ * them. Returns 0, or -1 where PyTorch lacks what the kernels need. */
+int prepare(tconv_torch_settings *settings);
+
 /* Registers kernels. Returns 0, or -1, and then none is registered. */
 int install(size_t count, const struct kernel *made, torch_library **libraries);
 void uninstall(size_t count, torch_library **libraries);

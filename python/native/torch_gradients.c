@@ -94,17 +94,17 @@ static bool read_backward(const stable_value *stack, backward *made)
         !read_tensor(made->cotangent, &key->third) || !read_settings(&key->third, &settings) ||
         !read_threads(&key->third, &key->threads))
         return false;
-    key->spatial = key->weight.rank - 2;
     key->groups = (int64_t)stack[GROUPS];
     key->flags = IS_BACKWARD | settings;
-    return key->spatial >= 1 && key->spatial <= 2 && read_list(stack[STRIDE], key->spatial, key->stride) &&
+    return read_spatial(key->weight.rank, key) && read_list(stack[STRIDE], key->spatial, key->stride) &&
            read_list(stack[PADDING], key->spatial, key->padding) &&
            read_list(stack[DILATION], key->spatial, key->dilation) && read_wanted(stack[WANTED], 0, GRADIENTS, made);
 }
 
 /* Returns the operand of a plan: the tensor, or where it is read in other strides a copy, which *copy owns then. NULL
  * where there is no memory. */
-static torch_tensor *operand(torch_tensor *tensor, const tensor_key *key, const int64_t strides[4], torch_tensor **copy)
+static torch_tensor *operand(torch_tensor *tensor, const tensor_key *key, const int64_t strides[TCONV_TORCH_AXES],
+                             torch_tensor **copy)
 {
     if (tensor == NULL || strides[0] == 0)
         return tensor;

@@ -28,6 +28,8 @@ bool look_up_functions(void)
     LOOK_UP_IF_THERE(torch_new_stable_ivalue, library, "torch_new_stable_ivalue");
     LOOK_UP_IF_THERE(operator_new, library, "_Znwm");
     LOOK_UP_IF_THERE(torch_exception_get_what_without_backtrace, library, "torch_exception_get_what_without_backtrace");
+    LOOK_UP_IF_THERE(aoti_torch_library_init_def, library, "aoti_torch_library_init_def");
+    LOOK_UP_IF_THERE(aoti_torch_library_def, library, "aoti_torch_library_def");
     LOOK_UP_IF_THERE(has_any_level, library, "_ZN5torch8autograd14ForwardADLevel13has_any_levelEv");
     LOOK_UP_IF_THERE(global_context, library, "_ZN2at13globalContextEv");
     LOOK_UP_IF_THERE(user_enabled_cudnn, library, "_ZNK2at7Context16userEnabledCuDNNEv");

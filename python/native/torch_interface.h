@@ -40,6 +40,9 @@ typedef void torch_kernel(stable_value *stack, uint64_t arguments, uint64_t resu
     X(int, aoti_torch_delete_tensor_object, (torch_tensor *))                                                          \
     X(bool, aoti_torch_grad_mode_is_enabled, (void))                                                                   \
     X(int32_t, aoti_torch_dtype_float32, (void))                                                                       \
+    X(int32_t, aoti_torch_dtype_float64, (void))                                                                       \
+    X(int32_t, aoti_torch_dtype_float16, (void))                                                                       \
+    X(int32_t, aoti_torch_dtype_bfloat16, (void))                                                                      \
     X(int32_t, aoti_torch_dtype_int32, (void))                                                                         \
     X(int32_t, aoti_torch_dtype_uint8, (void))                                                                         \
     X(int32_t, aoti_torch_dtype_bool, (void))                                                                          \
@@ -71,6 +74,8 @@ extern struct torch_functions {
     void *(*operator_new)(size_t);
     const char *(*torch_exception_get_what_without_backtrace)(void);
     int (*aoti_torch_get_current_cuda_stream)(int32_t, void **);
+    int (*aoti_torch_library_init_def)(const char *, const char *, uint32_t, torch_library **);
+    int (*aoti_torch_library_def)(torch_library *, const char *);
     /* These are functions of PyTorch's C++: ForwardADLevel::has_any_level, globalContext, and three methods of Context. */
     bool (*has_any_level)(void);
     const void *(*global_context)(void);

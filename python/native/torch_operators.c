@@ -1,7 +1,7 @@
 /*
  * The package's own operators without Python, which compiled programs call: kernels of tconv::conv_transpose2d,
  * tconv::conv_transpose2d_post, tconv::conv_transpose2d_backward_data and tconv::conv_transpose2d_backward_weights, of
- * those of 1-D layers, and of tconv::conv_transpose1d_step.
+ * those of 1-D and 3-D layers, and of tconv::conv_transpose1d_step.
  *
  * Each operator has a kernel at autograd's dispatch key and one below. Both compute what the table holds; the first one
  * where nothing is derived from and nothing looks on, which is how compiled programs run. Everything else is Python's,
@@ -56,12 +56,11 @@ static bool read_gradient(const stable_value *stack, stable_value channels_last,
     if (!read_tensor(made->cotangent, &key->third) || !read_settings(&key->third, &settings) ||
         !read_threads(&key->third, &key->threads))
         return false;
-    key->spatial = key->third.rank - 2;
     key->groups = (int64_t)stack[G_GROUPS];
     key->flags |= IS_GRADIENT_OPERATOR | settings;
     if ((channels_last & 0xff) != 0)
         key->flags |= IS_CHANNELS_LAST;
-    return key->spatial >= 1 && key->spatial <= 2 && read_list(stack[G_SIZES], key->spatial, key->output_padding) &&
+    return read_spatial(key->third.rank, key) && read_list(stack[G_SIZES], key->spatial, key->output_padding) &&
            read_list(stack[G_STRIDE], key->spatial, key->stride) &&
            read_list(stack[G_PADDING], key->spatial, key->padding) &&
            read_list(stack[G_DILATION], key->spatial, key->dilation);
@@ -231,6 +230,7 @@ static void compute(computation *by_table, stable_value *stack, bool plain, cons
              optional_tensor(stack[FIRST]), NULL)
 OPERATORS(1)
 OPERATORS(2)
+OPERATORS(3)
 
 /* The kernels of a step, whose other tensors are the state and, after three numbers, slots, reset and active. */
 enum { STEP_STATE = BIAS + 1, STEP_SLOTS = STEP_STATE + 4, STEP_RESET, STEP_ACTIVE };
@@ -266,7 +266,8 @@ static void conv_transpose1d_step_at(stable_value *stack, uint64_t arguments, ui
 #define KERNELS_FOR(spatial)                                                                                           \
     KERNELS_OF(conv_transpose##spatial##d), KERNELS_OF(conv_transpose##spatial##d_post),                               \
         KERNELS_OF(conv_transpose##spatial##d_backward_data), KERNELS_OF(conv_transpose##spatial##d_backward_weights)
-static const struct kernel kernels[] = {KERNELS_FOR(1), KERNELS_FOR(2), KERNELS_OF(conv_transpose1d_step)};
+static const struct kernel kernels[] = {KERNELS_FOR(1), KERNELS_FOR(2), KERNELS_FOR(3),
+                                        KERNELS_OF(conv_transpose1d_step)};
 #define KERNELS (sizeof kernels / sizeof *kernels)
 
 static torch_library *installed[KERNELS];

@@ -1,12 +1,12 @@
 /*
  * tconv inside of PyTorch without Python: a kernel of aten::convolution looks up a planned layer and executes it.
  *
- * torch.conv_transpose1d and conv_transpose2d end in aten::convolution. The package (tconv/torch/_eager.py) calls them
- * with a dispatch key included that leads to a kernel here in place of PyTorch's. A layer that is in the table is
- * executed; for any other this calls the operator tconv::unplanned, in Python, which plans, computes, and puts the
- * layer into the table for the next time. Where gradients are wanted the kernel lies above autograd and calls
- * aten::convolution_overrideable, which has a node of PyTorch's but no kernel of its. torch_gradients.c has what that
- * node calls.
+ * torch.conv_transpose1d, conv_transpose2d and conv_transpose3d end in aten::convolution. The package
+ * (tconv/torch/_eager.py) calls them with a dispatch key included that leads to a kernel here in place of PyTorch's. A
+ * layer that is in the table is executed; for any other this calls the operator tconv::unplanned, in Python, which
+ * plans, computes, and puts the layer into the table for the next time. Where gradients are wanted the kernel lies above
+ * autograd and calls aten::convolution_overrideable, which has a node of PyTorch's but no kernel of its.
+ * torch_gradients.c has what that node calls.
  *
  * Functions here return 0 or -1; only errors of convolutions that are not the package's are thrown.
  */
@@ -177,9 +177,8 @@ bool read_layer(const stable_value *stack, const layer_arguments *at, layer_call
     if (!read_tensor(made->input, &key->input) || !read_tensor(made->weight, &key->weight) ||
         (made->bias != NULL && !read_tensor(made->bias, &key->third)))
         return false;
-    key->spatial = key->weight.rank - 2;
     key->groups = (int64_t)stack[at->groups];
-    return read_threads(&key->input, &key->threads) && key->spatial >= 1 && key->spatial <= 2 &&
+    return read_threads(&key->input, &key->threads) && read_spatial(key->weight.rank, key) &&
            read_list(stack[at->stride], key->spatial, key->stride) &&
            read_list(stack[at->padding], key->spatial, key->padding) &&
            read_list(stack[at->dilation], key->spatial, key->dilation) &&
@@ -361,10 +360,15 @@ void tconv_torch_uninstall(void)
     uninstall(KERNELS, installed);
 }
 
-int tconv_torch_install(tconv_torch_settings *settings)
+int prepare(tconv_torch_settings *settings)
 {
     get_settings = settings;
-    return look_up_functions() && make_states() == 0 ? install(KERNELS, kernels, installed) : -1;
+    return look_up_functions() ? make_states() : -1;
+}
+
+int tconv_torch_install(tconv_torch_settings *settings)
+{
+    return prepare(settings) == 0 ? install(KERNELS, kernels, installed) : -1;
 }
 
 int64_t *tconv_torch_flags(void)

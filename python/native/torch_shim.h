@@ -10,7 +10,13 @@
 
 #include <tconv/tconv.h>
 
+#ifndef TCONV_TORCH_API
 #define TCONV_TORCH_API __attribute__((visibility("default")))
+#endif
+
+/* Axes of the tensors of a 3-D layer, and the spatial ones of these. */
+#define TCONV_TORCH_AXES    5
+#define TCONV_TORCH_SPATIAL 3
 
 typedef tconv_status tconv_torch_execute(const tconv_plan *, const tconv_tensor *, const tconv_tensor *,
                                          const tconv_tensor *, const tconv_tensor *, void *, size_t, void *);
@@ -31,10 +37,10 @@ typedef struct tconv_torch_layer {
     /* Elements of the tensors' dtype to allocate for the workspace; 0 where the thread's scratch memory is enough. */
     int64_t workspace_elements;
     int64_t rank; /* rank of the result, of the gradients that of the input or the weight */
-    int64_t sizes[4], strides[4];
+    int64_t sizes[TCONV_TORCH_AXES], strides[TCONV_TORCH_AXES];
     /* Of a gradient: the strides in which the gradient of the output, and the input or the weight, are copied; 0 where
      * they are read as they lie. */
-    int64_t copies[2][4];
+    int64_t copies[2][TCONV_TORCH_AXES];
     int32_t dtype, location, op; /* tconv_dtype, tconv_location and tconv_op */
     int32_t carry_dtype;         /* of a stream */
     /* Of the layer's post-ops, how many there are, and of each one that takes an operand which of the call's operands
@@ -89,8 +95,8 @@ TCONV_TORCH_API void tconv_torch_release(tconv_torch_plan *plan);
  * wanted. copy has the strides in which the gradient of the output is copied once for both, NULL where both read it, or
  * copy it, as it lies. settings (flags) and threads are what the plans were made for. The kernel has read both before: where they
  * have changed since then, the plans are those of a later call. Refuses plans of another operation than the call's. */
-TCONV_TORCH_API void tconv_torch_remember(tconv_torch_plan *first, tconv_torch_plan *second, const int64_t copy[4],
-                                          int64_t settings, int64_t threads);
+TCONV_TORCH_API void tconv_torch_remember(tconv_torch_plan *first, tconv_torch_plan *second,
+                                          const int64_t copy[TCONV_TORCH_AXES], int64_t settings, int64_t threads);
 
 /* Empties the table. */
 TCONV_TORCH_API void tconv_torch_forget(void);

@@ -8,30 +8,34 @@
 
 bool read_tensor(torch_tensor *tensor, tensor_key *key)
 {
-    int32_t layout = 0, dtype = 0, device_type = 0, device_index = 0;
-    int64_t *sizes = NULL, *strides = NULL;
+    int32_t layout = 0;
+    int64_t rank = 0, *sizes = NULL, *strides = NULL;
     if (torch.aoti_torch_get_layout(tensor, &layout) != 0 || layout != torch.aoti_torch_layout_strided() ||
-        torch.aoti_torch_get_dim(tensor, &key->rank) != 0 || key->rank > 4 ||
+        torch.aoti_torch_get_dim(tensor, &rank) != 0 || rank > TCONV_TORCH_AXES ||
         torch.aoti_torch_get_sizes(tensor, &sizes) != 0 || torch.aoti_torch_get_strides(tensor, &strides) != 0 ||
-        torch.aoti_torch_get_dtype(tensor, &dtype) != 0 ||
-        torch.aoti_torch_get_device_type(tensor, &device_type) != 0 ||
-        torch.aoti_torch_get_device_index(tensor, &device_index) != 0)
+        torch.aoti_torch_get_dtype(tensor, &key->dtype) != 0 ||
+        torch.aoti_torch_get_device_type(tensor, &key->device_type) != 0 ||
+        torch.aoti_torch_get_device_index(tensor, &key->device_index) != 0)
         return false;
-    key->dtype = dtype;
-    key->device_type = device_type;
-    key->device_index = device_index;
-    for (int64_t axis = 0; axis < key->rank; axis++) {
+    key->rank = (int32_t)rank;
+    for (int64_t axis = 0; axis < rank; axis++) {
         key->sizes[axis] = sizes[axis];
         key->strides[axis] = strides[axis];
     }
     return true;
 }
 
-bool read_list(stable_value value, int64_t spatial, int64_t numbers[2])
+bool read_spatial(int64_t rank, call_key *key)
+{
+    key->spatial = (int32_t)rank - 2;
+    return key->spatial >= 1 && key->spatial <= TCONV_TORCH_SPATIAL;
+}
+
+bool read_list(stable_value value, int32_t spatial, int64_t numbers[TCONV_TORCH_SPATIAL])
 {
     torch_list *list = list_of(value);
     size_t size = 0;
-    if (torch.torch_list_size(list, &size) != 0 || ((int64_t)size != spatial && size != 1))
+    if (torch.torch_list_size(list, &size) != 0 || (size != (size_t)spatial && size != 1))
         return false;
     for (size_t i = 0; i < (size_t)spatial; i++) {
         stable_value number = 0;
@@ -64,8 +68,8 @@ bool append_text(const char *text, size_t length, call_key *key)
 
 bool append_tensor(const tensor_key *tensor, call_key *key)
 {
-    bool fits = append_word(tensor->rank | tensor->dtype << 32, key) &&
-                append_word((int64_t)(uint32_t)tensor->device_index | tensor->device_type << 32, key);
+    bool fits = append_word(tensor->rank | (int64_t)tensor->dtype << 32, key) &&
+                append_word((int64_t)(uint32_t)tensor->device_index | (int64_t)tensor->device_type << 32, key);
     for (int64_t axis = 0; fits && axis < tensor->rank; axis++)
         fits = append_word(tensor->sizes[axis], key) && append_word(tensor->strides[axis], key);
     return fits;
@@ -222,8 +226,8 @@ static bool are_of(const call_key *key, tconv_torch_plan *const plans[2])
     return true;
 }
 
-void tconv_torch_remember(tconv_torch_plan *first, tconv_torch_plan *second, const int64_t copy[4], int64_t settings,
-                          int64_t threads)
+void tconv_torch_remember(tconv_torch_plan *first, tconv_torch_plan *second, const int64_t copy[TCONV_TORCH_AXES],
+                          int64_t settings, int64_t threads)
 {
     tconv_torch_plan *const plans[2] = {first, second};
     const thread_state *state = get_state();

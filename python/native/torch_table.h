@@ -11,8 +11,8 @@
 
 /* Everything about a tensor that a plan depends on. Unused axes are 0. */
 typedef struct tensor_key {
-    int64_t rank, dtype, device_type, device_index;
-    int64_t sizes[4], strides[4];
+    int32_t rank, dtype, device_type, device_index;
+    int64_t sizes[TCONV_TORCH_AXES], strides[TCONV_TORCH_AXES];
 } tensor_key;
 
 /* Words of a key for post-ops: their list as text, and how the tensors lie that they take; of a step, for the state. A
@@ -22,11 +22,13 @@ typedef struct tensor_key {
 typedef struct call_key {
     tensor_key input, weight;
     tensor_key third; /* the bias, all 0 where there is none, or the gradient of the output */
-    int64_t stride[2], padding[2], dilation[2], output_padding[2];
-    int64_t spatial, groups;
+    int64_t stride[TCONV_TORCH_SPATIAL], padding[TCONV_TORCH_SPATIAL], dilation[TCONV_TORCH_SPATIAL];
+    int64_t output_padding[TCONV_TORCH_SPATIAL];
+    int64_t groups;
     int64_t flags; /* those of the calling thread: PyTorch's settings; and which operator and gradients these are */
     int64_t threads;
-    int64_t post_words; /* how many there are of the following words; 0 of a layer without post-ops */
+    int32_t spatial;    /* how many axes of these there are */
+    int32_t post_words; /* how many there are of the following words; 0 of a layer without post-ops */
     int64_t post[POST_WORDS];
 } call_key;
 
@@ -41,7 +43,8 @@ struct tconv_torch_plan {
 typedef struct entry {
     call_key key;
     tconv_torch_plan *plans[2];
-    int64_t copy[4];    /* strides in which the gradient of the output is copied for both; 0 where it is not */
+    /* Strides in which the gradient of the output is copied for both; 0 where it is not. */
+    int64_t copy[TCONV_TORCH_AXES];
     atomic_int uses;    /* of the table and of calls */
     struct entry *next; /* next in its bucket */
     struct entry *newer, *older;
@@ -54,8 +57,11 @@ bool read_tensor(torch_tensor *tensor, tensor_key *key);
 bool append_text(const char *text, size_t length, call_key *key);
 bool append_tensor(const tensor_key *tensor, call_key *key);
 
+/* Says of how many spatial axes a call is whose tensors have this rank. Returns false where there is no such layer. */
+bool read_spatial(int64_t rank, call_key *key);
+
 /* Reads a list of one number for each spatial axis, or one for all. */
-bool read_list(stable_value value, int64_t spatial, int64_t numbers[2]);
+bool read_list(stable_value value, int32_t spatial, int64_t numbers[TCONV_TORCH_SPATIAL]);
 
 /* Finds the entry of this key, which the caller releases; NULL where there is none. */
 entry *find(const call_key *key);

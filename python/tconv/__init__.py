@@ -1,9 +1,9 @@
-"""tconv: transposed convolution (ConvTranspose2d, ConvTranspose1d) on the CPU and on CUDA.
+"""tconv: transposed convolution (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d) on the CPU and on CUDA.
 
-conv_transpose2d, conv_transpose1d, Plan and Stream take NumPy arrays and everything that speaks DLPack, and so do the
-gradients, on the host. tconv.post has what outputs may go through before they are stored. tconv.torch, which needs
-PyTorch and has to be imported by name, has the drop-ins for torch.nn.ConvTranspose2d and ConvTranspose1d, tconv.jax,
-likewise, the one for jax.lax.conv_transpose. What the library refuses is a TconvError.
+conv_transpose1d, conv_transpose2d, conv_transpose3d, Plan and Stream take NumPy arrays and everything that speaks
+DLPack, and so do the gradients, on the host. tconv.post has what outputs may go through before they are stored.
+tconv.torch, which needs PyTorch and has to be imported by name, has the drop-ins for torch.nn.ConvTranspose1d to
+ConvTranspose3d, tconv.jax, likewise, the one for jax.lax.conv_transpose. What the library refuses is a TconvError.
 
 Examples::
 
@@ -32,12 +32,14 @@ from ._errors import (
     UnavailableError,
     UnsupportedError,
 )
-from ._functional import conv_transpose1d, conv_transpose2d
+from ._functional import conv_transpose1d, conv_transpose2d, conv_transpose3d
 from ._gradients import (
     conv_transpose1d_backward_data,
     conv_transpose1d_backward_weights,
     conv_transpose2d_backward_data,
     conv_transpose2d_backward_weights,
+    conv_transpose3d_backward_data,
+    conv_transpose3d_backward_weights,
 )
 from ._packed import Plan
 from ._stream import Stream
@@ -62,6 +64,9 @@ __all__ = [
     "conv_transpose2d",
     "conv_transpose2d_backward_data",
     "conv_transpose2d_backward_weights",
+    "conv_transpose3d",
+    "conv_transpose3d_backward_data",
+    "conv_transpose3d_backward_weights",
     "info",
     "post",
     "reload_environment",

@@ -13,34 +13,37 @@ BACKENDS = {"auto": lib.BACKEND_AUTO, "cpu": lib.BACKEND_CPU, "cuda": lib.BACKEN
 MATHS = {"default": lib.MATH_DEFAULT, "strict": lib.MATH_STRICT, "tf32": lib.MATH_TF32}
 _MAX_THREADS = 65536
 
-# What changes nothing along the height of a 1-D layer.
-_NO_STRIDE, _NO_PADDING = 1, 0
-_RULES = {1: "must be an integer, or a sequence of one", 2: "must be an integer, or two for rows and columns"}
+_RULES = {
+    1: "must be an integer, or a sequence of one",
+    2: "must be an integer, or two for rows and columns",
+    3: "must be an integer, or three for planes, rows and columns",
+}
 _PADDING_RULES = {
     1: "must be an integer, or ((left, right),)",
     2: "must be an integer, (rows, columns), or ((top, bottom), (left, right))",
+    3: "must be an integer, (planes, rows, columns), or ((front, back), (top, bottom), (left, right))",
 }
 
 
 def of_layer(
     spatial: int, stride: Any, padding: Any, output_padding: Any, groups: Any, dilation: Any
 ) -> _layer.Arguments:
-    """Those of a layer of 1 or 2 spatial axes, as a 2-D one: the height of a 1-D layer is 1."""
+    """Those of a layer of 1, 2 or 3 spatial axes."""
     return (
-        _pair(spatial, "stride", stride, _NO_STRIDE),
+        _numbers(spatial, "stride", stride),
         _sides(spatial, padding),
-        _pair(spatial, "output_padding", output_padding, _NO_PADDING),
+        _numbers(spatial, "output_padding", output_padding),
         integer("groups", groups),
-        _pair(spatial, "dilation", dilation, _NO_STRIDE),
+        _numbers(spatial, "dilation", dilation),
     )
 
 
-def extents(spatial: int, name: str, value: Any) -> _layer.Pair:
-    """Rows and columns of a tensor; those of a 1-D layer have the height 1."""
-    rows, columns = _pair(spatial, name, value, 1)
-    if rows < 1 or columns < 1:
+def extents(spatial: int, name: str, value: Any) -> _layer.Numbers:
+    """Those of a tensor along the spatial axes."""
+    numbers = _numbers(spatial, name, value)
+    if min(numbers) < 1:
         raise _errors.invalid(name, f"{name} = {value!r}: must be at least 1")
-    return rows, columns
+    return numbers
 
 
 def integer(name: str, value: Any) -> int:
@@ -108,32 +111,30 @@ def _entries(value: Any) -> Sequence[Any] | None:
     return value if isinstance(value, Sequence) and not is_text else None
 
 
-def _pair(spatial: int, name: str, value: Any, neutral: int) -> _layer.Pair:
+def _numbers(spatial: int, name: str, value: Any) -> _layer.Numbers:
+    """One for each axis, of a number for all or of a sequence."""
     entries = _entries(value)
     if entries is None:
-        numbers = [integer(name, value)] * spatial
-    elif len(entries) != spatial:
+        return (integer(name, value),) * spatial
+    if len(entries) != spatial:
         raise _errors.invalid(name, f"{name} = {value!r}: {_RULES[spatial]}")
-    else:
-        numbers = [integer(f"{name}[{i}]", entry) for i, entry in enumerate(entries)]
-    return (neutral, numbers[0]) if spatial == 1 else (numbers[0], numbers[1])
+    return tuple(integer(f"{name}[{i}]", entry) for i, entry in enumerate(entries))
 
 
-def _sides(spatial: int, value: Any) -> tuple[_layer.Pair, _layer.Pair]:
-    """The rows and columns that are cut off: of each axis one number for both sides, or one for each."""
+def _sides(spatial: int, value: Any) -> tuple[_layer.Pair, ...]:
+    """What is cut off at both ends of each axis: of each axis one number for both sides, or one for each."""
     entries = _entries(value)
     if entries is None:
         number = integer("padding", value)
-        sides = [(number, number)] * spatial
-    elif len(entries) != spatial:
+        return ((number, number),) * spatial
+    if len(entries) != spatial:
         raise _errors.invalid("padding", f"padding = {value!r}: {_PADDING_RULES[spatial]}")
-    else:
-        sides = []
-        for i, entry in enumerate(entries):
-            two = _entries(entry)
-            if two is None:
-                two = [entry, entry]
-            if len(two) != 2:
-                raise _errors.invalid("padding", f"padding = {value!r}: {_PADDING_RULES[spatial]}")
-            sides.append((integer(f"padding[{i}]", two[0]), integer(f"padding[{i}]", two[1])))
-    return ((_NO_PADDING, _NO_PADDING), sides[0]) if spatial == 1 else (sides[0], sides[1])
+    sides = []
+    for i, entry in enumerate(entries):
+        two = _entries(entry)
+        if two is None:
+            two = [entry, entry]
+        if len(two) != 2:
+            raise _errors.invalid("padding", f"padding = {value!r}: {_PADDING_RULES[spatial]}")
+        sides.append((integer(f"padding[{i}]", two[0]), integer(f"padding[{i}]", two[1])))
+    return tuple(sides)

@@ -12,10 +12,15 @@ from . import _library as lib
 DTYPES = {"float32": lib.F32, "float64": lib.F64, "float16": lib.F16, "bfloat16": lib.BF16}
 DTYPE_NAMES = {code: name for name, code in DTYPES.items()}
 _OPTIONAL = ("bias", "out", "addend")
-_AXES = {1: "(N, C, L), or (C, L) for one image", 2: "(N, C, H, W), or (C, H, W) for one image"}
+_AXES = {
+    1: "(N, C, L), or (C, L) for one image",
+    2: "(N, C, H, W), or (C, H, W) for one image",
+    3: "(N, C, D, H, W), or (C, D, H, W) for one image",
+}
 _WEIGHT_AXES = {
     1: "(channels of x, output channels / groups, width)",
     2: "(channels of x, output channels / groups, height, width)",
+    3: "(channels of x, output channels / groups, depth, height, width)",
 }
 
 
@@ -57,6 +62,13 @@ def check_ranks(spatial: int, x: int, weight: int, name: str = "x") -> None:
     check_x_rank(name, spatial, x)
     if weight != spatial + 2:
         raise _errors.invalid("weight", f"weight.ndim = {weight}: must be {spatial + 2}, {_WEIGHT_AXES[spatial]}")
+
+
+def spatial_of(weight: int) -> int:
+    """The number of spatial axes of a layer whose weight has so many axes."""
+    if weight - 2 not in _AXES:
+        raise _errors.invalid("weight", f"weight.ndim = {weight}: must be 3, 4 or 5, for 1, 2 or 3 dimensions")
+    return weight - 2
 
 
 def check_x_rank(name: str, spatial: int, axes: int) -> None:

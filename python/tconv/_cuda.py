@@ -28,24 +28,23 @@ def conv_transpose(
     arrays, dtype = _borrow(given, stream)
     x, weight, out = arrays["x"], arrays["weight"], arrays.get("out")
     _arrays.check_ranks(spatial, len(x.shape), len(weight.shape))
-    missing = _layer.missing_axes(spatial, len(x.shape) == spatial + 2)
-    shape, strides = _with_axes(x, missing)
-    weight_shape, _ = _with_axes(weight, _layer.missing_axes(spatial, True))
-    desc = _layer.make_desc(shape, weight_shape, arguments, dtype, math)
+    batched = len(x.shape) == spatial + 2
+    shape, strides = _with_batch(x, batched)
+    desc = _layer.make_desc(shape, weight.shape, arguments, dtype, math)
     wanted: list[int] = []
     if out is not None and len(out.shape) == len(x.shape):
-        wanted = _layer.lies_as(*_with_axes(out, missing))
+        wanted = _layer.lies_as(*_with_batch(out, batched))
     # where x lies in neither, NCHW is what the library's message is about
     layouts = _layer.lies_as(shape, strides)
     desc.layout = _layer.choose_layout(layouts, wanted) if layouts else lib.NCHW
     _refuse_repeated("x", shape, strides)
-    desc.src_strides[:] = _layer.strides_that_count(shape, strides)
-    desc.weight_layout = _weight_layout(weight, spatial)
+    _layer.give_strides(desc, "src", _layer.strides_that_count(shape, strides))
+    desc.weight_layout = _weight_layout(weight)
     _posts.fill(desc, posts)
-    out_shape = lib.output_shape(desc)
-    steps = _Operands(posts, desc, out_shape, missing, stream)
-    answer, written = _result(given, out, missing, out_shape, desc.layout, stream)
-    desc.dst_strides[:] = _layer.strides_that_count(*_with_axes(written, missing))
+    out_shape = _layer.output_shape(desc, len(shape))
+    steps = _Operands(posts, desc, out_shape, batched, stream)
+    answer, written = _result(given, out, batched, out_shape, desc.layout, stream)
+    _layer.give_strides(desc, "dst", _layer.strides_that_count(*_with_batch(written, batched)))
     bias = _bias_address(arrays, out_shape[1])
     options = _host.new_options(backend, threads)
     options.device, options.stream = device, stream
@@ -59,7 +58,7 @@ class _Operands:
     of the addend. addresses are what the library is given, by step."""
 
     def __init__(
-        self, posts: Sequence[PostOp], desc: lib.Desc, shape: tuple[int, ...], missing: Sequence[int], stream: int
+        self, posts: Sequence[PostOp], desc: lib.Desc, shape: tuple[int, ...], batched: bool, stream: int
     ) -> None:
         self.addresses: list[int] = []
         self._arrays: list[_dlpack.Borrowed] = []
@@ -71,11 +70,11 @@ class _Operands:
             if step.kind == lib.POST_ADD_TENSOR:
                 ((name, addend),) = arrays.items()
                 _arrays.check_dtypes({"x": desc.dtype, name: dtype})
-                expected = _layer.without_axes(missing, shape)
+                expected = _layer.without_batch(batched, shape)
                 _arrays.check_shape(name, addend.shape, expected, "that of the result, ")
-                whole, strides = _with_axes(addend, missing)
+                whole, strides = _with_batch(addend, batched)
                 _refuse_repeated(name, whole, strides)
-                desc.addend_strides[:] = _layer.strides_that_count(whole, strides)
+                _layer.give_strides(desc, "addend", _layer.strides_that_count(whole, strides))
             elif named:
                 _check_channels(arrays, shape[1], lib.F64 if desc.dtype == lib.F64 else lib.F32)
 
@@ -111,9 +110,9 @@ class Packed:
         weight = arrays["weight"]
         self.layer = layer = layer_with(weight.shape)
         desc = layer.make_desc(self.dtype)
-        desc.weight_layout = _weight_layout(weight, layer.spatial)
-        self._shape, self._layout = lib.output_shape(desc), desc.layout
-        self.output_shape = _layer.without_axes(layer.missing_axes, self._shape)
+        desc.weight_layout = _weight_layout(weight)
+        self._shape, self._layout = _layer.output_shape(desc, len(weight.shape)), desc.layout
+        self.output_shape = _layer.without_batch(layer.batched, self._shape)
         _bias_address(arrays, self._shape[1])
         self._bias = None
         if "bias" in arrays:
@@ -143,19 +142,19 @@ class Packed:
         stream = _dlpack.current_stream(x, self._device)
         arrays, dtype = _borrow(given, stream)
         self.layer.check_x(arrays["x"].shape, dtype, self.dtype)
-        missing = self.layer.missing_axes
-        _check_dense("x", arrays["x"], missing, self._layout)
-        answer, written = _result(given, arrays.get("out"), missing, self._shape, self._layout, stream)
-        _check_dense("out", written, missing, self._layout)
+        batched = self.layer.batched
+        _check_dense("x", arrays["x"], batched, self._layout)
+        answer, written = _result(given, arrays.get("out"), batched, self._shape, self._layout, stream)
+        _check_dense("out", written, batched, self._layout)
         addend = arrays.get("addend")
         self.layer.check_addend(addend is not None)
         if addend is not None:
             _arrays.check_shape("addend", addend.shape, self.output_shape, "that of the result, ")
-            _check_dense("addend", addend, missing, self._layout)
+            _check_dense("addend", addend, batched, self._layout)
         workspace = None
         if self.plan.workspace_size:
             size = {lib.F64: 8, lib.F32: 4}.get(self.dtype, 2)
-            room = _dlpack.new_array(x, (1, 1, 1, -(-self.plan.workspace_size // size)), False)
+            room = _dlpack.new_array(x, (-(-self.plan.workspace_size // size),), False)
             workspace = _dlpack.Borrowed(room, "workspace", _dlpack.as_dlpack_stream(stream))
         addresses = (arrays["x"].address, 0, 0 if self._bias is None else self._bias.address, written.address)
         scratch = 0 if workspace is None else workspace.address
@@ -178,7 +177,7 @@ def _borrow(given: dict[str, Any], stream: int) -> tuple[Borrowed, int]:
 def _result(
     given: dict[str, Any],
     out: _dlpack.Borrowed | None,
-    missing: Sequence[int],
+    batched: bool,
     shape: tuple[int, ...],
     layout: int,
     stream: int,
@@ -187,22 +186,21 @@ def _result(
     answer = given.get("out")
     if out is None:
         whole = _dlpack.new_array(given["x"], shape, layout == lib.NHWC)
-        index = tuple(0 if axis in missing else slice(None) for axis in range(4))
-        answer = whole[index] if missing else whole
+        answer = whole if batched else whole[0]
         out = _dlpack.Borrowed(answer, "out", _dlpack.as_dlpack_stream(stream))
-    _arrays.check_shape("out", out.shape, _layer.without_axes(missing, shape))
+    _arrays.check_shape("out", out.shape, _layer.without_batch(batched, shape))
     if out.read_only:
         raise _errors.invalid("out", f"out is a {type(answer).__name__}, which is read-only: must be writable")
-    _refuse_repeated("out", *_with_axes(out, missing))
+    _refuse_repeated("out", *_with_batch(out, batched))
     return answer, out
 
 
-def _with_axes(array: _dlpack.Borrowed, missing: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    return _layer.with_axes(missing, array.shape, 1), _layer.with_axes(missing, array.strides, 0)
+def _with_batch(array: _dlpack.Borrowed, batched: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return _layer.with_batch(batched, array.shape, 1), _layer.with_batch(batched, array.strides, 0)
 
 
-def _weight_layout(weight: _dlpack.Borrowed, spatial: int) -> int:
-    layout = _layer.weight_layout(*_with_axes(weight, _layer.missing_axes(spatial, True)))
+def _weight_layout(weight: _dlpack.Borrowed) -> int:
+    layout = _layer.weight_layout(weight.shape, weight.strides)
     if layout is None:
         raise _errors.invalid("weight", f"weight.strides = {weight.strides}: must be dense")
     return layout
@@ -218,8 +216,8 @@ def _bias_address(arrays: Borrowed, out_channels: int) -> int:
     return bias.address
 
 
-def _check_dense(name: str, array: _dlpack.Borrowed, missing: Sequence[int], layout: int) -> None:
-    shape, strides = _with_axes(array, missing)
+def _check_dense(name: str, array: _dlpack.Borrowed, batched: bool, layout: int) -> None:
+    shape, strides = _with_batch(array, batched)
     if 0 not in shape and _layer.strides_that_count(shape, strides) != _layer.dense_strides(shape, layout):
         order = "channels last" if layout == lib.NHWC else "channels first"
         raise _errors.invalid(name, f"{name}.strides = {array.strides}: must be dense as the plan has it, {order}")

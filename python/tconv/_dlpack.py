@@ -181,15 +181,15 @@ def as_dlpack_stream(stream: int) -> int:
 
 
 def new_array(like: Any, shape: tuple[int, ...], nhwc: bool) -> Any:
-    """An uninitialised array of shape (n, c, h, w), made by the library of `like`; in memory as (n, h, w, c) where
-    nhwc."""
+    """An uninitialised array of this shape, made by the library of `like`; in memory with the channels, its second
+    axis, last where nhwc."""
     make, permute = _ways_to_make(like)
-    n, ch, h, w = shape
     try:
-        made = make((n, h, w, ch) if nhwc else shape)
+        made = make((shape[0], *shape[2:], shape[1]) if nhwc else shape)
     except Exception as error:  # of whatever kind its library raises
         raise _errors.out_of_memory("out", f"out: no memory for {shape} of {like.dtype}: {error}") from error
-    return permute(made, (0, 3, 1, 2)) if nhwc else made
+    last = len(shape) - 1
+    return permute(made, (0, last, *range(1, last))) if nhwc else made
 
 
 def _ways_to_make(like: Any) -> tuple[Callable[[tuple[int, ...]], Any], Callable[[Any, tuple[int, ...]], Any]]:

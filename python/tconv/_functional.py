@@ -1,4 +1,4 @@
-"""conv_transpose1d and conv_transpose2d for NumPy arrays and everything that speaks DLPack."""
+"""conv_transpose1d, conv_transpose2d and conv_transpose3d for NumPy arrays and everything that speaks DLPack."""
 
 from __future__ import annotations
 
@@ -105,8 +105,8 @@ def conv_transpose1d(
 ) -> Array:
     """1-D transposed convolution, as torch.nn.functional.conv_transpose1d defines it.
 
-    It is computed as a layer of height 1 of conv_transpose2d, which tells more of arrays, of how they may lie and of
-    streams. An x that lies as (N, L, C) is computed so, and so lies the result.
+    conv_transpose2d tells more of arrays, of how they may lie and of streams. An x that lies as (N, L, C) is computed
+    so, and so lies the result.
 
     Args:
         x: the input.
@@ -147,6 +147,70 @@ def conv_transpose1d(
     """
     return _conv_transpose(
         1, x, weight, bias, out, backend, math, threads, post, stride, padding, output_padding, groups, dilation
+    )
+
+
+def conv_transpose3d(
+    x: Array,
+    weight: SupportsDLPack,
+    bias: SupportsDLPack | None = None,
+    stride: Sizes = 1,
+    padding: Padding = 0,
+    output_padding: Sizes = 0,
+    groups: int = 1,
+    dilation: Sizes = 1,
+    *,
+    out: Array | None = None,
+    backend: str = "auto",
+    math: str = "default",
+    threads: int | None = None,
+    post: Sequence[PostOp] | None = None,
+) -> Array:
+    """3-D transposed convolution, as torch.nn.functional.conv_transpose3d defines it.
+
+    conv_transpose2d tells more of arrays, of how they may lie and of streams. An x that lies as (N, D, H, W, C) is
+    computed so, and so lies the result.
+
+    Args:
+        x: the input.
+        weight: the kernel.
+        bias: what is added to each output channel, or None.
+        stride: of the input's voxels in the result, an integer, or three for planes, rows and columns, as are
+            output_padding and dilation.
+        padding: what is cut off the result: an integer, (planes, rows, columns), or ((front, back), (top, bottom),
+            (left, right)).
+        output_padding: planes, rows and columns more at the result's back, lower and right end.
+        groups: parts of the channels that are computed each by itself.
+        dilation: distance of the kernel's taps.
+        out: where to write, of the result's shape and dtype.
+        backend: "auto", "cpu" or "cuda", as in conv_transpose2d.
+        math: "default", "strict" or "tf32", as in conv_transpose2d.
+        threads: of the CPU, at most.
+        post: what every output goes through before it is stored, as in conv_transpose2d.
+
+    Shape:
+        - x: (N, C, D, H, W) or (C, D, H, W)
+        - weight: (C, out_channels / groups, kd, kh, kw)
+        - bias: (out_channels,)
+        - result: (N, out_channels, D_out, H_out, W_out) or without the N, where
+          D_out = (D - 1) * stride - front - back + dilation * (kd - 1) + output_padding + 1, H_out and W_out likewise
+
+    Returns:
+        out if it is given, else a new array of x's library.
+
+    Raises:
+        tconv.TconvError: as conv_transpose2d does; the fields are in_d, in_h, in_w, stride_d, pad_front and so on.
+
+    Examples::
+
+        >>> import numpy as np
+        >>> import tconv
+        >>> x, weight = np.ones((1, 3, 4, 8, 8), np.float32), np.ones((3, 2, 2, 4, 4), np.float32)
+        >>> tconv.conv_transpose3d(x, weight, stride=2, padding=(0, 1, 1)).shape
+        (1, 2, 8, 16, 16)
+    """
+    return _conv_transpose(
+        3, x, weight, bias, out, backend, math, threads, post, stride, padding, output_padding, groups, dilation
     )
 
 

@@ -22,13 +22,16 @@ class Prepared(NamedTuple):
     desc: lib.Desc
     options: lib.Options
     plan: Plan | None  # None where the one-shot call is to copy between host and device
-    shape: tuple[int, ...]  # of the result, all four axes
+    shape: tuple[int, ...]  # of the result, with images
     copy_x: bool
     copy_weight: bool
     copy_addend: bool
 
 
 prepared_layers: Cache[Prepared] = Cache()
+
+# By the number of axes, their order in memory.
+_CHANNELS_LAST = {rank: _layer.channels_last(rank) for rank in (3, 4, 5)}
 
 
 def conv_transpose(
@@ -43,42 +46,42 @@ def conv_transpose(
     arrays, dtype = views(given)
     x, weight = arrays["x"], arrays["weight"]
     _arrays.check_ranks(spatial, x.ndim, weight.ndim)
-    missing = _layer.missing_axes(spatial, x.ndim == spatial + 2)
-    src, weights = with_axes(x, missing), with_axes(weight, _layer.missing_axes(spatial, True))
+    batched = x.ndim == spatial + 2
+    src = with_batch(x, batched)
     out = arrays.get("out")
     # an out of another rank is refused when the shape of the result is known
-    target = with_axes(out, missing) if out is not None and out.ndim == x.ndim else None
-    operands = Operands(posts, dtype, missing) if posts else NO_OPERANDS
+    target = with_batch(out, batched) if out is not None and out.ndim == x.ndim else None
+    operands = Operands(posts, dtype, batched) if posts else NO_OPERANDS
 
-    lying = (src.strides, src.flags.aligned, weights.strides, weights.flags.aligned)
+    lying = (src.strides, src.flags.aligned, weight.strides, weight.flags.aligned)
     of_out = None if target is None else (target.shape, target.strides, target.flags.aligned)
-    key = (src.shape, weights.shape, lying, of_out, dtype, arguments, backend, math, threads, operands.key)
+    key = (src.shape, weight.shape, lying, of_out, dtype, arguments, backend, math, threads, operands.key)
     prepared = prepared_layers.get(key)
     if prepared is None:
         prepared = prepared_layers.make(
-            key, lambda: _prepare(src, weights, target, dtype, arguments, new_options(backend, threads), math, operands)
+            key, lambda: _prepare(src, weight, target, dtype, arguments, new_options(backend, threads), math, operands)
         )
     layout = prepared.desc.layout
     if out is not None:
-        check_out(out, _layer.without_axes(missing, prepared.shape))
+        check_out(out, _layer.without_batch(batched, prepared.shape))
     if prepared.copy_x:
         src = copy(src, layout)
     if prepared.copy_weight:
-        weights = dense_as_it_is(weights)
+        weight = dense_as_it_is(weight)
     bias = arrays.get("bias")
     if bias is not None:
         _arrays.check_bias(bias.shape, prepared.shape[1])
         bias = dense_as_it_is(bias)
 
-    inputs: tuple[np.ndarray, ...] = (src, weights) if bias is None else (src, weights, bias)
+    inputs: tuple[np.ndarray, ...] = (src, weight) if bias is None else (src, weight, bias)
     if posts:
         inputs += operands.make(prepared.shape[1], layout, prepared.copy_addend)
-    result = Result(given, target, missing, prepared.shape, layout, inputs, lies)
+    result = Result(given, target, batched, prepared.shape, layout, inputs, lies)
     written = result.written
     if not is_dense(written, layout):
         of_slice, dense = (key, counted_strides(written)), prepared
         prepared = prepared_layers.get(of_slice) or prepared_layers.make(of_slice, lambda: _for_slice(dense, written))
-    addresses = (address(src), address(weights), address(bias), address(written))
+    addresses = (address(src), address(weight), address(bias), address(written))
     if prepared.plan is not None:
         execute(prepared.plan, *addresses, operands.addresses)
     else:
@@ -94,11 +97,11 @@ class Packed:
     ) -> None:
         arrays, self.dtype = views(given)
         self.layer = layer = layer_with(arrays["weight"].shape)
-        weights = with_axes(arrays["weight"], layer.missing_weight_axes)
+        weights = arrays["weight"]
         desc = layer.make_desc(self.dtype)
         desc.weight_layout, copy_weight = weight_layout(weights)
-        self._shape, self._layout = lib.output_shape(desc), desc.layout
-        self.output_shape = _layer.without_axes(layer.missing_axes, self._shape)
+        self._shape, self._layout = _layer.output_shape(desc, weights.ndim), desc.layout
+        self.output_shape = _layer.without_batch(layer.batched, self._shape)
         self._bias = None
         if "bias" in arrays:
             _arrays.check_bias(arrays["bias"].shape, self._shape[1])
@@ -117,24 +120,24 @@ class Packed:
     def __call__(self, given: dict[str, Any]) -> Any:
         arrays, dtype = views(given)
         self.layer.check_x(arrays["x"].shape, dtype, self.dtype)
-        missing = self.layer.missing_axes
-        src = with_axes(arrays["x"], missing)
+        batched = self.layer.batched
+        src = with_batch(arrays["x"], batched)
         if not is_dense(src, self._layout):
             src = copy(src, self._layout)
         target = None
         if "out" in arrays:
             check_out(arrays["out"], self.output_shape)
-            target = with_axes(arrays["out"], missing)
+            target = with_batch(arrays["out"], batched)
         inputs: tuple[np.ndarray, ...] = (src,)
         addend = None
         self.layer.check_addend("addend" in arrays)
         if "addend" in arrays:
             _arrays.check_shape("addend", arrays["addend"].shape, self.output_shape, "that of the result, ")
-            addend = with_axes(arrays["addend"], missing)
+            addend = with_batch(arrays["addend"], batched)
             addend = addend if is_dense(addend, self._layout) else copy(addend, self._layout)
             inputs = (src, addend)
         # the bias and the numbers of channels are this object's own, and overlap nothing
-        result = Result(given, target, missing, self._shape, self._layout, inputs, is_dense)
+        result = Result(given, target, batched, self._shape, self._layout, inputs, is_dense)
         post = self.layer.addresses(self._of_channels, address(addend)) if self.layer.posts else ()
         execute(self.plan, address(src), 0, address(self._bias), address(result.written), post)
         return result.hand_over()
@@ -151,19 +154,19 @@ class Result:
         self,
         given: dict[str, Any],
         target: np.ndarray | None,
-        missing: Sequence[int],
+        batched: bool,
         shape: tuple[int, ...],
         layout: int,
         inputs: tuple[np.ndarray, ...],
         is_direct: Callable[[np.ndarray, int], bool],
     ) -> None:
         self._x, self._answer = given["x"], given.get("out")
-        self._missing, self._view = missing, target
+        self._batched, self._view = batched, target
         if target is None and not isinstance(self._x, np.ndarray) and not _dlpack.is_immutable(self._x):
             whole = _dlpack.new_array(self._x, shape, layout == lib.NHWC)
             memory = _dlpack.Borrowed(whole, "out", None).numpy()
             self._view = _writable(memory, f"out: a new {type(whole).__name__}")
-            self._answer = _drop_axes(whole, missing)
+            self._answer = whole if batched else whole[0]
         view = self._view
         if view is None or not is_direct(view, layout) or any(np.may_share_memory(view, array) for array in inputs):
             view = _dense_empty(shape, inputs[0].dtype, layout)
@@ -171,7 +174,7 @@ class Result:
 
     def hand_over(self) -> Any:
         if self._view is None:
-            mine = _drop_axes(self.written, self._missing)
+            mine = self.written if self._batched else self.written[0]
             if isinstance(self._x, np.ndarray):
                 return mine if mine.dtype == self._x.dtype else mine.view(self._x.dtype)
             return _dlpack.from_numpy(mine, self._x)
@@ -230,13 +233,8 @@ def _dtype_code(dtype: np.dtype) -> int | None:
     return _arrays.DTYPES.get(dtype.name) if dtype.isnative else None
 
 
-def with_axes(array: np.ndarray, missing: Sequence[int]) -> np.ndarray:
-    return np.expand_dims(array, tuple(missing)) if missing else array
-
-
-def _drop_axes(array: Any, missing: Sequence[int]) -> Any:
-    """Of an array of any library."""
-    return array[tuple(0 if axis in missing else slice(None) for axis in range(4))] if missing else array
+def with_batch(array: np.ndarray, batched: bool) -> np.ndarray:
+    return array if batched else array[None]
 
 
 def _prepare(
@@ -253,10 +251,10 @@ def _prepare(
     of_src = layouts(src)
     desc.layout = _layer.choose_layout(of_src, [] if out is None else layouts(out))
     if of_src:
-        desc.src_strides[:] = counted_strides(src)
+        _layer.give_strides(desc, "src", counted_strides(src))
     desc.weight_layout, copy_weight = weight_layout(weights)
     _posts.fill(desc, operands.posts)
-    shape = lib.output_shape(desc)
+    shape = _layer.output_shape(desc, src.ndim)
     copy_addend = operands.describe_addend(desc, shape)
     plan = Plan(desc, options)
     here = plan.implementation.startswith("cpu_")
@@ -266,7 +264,7 @@ def _prepare(
 def _for_slice(prepared: Prepared, dst: np.ndarray) -> Prepared:
     """The same layer, its result in a slice of a larger array."""
     desc = lib.Desc.from_buffer_copy(prepared.desc)
-    desc.dst_strides[:] = counted_strides(dst)
+    _layer.give_strides(desc, "dst", counted_strides(dst))
     plan = None if prepared.plan is None else Plan(desc, prepared.options)
     return prepared._replace(desc=desc, plan=plan)
 
@@ -303,14 +301,16 @@ def lies(array: np.ndarray, layout: int) -> bool:
 
 
 def is_dense(array: np.ndarray, layout: int) -> bool:
-    flags = (array if layout == lib.NCHW else array.transpose(0, 2, 3, 1)).flags
+    flags = (array if layout == lib.NCHW else array.transpose(_CHANNELS_LAST[array.ndim])).flags
     return flags.c_contiguous and flags.aligned
 
 
 def _dense_empty(shape: tuple[int, ...], dtype: np.dtype, layout: int) -> np.ndarray:
-    n, ch, h, w = shape
     try:
-        return np.empty(shape, dtype) if layout == lib.NCHW else np.empty((n, h, w, ch), dtype).transpose(0, 3, 1, 2)
+        if layout == lib.NCHW:
+            return np.empty(shape, dtype)
+        last = len(shape) - 1
+        return np.empty((shape[0], *shape[2:], shape[1]), dtype).transpose(0, last, *range(1, last))
     except (MemoryError, ValueError) as error:  # the latter where the size is beyond every address
         raise _errors.out_of_memory("out", f"out: no memory for {shape} of {dtype.itemsize} bytes each") from error
 
@@ -331,8 +331,8 @@ def dense_as_it_is(array: np.ndarray) -> np.ndarray:
 class Operands:
     """Those of one call's post-ops, as the library takes them. addresses are what a plan is given, by step."""
 
-    def __init__(self, posts: Sequence[PostOp], dtype: int, missing: Sequence[int]) -> None:
-        self.posts, self._dtype, self._missing = posts, dtype, missing
+    def __init__(self, posts: Sequence[PostOp], dtype: int, batched: bool) -> None:
+        self.posts, self._dtype, self._batched = posts, dtype, batched
         self._addend, self._named_addend = None, None
         of_addend = None
         for i, step in enumerate(posts):
@@ -349,12 +349,12 @@ class Operands:
         """Tells the library how the addend lies; whether it has to be copied. shape is that of the result."""
         if self._addend is None or self._named_addend is None:
             return False
-        expected = _layer.without_axes(self._missing, shape)
+        expected = _layer.without_batch(self._batched, shape)
         _arrays.check_shape(self._named_addend, self._addend.shape, expected, "that of the result, ")
-        array = with_axes(self._addend, self._missing)
+        array = with_batch(self._addend, self._batched)
         if not lies(array, desc.layout):
             return True
-        desc.addend_strides[:] = counted_strides(array)
+        _layer.give_strides(desc, "addend", counted_strides(array))
         return False
 
     def make(self, out_channels: int, layout: int, copy_addend: bool) -> tuple[np.ndarray, ...]:
@@ -362,7 +362,7 @@ class Operands:
         arrays: list[np.ndarray] = []
         for i, step in enumerate(self.posts):
             if step.kind == lib.POST_ADD_TENSOR and self._addend is not None:
-                array = with_axes(self._addend, self._missing)
+                array = with_batch(self._addend, self._batched)
                 arrays.append(copy(array, layout) if copy_addend else array)
             elif step.operands:
                 arrays.append(channel_numbers(_posts.named_operands_of(i, step), out_channels, self._dtype))
@@ -373,7 +373,7 @@ class Operands:
         return tuple(arrays)
 
 
-NO_OPERANDS = Operands((), lib.F32, ())
+NO_OPERANDS = Operands((), lib.F32, True)
 
 
 def channel_numbers(named: dict[str, Any], out_channels: int, dtype: int) -> np.ndarray:
@@ -438,11 +438,11 @@ def one_shot(
         ]
         for i, tensor in enumerate(of_steps):
             operands.post[i] = c.addressof(tensor) if tensor.data else None
-        status = lib.library().tconv_conv_transpose2d_with(
+        status = lib.library().tconv_conv_transpose_with(
             c.byref(desc), c.byref(options), c.byref(operands), c.byref(issue)
         )
     else:
-        status = lib.library().tconv_conv_transpose2d(
+        status = lib.library().tconv_conv_transpose(
             c.byref(desc), c.byref(options), src, weights, bias, dst, c.byref(issue)
         )
     if status:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 from . import _errors
 from . import _library as lib
 
 Shape = Sequence[int]
+Numbers = tuple[int, ...]
 Pair = tuple[int, int]
-# stride, padding (top and bottom, left and right), output_padding, groups, dilation
-Arguments = tuple[Pair, tuple[Pair, Pair], Pair, int, Pair]
+# stride, padding (of each axis before and after), output_padding, groups, dilation; of 1, 2 or 3 spatial axes
+Arguments = tuple[Numbers, tuple[Pair, ...], Numbers, int, Numbers]
 
-# The axes i, o, h, w of the weights, slowest first.
-_WEIGHT_ORDERS = {lib.WEIGHT_IOHW: (0, 1, 2, 3), lib.WEIGHT_IHWO: (0, 2, 3, 1), lib.WEIGHT_HWOI: (2, 3, 1, 0)}
+# The tensors of a layer have the axes n, c, its weights i, o, and then come the spatial ones, the last of planes, rows
+# and columns. Everything here goes by that rank. tconv_desc has all three, and what a layer does not have is 1 there.
+_SPATIAL = 3
 
 
 def lies_in(layout: int, shape: Shape, strides: Shape) -> bool:
@@ -22,16 +26,26 @@ def lies_in(layout: int, shape: Shape, strides: Shape) -> bool:
     account."""
     if 0 in shape:
         return True
-    (n, c, h, w), (sn, sc, sh, sw) = shape, strides
+    n, c, *extents = shape
+    of_n, of_c, *steps = strides
+    pixels = math.prod(extents)
     if layout == lib.NCHW:
-        plane = h * w
-        sc = plane if c == 1 else sc
-        inner = (w == 1 or sw == 1) and (h == 1 or sh == w) and sc >= plane
-        return inner and (n == 1 or sn >= (c - 1) * sc + plane)
-    if w == 1:  # the distance of pixels is that of rows
-        sw = sh if h > 1 else c
-    inner = (c == 1 or sc == 1) and sw >= c and (h == 1 or sh == w * sw)
-    return inner and (n == 1 or sn >= (h * w - 1) * sw + c)
+        of_c = pixels if c == 1 else of_c
+        inner = of_c >= pixels and _are_dense(extents, steps, 1)
+        return inner and (n == 1 or of_n >= (c - 1) * of_c + pixels)
+    # the distance of pixels is the stride of the last axis that has several
+    of_pixel = next((step for extent, step in zip(extents[::-1], steps[::-1], strict=True) if extent > 1), c)
+    inner = (c == 1 or of_c == 1) and of_pixel >= c and _are_dense(extents, steps, of_pixel)
+    return inner and (n == 1 or of_n >= (pixels - 1) * of_pixel + c)
+
+
+def _are_dense(extents: Shape, strides: Shape, distance: int) -> bool:
+    """Whether the axes follow each other without a gap, the elements of the last one at this distance."""
+    for extent, stride in zip(reversed(extents), reversed(strides), strict=True):
+        if extent != 1 and stride != distance:
+            return False
+        distance *= extent
+    return True
 
 
 def lies_as(shape: Shape, strides: Shape) -> list[int]:
@@ -47,51 +61,48 @@ def choose_layout(of_x: Sequence[int], of_out: Sequence[int]) -> int:
     return (common or list(of_x) or list(of_out) or [lib.NCHW])[0]
 
 
+def channels_last(rank: int) -> Numbers:
+    """The axes of a tensor in the order in which NHWC has them, slowest first."""
+    return (0, *range(2, rank), 1)
+
+
 def weight_layout(shape: Shape, strides: Shape) -> int | None:
     """The layout in which weights are dense as they lie; None where there is none."""
-    for layout, order in _WEIGHT_ORDERS.items():
-        dense = 1
-        for axis in reversed(order):
-            if shape[axis] != 1 and strides[axis] != dense:
-                break
-            dense *= shape[axis]
-        else:
+    kernel = range(2, len(shape))
+    orders = {lib.WEIGHT_IOHW: (0, 1, *kernel), lib.WEIGHT_IHWO: (0, *kernel, 1), lib.WEIGHT_HWOI: (*kernel, 1, 0)}
+    for layout, order in orders.items():
+        if _are_dense([shape[axis] for axis in order], [strides[axis] for axis in order], 1):
             return layout
     return None
 
 
-def strides_that_count(shape: Shape, strides: Shape) -> tuple[int, ...]:
+def strides_that_count(shape: Shape, strides: Shape) -> Numbers:
     """Strides as tconv_desc has them: 0, its word for dense, for extents of 1 and where there are no elements."""
     if 0 in shape:
         return (0,) * len(shape)
     return tuple(0 if extent == 1 else stride for extent, stride in zip(shape, strides, strict=True))
 
 
-def missing_axes(spatial: int, has_batch: bool) -> tuple[int, ...]:
-    """Which of n, c, h, w a tensor of a layer lacks, ascending. A 1-D layer is computed as a 2-D one of height 1."""
-    return (() if has_batch else (0,)) + ((2,) if spatial == 1 else ())
+def with_batch(batched: bool, values: Shape, value: int) -> Numbers:
+    """A shape or strides with those of the images, which a single image lacks."""
+    return tuple(values) if batched else (value, *values)
 
 
-def with_axes(missing: Sequence[int], values: Sequence[int], value: int) -> tuple[int, ...]:
-    """A shape or strides of a tensor that lacks these axes, with the value at each."""
-    whole = list(values)
-    for axis in missing:
-        whole.insert(axis, value)
-    return tuple(whole)
+def without_batch(batched: bool, values: Shape) -> Numbers:
+    """A shape or strides as the caller has them, from those with images."""
+    return tuple(values) if batched else tuple(values[1:])
 
 
-def without_axes(missing: Sequence[int], values: Sequence[int]) -> tuple[int, ...]:
-    return tuple(value for axis, value in enumerate(values) if axis not in missing)
-
-
-def dense_strides(shape: Shape, layout: int) -> tuple[int, ...]:
+def dense_strides(shape: Shape, layout: int) -> Numbers:
     """As strides_that_count has them."""
-    _, ch, h, w = shape
-    strides = (ch * h * w, h * w, w, 1) if layout == lib.NCHW else (h * w * ch, 1, w * ch, ch)
+    strides, distance = [0] * len(shape), 1
+    for axis in reversed(range(len(shape)) if layout == lib.NCHW else channels_last(len(shape))):
+        strides[axis] = distance
+        distance *= shape[axis]
     return strides_that_count(shape, strides)
 
 
-def make_desc(x_shape: Shape, weight_shape: Shape, arguments: Arguments, dtype: int, math: int) -> lib.Desc:
+def make_desc(x_shape: Shape, weight_shape: Shape, arguments: Arguments, dtype: int, precision: int) -> lib.Desc:
     """The layer, its tensors dense and NCHW."""
     if weight_shape[0] != x_shape[1]:
         raise _errors.invalid(
@@ -103,12 +114,36 @@ def make_desc(x_shape: Shape, weight_shape: Shape, arguments: Arguments, dtype: 
             "groups", f"groups = {groups}: must be at least 1 and divide the channels of x, {x_shape[1]} (x.shape[1])"
         )
     desc = lib.new_desc()
-    desc.batch, desc.in_channels, desc.in_h, desc.in_w = x_shape
+    desc.batch, desc.in_channels, *extents = x_shape
+    desc.in_d, desc.in_h, desc.in_w = of_all_axes(extents, 1)
     desc.out_channels = weight_shape[1] * groups
-    desc.kernel_h, desc.kernel_w = weight_shape[2:]
-    desc.stride_h, desc.stride_w = stride
-    (desc.pad_top, desc.pad_bottom), (desc.pad_left, desc.pad_right) = padding
-    desc.output_padding_h, desc.output_padding_w = output_padding
-    desc.dilation_h, desc.dilation_w = dilation
-    desc.groups, desc.dtype, desc.math = groups, dtype, math
+    desc.kernel_d, desc.kernel_h, desc.kernel_w = of_all_axes(weight_shape[2:], 1)
+    desc.stride_d, desc.stride_h, desc.stride_w = of_all_axes(stride, 1)
+    front, rows, columns = of_all_axes(padding, (0, 0))
+    desc.pad_front, desc.pad_back = front
+    desc.pad_top, desc.pad_bottom = rows
+    desc.pad_left, desc.pad_right = columns
+    desc.output_padding_d, desc.output_padding_h, desc.output_padding_w = of_all_axes(output_padding, 0)
+    desc.dilation_d, desc.dilation_h, desc.dilation_w = of_all_axes(dilation, 1)
+    desc.groups, desc.dtype, desc.math = groups, dtype, precision
     return desc
+
+
+def of_all_axes(values: Sequence[Any], neutral: Any) -> tuple[Any, Any, Any]:
+    """Of planes, rows and columns, with what changes nothing for those that a layer does not have."""
+    planes, rows, columns = (*[neutral] * (_SPATIAL - len(values)), *values)
+    return planes, rows, columns
+
+
+def give_strides(desc: lib.Desc, tensor: str, strides: Shape) -> None:
+    """Tells the library how "src", "dst" or "addend" lies, by strides that count."""
+    n, c, *steps = strides
+    planes, rows, columns = of_all_axes(steps, 0)
+    getattr(desc, f"{tensor}_strides")[:] = n, c, rows, columns
+    setattr(desc, f"{tensor}_stride_d", planes)
+
+
+def output_shape(desc: lib.Desc, rank: int) -> Numbers:
+    """The shape of the result of a layer of this rank; raises what is wrong with desc."""
+    n, c, *extents = lib.output_shape3d(desc)
+    return (n, c, *extents[_SPATIAL + 2 - rank :])

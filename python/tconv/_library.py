@@ -77,6 +77,16 @@ class Desc(c.Structure):
         ("addend_strides", c.c_int64 * 4),
         ("stream_axis", c.c_int32),
         ("carry_dtype", c.c_int),
+        ("in_d", c.c_int64),
+        ("kernel_d", c.c_int64),
+        ("stride_d", c.c_int64),
+        ("dilation_d", c.c_int64),
+        ("pad_front", c.c_int64),
+        ("pad_back", c.c_int64),
+        ("output_padding_d", c.c_int64),
+        ("src_stride_d", c.c_int64),
+        ("dst_stride_d", c.c_int64),
+        ("addend_stride_d", c.c_int64),
     )
 
 
@@ -145,6 +155,7 @@ _STATUS_FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "tconv_desc_init_sized": (_ADDRESS, c.c_size_t),
     "tconv_options_init_sized": (_ADDRESS, c.c_size_t),
     "tconv_output_shape": (_ADDRESS, _ADDRESS, _ADDRESS),
+    "tconv_output_shape3d": (_ADDRESS, _ADDRESS, _ADDRESS),
     "tconv_backend_available": (c.c_int, _ADDRESS),
     "tconv_plan_create": (_ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS),
     "tconv_plan_workspace_size": (_ADDRESS, _ADDRESS),
@@ -156,8 +167,8 @@ _STATUS_FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "tconv_carry_shape": (_ADDRESS, _ADDRESS, _ADDRESS),
     "tconv_plan_step": (_ADDRESS, _ADDRESS),
     "tconv_plan_flush": (_ADDRESS, _ADDRESS),
-    "tconv_conv_transpose2d": (_ADDRESS,) * 7,
-    "tconv_conv_transpose2d_with": (_ADDRESS,) * 4,
+    "tconv_conv_transpose": (_ADDRESS,) * 7,
+    "tconv_conv_transpose_with": (_ADDRESS,) * 4,
     "tconv_environment_reload": (_ADDRESS,),
     "tconv_system_info": (c.c_int, _ADDRESS, c.c_size_t, _ADDRESS),
 }
@@ -236,11 +247,19 @@ def new_options() -> Options:
 
 
 def output_shape(desc: Desc) -> tuple[int, int, int, int]:
-    """The shape of dst, n, c, h, w; raises what is wrong with desc."""
+    """The shape of dst, n, c, h, w, of one plane; raises what is wrong with desc."""
     shape, issue = (c.c_int64 * 4)(), Issue()
     if library().tconv_output_shape(c.byref(desc), c.byref(shape), c.byref(issue)):
         raise error(issue)
     return shape[0], shape[1], shape[2], shape[3]
+
+
+def output_shape3d(desc: Desc) -> tuple[int, int, int, int, int]:
+    """The shape of dst, n, c, d, h, w; raises what is wrong with desc."""
+    shape, issue = (c.c_int64 * 5)(), Issue()
+    if library().tconv_output_shape3d(c.byref(desc), c.byref(shape), c.byref(issue)):
+        raise error(issue)
+    return shape[0], shape[1], shape[2], shape[3], shape[4]
 
 
 def carry_shape(desc: Desc) -> tuple[int, int, int, int]:

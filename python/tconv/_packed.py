@@ -26,12 +26,14 @@ class Plan:
         weight: the kernel, of NumPy or any library that speaks DLPack, on the host or on a CUDA device. It is copied,
             as the bias is: what is written to them later is not seen. x lives where they do and is of their dtype.
         bias: what is added to each output channel, or None.
-        stride: as in conv_transpose2d, or in conv_transpose1d where weight has three axes; so are all that follow.
+        stride: as in conv_transpose2d, or in conv_transpose1d where weight has three axes and conv_transpose3d where
+            it has five; so are all that follow.
         padding: what is cut off the result.
         output_padding: what is more at its lower and right end.
         groups: parts of the channels.
         dilation: distance of the kernel's taps.
-        channels_last: x and the result lie as (N, H, W, C) in memory, (N, L, C) in 1-D; the order of their axes stays.
+        channels_last: x and the result lie as (N, H, W, C) in memory, (N, L, C) in 1-D, (N, D, H, W, C) in 3-D; the
+            order of their axes stays.
         backend: "auto", "cpu" or "cuda"; a plan copies nothing between host and device.
         math: "default", "strict" or "tf32".
         threads: of the CPU, at most.
@@ -40,8 +42,10 @@ class Plan:
             with each call.
 
     Shape:
-        - x_shape: (N, C, H, W) or (C, H, W); with a weight of three axes (N, C, L) or (C, L)
-        - weight: (C, out_channels / groups, kh, kw) or (C, out_channels / groups, width)
+        - x_shape: (N, C, H, W) or (C, H, W); with a weight of three axes (N, C, L) or (C, L), of five
+          (N, C, D, H, W) or (C, D, H, W)
+        - weight: (C, out_channels / groups, kh, kw), (C, out_channels / groups, width) or
+          (C, out_channels / groups, kd, kh, kw)
         - bias: (out_channels,)
 
     Attributes:
@@ -92,12 +96,10 @@ class Plan:
         math_code = _arguments.choice("math", math, _arguments.MATHS)
 
         def layer_with(weight_shape: tuple[int, ...]) -> PackedLayer:
-            spatial = len(weight_shape) - 2
-            if spatial not in (1, 2):
-                raise _errors.invalid("weight", f"weight.ndim = {spatial + 2}: must be 4, or 3 for one dimension")
+            spatial = _arrays.spatial_of(len(weight_shape))
             _arrays.check_x_rank("x_shape", spatial, len(shape))
             arguments = _arguments.of_layer(spatial, *sizes)
-            return PackedLayer(spatial, shape, weight_shape, arguments, layout, math_code, posts)
+            return PackedLayer(shape, weight_shape, arguments, layout, math_code, posts)
 
         given = {"weight": weight, "bias": bias}
         self._device = _arrays.common_device({**given, **_posts.named_operands(posts)})
@@ -158,15 +160,14 @@ class Plan:
     def __repr__(self) -> str:
         layer = self._packed.layer
         stride, padding, output_padding, groups, dilation = layer.arguments
-        axes = slice(2 - layer.spatial, None)
         parts = [
             f"{self.input_shape} -> {self.output_shape}",
             f"weight={layer.weight_shape}",
-            f"stride={stride[axes]}",
-            f"padding={padding[axes]}",
-            f"output_padding={output_padding[axes]}",
+            f"stride={stride}",
+            f"padding={padding}",
+            f"output_padding={output_padding}",
             f"groups={groups}",
-            f"dilation={dilation[axes]}",
+            f"dilation={dilation}",
             self.dtype,
             "channels last" if layer.layout == lib.NHWC else "channels first",
             f"{self.implementation} on {_arrays.device_name(self._device)}",

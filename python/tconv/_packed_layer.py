@@ -11,7 +11,6 @@ from .post import PostOp
 
 
 class PackedLayer(NamedTuple):
-    spatial: int
     x_shape: tuple[int, ...]
     weight_shape: tuple[int, ...]
     arguments: _layer.Arguments
@@ -20,17 +19,12 @@ class PackedLayer(NamedTuple):
     posts: tuple[PostOp, ...] = ()
 
     @property
-    def missing_axes(self) -> tuple[int, ...]:
-        return _layer.missing_axes(self.spatial, len(self.x_shape) == self.spatial + 2)
-
-    @property
-    def missing_weight_axes(self) -> tuple[int, ...]:
-        return _layer.missing_axes(self.spatial, True)
+    def batched(self) -> bool:
+        return len(self.x_shape) == len(self.weight_shape)
 
     def make_desc(self, dtype: int) -> lib.Desc:
-        x_shape = _layer.with_axes(self.missing_axes, self.x_shape, 1)
-        weight_shape = _layer.with_axes(self.missing_weight_axes, self.weight_shape, 1)
-        desc = _layer.make_desc(x_shape, weight_shape, self.arguments, dtype, self.math)
+        x_shape = _layer.with_batch(self.batched, self.x_shape, 1)
+        desc = _layer.make_desc(x_shape, self.weight_shape, self.arguments, dtype, self.math)
         desc.layout = self.layout
         _posts.fill(desc, self.posts)
         return desc

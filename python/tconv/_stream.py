@@ -14,8 +14,8 @@ from ._stream_plan import NO_POSTS, StreamPlan
 from ._types import Array, Padding, Sizes, SupportsDLPack
 from .post import PostOp
 
-# Each axis that a caller can name has its desc.stream_axis and its place among the axes n, c, h, w.
-_AXES = {-1: (lib.STREAM_COLUMNS, 3), -2: (lib.STREAM_ROWS, 2)}
+# The desc.stream_axis of each axis that a caller can name.
+_AXES = {-1: lib.STREAM_COLUMNS, -2: lib.STREAM_ROWS}
 
 
 class Stream:
@@ -78,11 +78,11 @@ class Stream:
         "_addresses",
         "_arguments",
         "_axis",
+        "_batched",
         "_carry",
         "_dtype",
         "_kept",
         "_like",
-        "_missing",
         "_plan",
         "_posts",
         "_stride",
@@ -119,22 +119,23 @@ class Stream:
         spatial = arrays["weight"].ndim - 2
         if spatial not in (1, 2):
             raise _errors.invalid("weight", f"weight.ndim = {spatial + 2}: must be 4, or 3 for one dimension")
-        stream_axis, self._axis = _streamed(axis, spatial)
+        streamed = _streamed(axis, spatial)
+        self._axis = spatial + 2 + streamed
         slots, self.longest = _count("batch", 1 if batch is None else batch), _count("longest", longest)
-        weights = _host.with_axes(arrays["weight"], _layer.missing_axes(spatial, True))
-        other = _other_extent(extent, spatial)
-        sizes = (other, self.longest) if self._axis == 3 else (self.longest, other)
+        weights = arrays["weight"]
+        sizes = [_other_extent(extent, spatial)] * spatial
+        sizes[streamed] = self.longest
         self._x_shape = (slots, weights.shape[0], *sizes)
-        self._missing = _layer.missing_axes(spatial, batch is not None)
+        self._batched = batch is not None
         self._arguments = _arguments.of_layer(spatial, stride, padding, output_padding, groups, dilation)
         self._stride = self._arguments[0][self._axis - 2]
 
         math_code = _arguments.choice("math", math, _arguments.MATHS)
         desc = _layer.make_desc(self._x_shape, weights.shape, self._arguments, self._dtype, math_code)
-        desc.stream_axis = stream_axis
+        desc.stream_axis = _AXES[streamed]
         desc.weight_layout, copy_weight = _host.weight_layout(weights)
         _posts.fill(desc, posts)
-        out_channels = lib.output_shape(desc)[1]
+        out_channels = _layer.output_shape(desc, weights.ndim)[1]
         plan = StreamPlan(desc, _host.new_options(lib.BACKEND_CPU, _arguments.thread_count(threads)))
         of_bias = None
         if "bias" in arrays:
@@ -143,7 +144,8 @@ class Stream:
         channels, tensors, self._posts = _operands(posts, out_channels, self._dtype)
         self._kept, self._like = (of_bias, channels, tensors), weight
         self._plan = plan.pack(_host.address(_host.dense_as_it_is(weights) if copy_weight else weights), 0)
-        self._carry = np.zeros(plan.carry_shape, np.float64 if plan.carry_dtype == lib.F64 else np.float32)
+        carry_shape = (*plan.carry_shape[:2], *plan.carry_shape[4 - spatial :])
+        self._carry = np.zeros(carry_shape, np.float64 if plan.carry_dtype == lib.F64 else np.float32)
         self._addresses = (_host.address(of_bias), _host.address(self._carry) if self._carry.size else 0)
 
     def __call__(
@@ -189,9 +191,9 @@ class Stream:
         shape = self._result_shape(batch, length * self._stride)
         target = None
         if "out" in arrays:
-            _host.check_out(arrays["out"], _layer.without_axes(self._missing, shape))
-            target = _host.with_axes(arrays["out"], self._missing)
-        result = _host.Result(given, target, self._missing, shape, lib.NCHW, (src, self._carry), _host.is_dense)
+            _host.check_out(arrays["out"], _layer.without_batch(self._batched, shape))
+            target = _host.with_batch(arrays["out"], self._batched)
+        result = _host.Result(given, target, self._batched, shape, lib.NCHW, (src, self._carry), _host.is_dense)
         if batch and length:
             self._steps(src, result.written, rows)
         elif batch:
@@ -216,7 +218,7 @@ class Stream:
         rows = _Rows(batch, slots, None, active)
         shape = self._result_shape(batch, self.tail)
         like = {"x": self._like}
-        result = _host.Result(like, None, self._missing, shape, lib.NCHW, (_empty_like(like),), _host.is_dense)
+        result = _host.Result(like, None, self._batched, shape, lib.NCHW, (_empty_like(like),), _host.is_dense)
         if batch and self.tail:
             bias, carry = self._addresses
             tensors, scratch = (0, 0, bias, _host.address(result.written), carry), self._workspace()
@@ -242,7 +244,7 @@ class Stream:
 
     @property
     def carry(self) -> np.ndarray:
-        return self._carry[tuple(0 if axis in self._missing else slice(None) for axis in range(4))]
+        return self._carry if self._batched else self._carry[0]
 
     @carry.setter
     def carry(self, value: Any) -> None:
@@ -268,7 +270,7 @@ class Stream:
         raise TypeError("a tconv.Stream can be neither copied nor pickled: make it anew and set its carry")
 
     def __repr__(self) -> str:
-        x = _layer.without_axes(self._missing, self._x_shape)
+        x = _layer.without_batch(self._batched, self._x_shape)
         parts = [f"{x} at most", f"stride={self._stride}", f"tail={self.tail}", self.dtype, self.implementation]
         return f"<tconv.Stream {', '.join(parts)}>"
 
@@ -303,7 +305,9 @@ class Stream:
             self._carry[slots[begins != 0]] = 0
 
     def _along(self, first: int, count: int) -> tuple[slice, ...]:
-        return tuple(slice(first, first + count) if axis == self._axis else slice(None) for axis in range(4))
+        return tuple(
+            slice(first, first + count) if axis == self._axis else slice(None) for axis in range(len(self._x_shape))
+        )
 
     def _workspace(self) -> np.ndarray | None:
         size = self._plan.workspace_size
@@ -313,22 +317,22 @@ class Stream:
             raise _errors.out_of_memory("workspace", f"workspace: no memory for {size} bytes") from error
 
     def _check_x(self, x: np.ndarray, dtype: int) -> np.ndarray:
-        """x with all four axes."""
-        whole = list(_layer.without_axes(self._missing, self._x_shape))
-        streamed = self._axis - 4
+        """x with its images."""
+        whole = list(_layer.without_batch(self._batched, self._x_shape))
+        streamed = self._axis - len(self._x_shape)
         if dtype != self._dtype:
             raise _errors.wrong_dtype(
                 "x", f"x is {_arrays.DTYPE_NAMES[dtype]}: must be of weight's dtype, {self.dtype}"
             )
         if x.ndim == len(whole):
             whole[streamed] = x.shape[streamed]
-            if 0 not in self._missing and x.shape[0] <= self._x_shape[0]:
+            if self._batched and x.shape[0] <= self._x_shape[0]:
                 whole[0] = x.shape[0]
         _arrays.check_shape("x", x.shape, tuple(whole), "of any length and at most as many streams, ")
-        return _host.with_axes(x, self._missing)
+        return _host.with_batch(x, self._batched)
 
     def _result_shape(self, batch: int, extent: int) -> tuple[int, ...]:
-        _, channels, *sizes = self._plan.carry_shape
+        _, channels, *sizes = self._carry.shape
         sizes[self._axis - 2] = extent
         return (batch, channels, *sizes)
 
@@ -397,11 +401,11 @@ def _check_host(given: dict[str, Any]) -> None:
         )
 
 
-def _streamed(axis: Any, spatial: int) -> tuple[int, int]:
+def _streamed(axis: Any, spatial: int) -> int:
     number = _arguments.integer("axis", axis)
     if number not in _AXES or (spatial == 1 and number == -2):
         raise _errors.invalid("axis", f"axis = {number}: must be -1{', or -2 for rows' if spatial == 2 else ''}")
-    return _AXES[number]
+    return number
 
 
 def _other_extent(extent: Any, spatial: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -101,23 +101,25 @@ def _random_case(rng: np.random.Generator, op: int) -> _Case:
         return int(rng.integers(low, high + 1))
 
     dtype, layout, accumulate = some(0, 3), some(0, 1), some(0, 2) == 0
+    spatial = 3 if some(0, 6) == 0 else 2
     groups, n = some(1, 2), some(1, 2)
     ci, co = (groups * some(1, 8) if some(0, 1) else groups * 8 * some(1, 4) for _ in range(2))
-    kernel, stride, dilation = ((some(1, most), some(1, most)) for most in (4, 3, 2))
-    output_padding = (some(0, max(stride[0], dilation[0]) - 1), some(0, max(stride[1], dilation[1]) - 1))
+    kernel, stride, dilation = (tuple(some(1, most) for _ in range(spatial)) for most in (4, 3, 2))
+    output_padding = tuple(some(0, max(s, d) - 1) for s, d in zip(stride, dilation, strict=True))
     side = 3 if some(0, 3) == 0 else 12  # layers with more weights than pixels have an implementation of their own
-    h, w = some(2, side), some(2, side)
-    # the smallest output has two rows before padding
-    padding = ((some(0, 1), 0), (0, some(0, 1)))
+    extents = (*(some(1, 4) for _ in range(spatial - 2)), some(2, side), some(2, side))
+    # the smallest output has two rows before padding, and one plane
+    padding = (*((0, 0) for _ in range(spatial - 2)), (some(0, 1), 0), (0, some(0, 1)))
     arguments: _layer.Arguments = (stride, padding, output_padding, groups, dilation)
-    desc = _layer.make_desc((n, ci, h, w), (ci, co // groups, *kernel), arguments, dtype, lib.MATH_STRICT)
+    x_shape, weight_shape = (n, ci, *extents), (ci, co // groups, *kernel)
+    desc = _layer.make_desc(x_shape, weight_shape, arguments, dtype, lib.MATH_STRICT)
     desc.layout, desc.op, desc.accumulate = layout, op, accumulate
     x, weight, bias, dst = (
         rng.integers(-_INTEGERS, _INTEGERS + 1, shape).astype(float)
-        for shape in ((n, ci, h, w), (ci, co // groups, *kernel), (co,), lib.output_shape(desc))
+        for shape in (x_shape, weight_shape, (co,), _layer.output_shape(desc, spatial + 2))
     )
     held = 1.0 if accumulate else 0.0
-    order = (0, 1, 2, 3) if layout == lib.NCHW else (0, 2, 3, 1)
+    order = range(spatial + 2) if layout == lib.NCHW else _layer.channels_last(spatial + 2)
 
     def stored(x: Any, weight: Any, bias: Any, dst: Any) -> _Tensors:
         src, to = (None if array is None else _as_stored(array.transpose(order), dtype) for array in (x, dst))
@@ -126,11 +128,12 @@ def _random_case(rng: np.random.Generator, op: int) -> _Case:
 
     after: tuple[Any, Any, Any, Any]
     if op == lib.OP_FORWARD:
-        after = (None, None, None, _formula(x, weight, arguments) + bias[:, None, None] + held * dst)
+        after = (None, None, None, _formula(x, weight, arguments) + bias.reshape(-1, *[1] * spatial) + held * dst)
     elif op == lib.OP_BACKWARD_DATA:
         after = (_gradients(x, weight, dst, arguments)[0] + held * x, None, None, None)
     else:
-        after = (None, _gradients(x, weight, dst, arguments)[1] + held * weight, dst.sum((0, 2, 3)) + held * bias, None)
+        of_bias = dst.sum((0, *range(2, dst.ndim)))
+        after = (None, _gradients(x, weight, dst, arguments)[1] + held * weight, of_bias + held * bias, None)
     text = (
         f"{_OPERATIONS[op]} {_NAMES[dtype]} {_LAYOUTS[layout]} x {x.shape} weight {weight.shape} stride {stride} "
         f"padding {padding} output_padding {output_padding} dilation {dilation} groups {groups} "
@@ -139,52 +142,65 @@ def _random_case(rng: np.random.Generator, op: int) -> _Case:
     return _Case(desc, stored(x, weight, bias, dst), stored(*after), text)
 
 
-def _taps(x_shape: _layer.Shape, weight_shape: _layer.Shape, arguments: _layer.Arguments) -> Iterator[tuple[Any, ...]]:
-    """Each tap of the kernel, a and b, with the rows and columns of the uncropped output that it reaches."""
-    (sh, sw), _, _, _, (dh, dw) = arguments
-    h, w = x_shape[2:]
-    for a, b in itertools.product(*map(range, weight_shape[2:])):
-        yield a, b, slice(a * dh, a * dh + (h - 1) * sh + 1, sh), slice(b * dw, b * dw + (w - 1) * sw + 1, sw)
+def _taps(
+    x_shape: _layer.Shape, weight_shape: _layer.Shape, arguments: _layer.Arguments
+) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
+    """Each tap of the kernel, with the part of the uncropped output that it reaches."""
+    stride, _, _, _, dilation = arguments
+    for tap in itertools.product(*map(range, weight_shape[2:])):
+        sizes = zip(tap, dilation, x_shape[2:], stride, strict=True)
+        yield tap, tuple(slice(k * d, k * d + (n - 1) * s + 1, s) for k, d, n, s in sizes)
 
 
 def _uncropped(x_shape: _layer.Shape, weight_shape: _layer.Shape, arguments: _layer.Arguments) -> tuple[int, ...]:
-    """(n, groups, output channels of a group, rows, columns) before padding crops."""
-    (sh, sw), _, (more_rows, more_columns), groups, (dh, dw) = arguments
-    n, _, h, w = x_shape
-    _, co, kh, kw = weight_shape
-    rows, columns = (h - 1) * sh + dh * (kh - 1) + 1 + more_rows, (w - 1) * sw + dw * (kw - 1) + 1 + more_columns
-    return n, groups, co, rows, columns
+    """(n, groups, output channels of a group, and the extents) before padding crops."""
+    stride, _, output_padding, groups, dilation = arguments
+    sizes = zip(x_shape[2:], stride, dilation, weight_shape[2:], output_padding, strict=True)
+    return x_shape[0], groups, weight_shape[1], *((n - 1) * s + d * (k - 1) + 1 + more for n, s, d, k, more in sizes)
+
+
+def _at(array: np.ndarray, last: Sequence[Any]) -> np.ndarray:
+    """A view of the array, by an index for each of its last axes."""
+    return array[(..., *last)]
+
+
+def _kept(full: np.ndarray, arguments: _layer.Arguments) -> np.ndarray:
+    """The view of the uncropped output that padding leaves."""
+    sides = zip(full.shape[3:], arguments[1], strict=True)
+    return _at(full, [slice(before, extent - after) for extent, (before, after) in sides])
 
 
 def _by_groups(x: np.ndarray, weight: np.ndarray, groups: int) -> tuple[np.ndarray, np.ndarray]:
-    n, ci, h, w = x.shape
-    return x.reshape(n, groups, ci // groups, h, w), weight.reshape(groups, ci // groups, *weight.shape[1:])
+    """x by images, groups, channels and pixels; the weight by groups."""
+    n, ci = x.shape[:2]
+    return x.reshape(n, groups, ci // groups, -1), weight.reshape(groups, ci // groups, *weight.shape[1:])
 
 
 def _formula(x: np.ndarray, weight: np.ndarray, arguments: _layer.Arguments) -> np.ndarray:
     """The definition in tconv.h, scattered: each pixel times the weights, cropped by the padding."""
-    _, ((top, bottom), (left, right)), _, groups, _ = arguments
     full = np.zeros(_uncropped(x.shape, weight.shape, arguments))
-    n, _, co, rows, columns = full.shape
-    of_x, of_weight = _by_groups(x, weight, groups)
-    for a, b, row, column in _taps(x.shape, weight.shape, arguments):
-        full[..., row, column] += np.einsum("ngihw,gio->ngohw", of_x, of_weight[..., a, b])
-    return full.reshape(n, groups * co, rows, columns)[:, :, top : rows - bottom, left : columns - right]
+    of_x, of_weight = _by_groups(x, weight, arguments[3])
+    for tap, reached in _taps(x.shape, weight.shape, arguments):
+        part = _at(full, reached)
+        part += np.einsum("ngip,gio->ngop", of_x, _at(of_weight, tap)).reshape(part.shape)
+    n, groups, co = full.shape[:3]
+    cropped = _kept(full, arguments)
+    return cropped.reshape(n, groups * co, *cropped.shape[3:])
 
 
 def _gradients(
     x: np.ndarray, weight: np.ndarray, dst: np.ndarray, arguments: _layer.Arguments
 ) -> tuple[np.ndarray, np.ndarray]:
     """The same, gathered: the gradients of x and weight from that of the output."""
-    _, ((top, bottom), (left, right)), _, groups, _ = arguments
     full = np.zeros(_uncropped(x.shape, weight.shape, arguments))
-    n, _, co, rows, columns = full.shape
-    full[..., top : rows - bottom, left : columns - right] = dst.reshape(n, groups, co, *dst.shape[2:])
-    of_x, of_weight = _by_groups(x, weight, groups)
+    cropped = _kept(full, arguments)
+    cropped[...] = dst.reshape(cropped.shape)
+    of_x, of_weight = _by_groups(x, weight, arguments[3])
     diff_x, diff_weight = np.zeros_like(of_x), np.zeros_like(of_weight)
-    for a, b, row, column in _taps(x.shape, weight.shape, arguments):
-        diff_x += np.einsum("ngohw,gio->ngihw", full[..., row, column], of_weight[..., a, b])
-        diff_weight[..., a, b] = np.einsum("ngihw,ngohw->gio", of_x, full[..., row, column])
+    for tap, reached in _taps(x.shape, weight.shape, arguments):
+        part = _at(full, reached).reshape(*full.shape[:3], -1)
+        diff_x += np.einsum("ngop,gio->ngip", part, _at(of_weight, tap))
+        _at(diff_weight, tap)[...] = np.einsum("ngip,ngop->gio", of_x, part)
     return diff_x.reshape(x.shape), diff_weight.reshape(weight.shape)
 
 

@@ -12,7 +12,9 @@ from jax import lax
 import tconv.jax
 
 INTEGERS = 1  # of size: every sum is exact in bfloat16
-WINDOW = {1: "W", 2: "HW"}
+WINDOW = {1: "W", 2: "HW", 3: "DHW"}
+# lax's, by the number of spatial axes.
+NUMBERS = {1: ("NHC", "HIO", "NHC"), 2: ("NHWC", "HWIO", "NHWC"), 3: ("NHWDC", "HWDIO", "NHWDC")}
 LAX_HAS_CONSISTENT_PADDING = "use_consistent_padding" in inspect.signature(lax.conv_transpose).parameters
 
 
@@ -54,7 +56,7 @@ class Layer:
 
     def by_lax(self, lhs, rhs, bias=None):
         """lax.conv_transpose where it has the layer; with groups, the convolution that the function is made of."""
-        names = self.dimension_numbers or {3: ("NHC", "HIO", "NHC"), 4: ("NHWC", "HWIO", "NHWC")}[len(self.lhs)]
+        names = self.dimension_numbers or NUMBERS[len(self.strides)]
         if self.groups == 1:
             options = {"use_consistent_padding": True} if self.use_consistent_padding else {}
             arguments = self.strides, self.padding, self.rhs_dilation, names, self.transpose_kernel
@@ -98,6 +100,9 @@ LAYERS = {
         True,
     ),
     "one axis, Keras": Layer((2, 5, 3), (4, 2, 3), 2, (3,), "VALID", None, None, True, False, 1, "float32", True),
+    "three axes": Layer(
+        (2, 2, 3, 2, 3), (2, 2, 1, 3, 2), 2, (2, 2, 1), "SAME", None, None, False, False, 1, "float32", True
+    ),
 }
 
 
@@ -120,7 +125,7 @@ def random_layer(seed):
     def some(low, high):
         return int(rng.integers(low, high + 1))
 
-    spatial = pick(1, 2, 2)
+    spatial = pick(1, 2, 2, 3)
     window = WINDOW[spatial]
     kernel, strides, dilation = (tuple(some(1, most) for _ in range(spatial)) for most in (4, 3, 2))
     groups = pick(1, 1, 2, 3)
@@ -132,9 +137,13 @@ def random_layer(seed):
         (f"NC{window}", f"IO{window}", f"N{window}C"),
         tuple("".join(rng.permutation(list(axes))) for axes in (f"NC{window}", f"IO{window}", f"NC{window}")),
     )
-    defaults = {1: ("NHC", "HIO", "NHC"), 2: ("NHWC", "HWIO", "NHWC")}[spatial]
+    defaults = NUMBERS[spatial]
     sizes = dict(
-        zip([name for name in (names or defaults)[1] if name not in "IO"], [some(3, 7) for _ in kernel], strict=True)
+        zip(
+            [name for name in (names or defaults)[1] if name not in "IO"],
+            [some(3, 7 if spatial < 3 else 4) for _ in kernel],
+            strict=True,
+        )
     )
     taps = dict(zip(sizes, kernel, strict=True))
     transpose_kernel = pick(False, True)

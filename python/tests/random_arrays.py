@@ -20,17 +20,24 @@ Y = np.zeros((2, 3, 7, 7), np.float32)
 
 
 def formula(x, weight, bias, stride, padding, output_padding, groups, dilation):
-    """Each pixel times the weights, scattered, then cropped by the padding; N, C, H, W, all arguments in pairs."""
-    (sh, sw), ((top, bottom), (left, right)), (oh, ow), (dh, dw) = stride, padding, output_padding, dilation
-    n, ci, h, w = x.shape
-    _, co, kh, kw = weight.shape
-    full = np.zeros((n, co * groups, (h - 1) * sh + dh * (kh - 1) + 1 + oh, (w - 1) * sw + dw * (kw - 1) + 1 + ow))
-    for g, a, b in itertools.product(range(groups), range(kh), range(kw)):
+    """Each pixel times the weights, scattered, then cropped by the padding; all arguments for each axis."""
+    n, ci, *extents = x.shape
+    _, co, *kernel = weight.shape
+    axes = list(zip(extents, kernel, stride, output_padding, dilation, strict=True))
+    full = np.zeros((n, co * groups, *((i - 1) * s + d * (k - 1) + 1 + o for i, k, s, o, d in axes)))
+    for g, tap in itertools.product(range(groups), itertools.product(*map(range, kernel))):
         inputs = slice(g * ci // groups, (g + 1) * ci // groups)
-        part = np.einsum("nihw,io->nohw", x[:, inputs], weight[inputs, :, a, b])
-        rows, columns = slice(a * dh, a * dh + h * sh, sh), slice(b * dw, b * dw + w * sw, sw)
-        full[:, g * co : (g + 1) * co, rows, columns][:, :, :h, :w] += part
-    return full[:, :, top : full.shape[2] - bottom, left : full.shape[3] - right] + bias[:, None, None]
+        reached = (slice(t * d, t * d + (i - 1) * s + 1, s) for t, (i, _, s, _, d) in zip(tap, axes, strict=True))
+        part = full[(slice(None), slice(g * co, (g + 1) * co), *reached)]
+        part += np.einsum("ni...,io->no...", x[:, inputs], weight[(inputs, slice(None), *tap)])
+    sides = zip(full.shape[2:], padding, strict=True)
+    full = full[(..., *(slice(before, size - after) for size, (before, after) in sides))]
+    return full + bias.reshape(-1, *[1] * len(extents))
+
+
+def channels_last(array):
+    """The same numbers with the channels, the second axis, last in memory."""
+    return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 1, -1)), -1, 1)
 
 
 class Other:

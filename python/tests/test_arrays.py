@@ -21,15 +21,16 @@ from random_arrays import (
 import tconv
 
 LAYERS, IN_ONE_TEST = 1000, 50
+FUNCTIONS = {1: tconv.conv_transpose1d, 2: tconv.conv_transpose2d, 3: tconv.conv_transpose3d}
 
 
 def check_one(random):
     pick, integers = random.pick, random.integers
     dtype = pick("dtype", DTYPES)
-    spatial, batched = pick("spatial", [1, 2]), pick("batched", [True, True, False])
+    spatial, batched = pick("spatial", [1, 2, 2, 3]), pick("batched", [True, True, False])
     groups = pick("groups", [1, 1, 2, 3])
     n, ci, co = pick("n", [1, 2, 0, 3]) if batched else 1, groups * pick("ci", [1, 2, 3]), pick("co", [1, 2, 4])
-    extent, kernel = integers(1, 6, spatial), integers(1, 4, spatial)
+    extent, kernel = integers(1, 7 - spatial if spatial == 3 else 6, spatial), integers(1, 4 - (spatial == 3), spatial)
     stride, dilation = integers(1, 3, spatial), integers(1, 3, spatial)
     output_padding = tuple(integers(0, max(s, d) - 1, 1)[0] for s, d in zip(stride, dilation, strict=True))
     full = [
@@ -48,25 +49,16 @@ def check_one(random):
     weight = random.numbers("weight", (ci, co, *kernel), dtype)
     bias = random.numbers("bias", (co * groups,), dtype) if pick("bias", [True, False]) else None
 
-    def four(array, axes):
-        array = array.astype(float)
-        array = array[None] if not batched and axes == "x" else array
-        return array if spatial == 2 else array[:, :, None]
-
-    def two(pair, neutral):
-        return pair if spatial == 2 else (neutral, pair[0])
-
     expected = formula(
-        four(x, "x"),
-        four(weight, "weight"),
+        (x if batched else x[None]).astype(float),
+        weight.astype(float),
         np.zeros(co * groups) if bias is None else bias.astype(float),
-        two(stride, 1),
-        tuple(padding) if spatial == 2 else ((0, 0), padding[0]),
-        two(output_padding, 0),
+        stride,
+        padding,
+        output_padding,
         groups,
-        two(dilation, 1),
+        dilation,
     )
-    expected = expected[:, :, 0] if spatial == 1 else expected
     expected = (expected if batched else expected[0]).astype(dtype).astype(float)
 
     symmetric = all(before == after for before, after in padding)
@@ -91,7 +83,7 @@ def check_one(random):
         assert plan.output_shape == expected.shape and plan.dtype == dtype.name
         result = plan(given["x"], out=out)
     else:
-        function = tconv.conv_transpose1d if spatial == 1 else tconv.conv_transpose2d
+        function = FUNCTIONS[spatial]
         result = function(*given.values(), out=out, **sizes)
     if out is None:
         kind = np.ndarray if isinstance(given["x"], np.ndarray) else type(given["x"])
@@ -123,6 +115,8 @@ DEVICE_LAYERS = [
     (2, (2, 4, 5, 6), (4, 3, 3, 2), dict(stride=(2, 1), padding=((0, 2), (1, 0)))),
     (2, (4, 5, 6), (4, 3, 4, 4), dict(stride=2, padding=1, groups=2)),
     (2, (3, 32, 8, 8), (32, 64, 4, 4), dict(stride=2, padding=1)),
+    (3, (2, 4, 3, 4, 5), (4, 3, 2, 3, 2), dict(stride=(2, 1, 2), padding=((1, 0), (0, 2), (1, 0)), dilation=(1, 2, 1))),
+    (3, (4, 3, 4, 2), (4, 3, 2, 2, 2), dict(stride=2, groups=2)),
 ]
 
 
@@ -133,7 +127,7 @@ def test_layers_on_the_device(device, dtype, layer, channels_last):
     torch = pytest.importorskip("torch")
     spatial, x_shape, weight_shape, sizes = DEVICE_LAYERS[layer]
     rng = np.random.default_rng(layer)
-    function = tconv.conv_transpose1d if spatial == 1 else tconv.conv_transpose2d
+    function = FUNCTIONS[spatial]
     x, weight, bias = (
         rng.integers(-INTEGERS, INTEGERS + 1, shape).astype(float)
         for shape in (x_shape, weight_shape, (weight_shape[1] * sizes.get("groups", 1),))
@@ -163,12 +157,12 @@ def test_random_layers_on_the_device(device, seed):
     """Of the plan, and of the function, into slices."""
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng([5, seed])
-    spatial, groups = int(rng.integers(1, 3)), int(rng.integers(1, 4))
+    spatial, groups = int(rng.integers(1, 4)), int(rng.integers(1, 4))
     n, ci, co = (int(i) for i in rng.integers(1, 9, 3))
-    extent, kernel = rng.integers(4, 12, spatial), rng.integers(1, 5, spatial)
+    extent, kernel = rng.integers(4, 12 if spatial < 3 else 6, spatial), rng.integers(1, 5, spatial)
     sizes = dict(stride=rng.integers(1, 4, spatial), dilation=rng.integers(1, 3, spatial), groups=groups)
     sizes["padding"] = rng.integers(0, 2, (spatial, 2))
-    function = tconv.conv_transpose1d if spatial == 1 else tconv.conv_transpose2d
+    function = FUNCTIONS[spatial]
     x = rng.integers(-INTEGERS, INTEGERS + 1, (n, ci * groups, *extent)).astype(np.float32)
     weight = rng.integers(-INTEGERS, INTEGERS + 1, (ci * groups, co, *kernel)).astype(np.float32)
     expected = function(x, weight, **sizes)

@@ -22,9 +22,12 @@ STEPS = 3
 
 def make_model(device):
     torch.manual_seed(0)
-    model = nn.Sequential(nn.ConvTranspose2d(4, 6, 4, 2, 1), nn.ReLU(), nn.ConvTranspose2d(6, 3, 3, groups=3))
+    planes = nn.Sequential(nn.ConvTranspose2d(4, 6, 4, 2, 1), nn.ReLU(), nn.ConvTranspose2d(6, 3, 3, groups=3))
+    volumes = nn.Sequential(nn.Unflatten(1, (3, 1)), nn.ConvTranspose3d(3, 4, (2, 1, 3)))
+    planes.to(memory_format=torch.channels_last), volumes.to(memory_format=torch.channels_last_3d)
+    model = nn.Sequential(planes, volumes)
     tt.replace(model)
-    return model.to(device, memory_format=torch.channels_last)
+    return model.to(device)
 
 
 def batch():

@@ -1,10 +1,11 @@
-"""conv_transpose2d_backward_data and conv_transpose2d_backward_weights on NumPy arrays, against the formulas of tconv.h
-in float64."""
+"""conv_transpose2d_backward_data, conv_transpose2d_backward_weights and those of 3-D layers on NumPy arrays, against
+the formulas of tconv.h in float64."""
 
 import itertools
 
 import numpy as np
 import pytest
+from random_arrays import channels_last
 
 import tconv
 from tconv import _plan
@@ -18,18 +19,20 @@ def numbers(shape, dtype=np.float64, seed=0):
 
 def formulas(x, weight, diff_dst, stride, padding, groups, dilation):
     """The three gradients, tap by tap: of each, the outputs that it reaches, in a frame that padding has not cut."""
-    (sh, sw), ((top, bottom), (left, right)), (dh, dw) = stride, padding, dilation
-    n, ci, h, w = x.shape
-    _, o, kh, kw = weight.shape
-    frame = np.pad(diff_dst, ((0, 0), (0, 0), (top, bottom + kh * dh + h * sh), (left, right + kw * dw + w * sw)))
+    n, ci, *extents = x.shape
+    _, o, *kernel = weight.shape
+    axes = list(zip(extents, kernel, stride, dilation, strict=True))
+    sides = zip(padding, axes, strict=True)
+    frame = np.pad(diff_dst, ((0, 0), (0, 0), *((a, b + k * d + i * s) for (a, b), (i, k, s, d) in sides)))
     frame = frame.reshape(n, groups, o, *frame.shape[2:])
-    images, weights = x.reshape(n, groups, ci // groups, h, w), weight.reshape(groups, ci // groups, o, kh, kw)
+    images, weights = x.reshape(n, groups, ci // groups, -1), weight.reshape(groups, ci // groups, o, *kernel)
     of_x, of_weight = np.zeros_like(images), np.zeros_like(weights)
-    for a, b in itertools.product(range(kh), range(kw)):
-        reached = frame[..., a * dh : a * dh + h * sh : sh, b * dw : b * dw + w * sw : sw]
-        of_x += np.einsum("ngohw,gio->ngihw", reached, weights[..., a, b])
-        of_weight[..., a, b] = np.einsum("ngohw,ngihw->gio", reached, images)
-    return of_x.reshape(x.shape), of_weight.reshape(weight.shape), diff_dst.sum((0, 2, 3))
+    for tap in itertools.product(*map(range, kernel)):
+        sizes = zip(tap, axes, strict=True)
+        reached = frame[(..., *(slice(t * d, t * d + i * s, s) for t, (i, _, s, d) in sizes))].reshape(n, groups, o, -1)
+        of_x += np.einsum("ngop,gio->ngip", reached, weights[(..., *tap)])
+        of_weight[(..., *tap)] = np.einsum("ngop,ngip->gio", reached, images)
+    return of_x.reshape(x.shape), of_weight.reshape(weight.shape), diff_dst.sum((0, *range(2, x.ndim)))
 
 
 LAYERS = [
@@ -39,37 +42,45 @@ LAYERS = [
     dict(stride=(3, 1), groups=2, dilation=(2, 3), output_padding=(2, 2)),
     dict(stride=(2, 1), groups=4, padding=((0, 3), (2, 0))),
 ]
+LAYERS_3D = [
+    dict(),
+    dict(stride=(2, 2, 2)),
+    dict(stride=(2, 1, 3), padding=((1, 0), (0, 2), (1, 1)), output_padding=(1, 1, 2), dilation=(1, 2, 1)),
+    dict(stride=(1, 3, 2), groups=2, dilation=(3, 2, 1), output_padding=(2, 0, 1)),
+]
+DATA = {2: tconv.conv_transpose2d_backward_data, 3: tconv.conv_transpose3d_backward_data}
+WEIGHTS = {2: tconv.conv_transpose2d_backward_weights, 3: tconv.conv_transpose3d_backward_weights}
 
 
-def example(layer, dtype=np.float64):
-    arguments = dict(stride=(1, 1), padding=((0, 0), (0, 0)), groups=1, dilation=(1, 1)) | layer
-    output_padding = arguments.pop("output_padding", (0, 0))
+def example(layer, dtype=np.float64, spatial=2):
+    ones, zeros = (1,) * spatial, (0,) * spatial
+    arguments = dict(stride=ones, padding=((0, 0),) * spatial, groups=1, dilation=ones) | layer
+    output_padding = arguments.pop("output_padding", zeros)
     x, weight = numbers((2, 4, 5, 6)), numbers((4, 3, 3, 2))
-    shape = tconv.conv_transpose2d(x, weight, output_padding=output_padding, **arguments).shape
+    if spatial == 3:
+        x, weight = numbers((2, 4, 3, 2, 4)), numbers((4, 3, 2, 3, 2))
+    forward = tconv.conv_transpose3d if spatial == 3 else tconv.conv_transpose2d
+    shape = forward(x, weight, output_padding=output_padding, **arguments).shape
     diff_dst = numbers(shape, seed=1)
     expected = [array.astype(dtype) for array in formulas(x, weight, diff_dst, **arguments)]
     return [array.astype(dtype) for array in (x, weight, diff_dst)], arguments, expected
 
 
-def nhwc(array):
-    return np.ascontiguousarray(array.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
-
-
 LYING = {
     "NCHW": np.ascontiguousarray,
-    "NHWC": nhwc,
+    "NHWC": channels_last,
     "slice of channels": lambda a: np.concatenate([a, a], 1)[:, : a.shape[1]],
-    "every other column": lambda a: np.repeat(a, 2, 3)[..., ::2],
+    "every other column": lambda a: np.repeat(a, 2, -1)[..., ::2],
     "backwards": lambda a: np.ascontiguousarray(a[..., ::-1])[..., ::-1],
 }
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
-@pytest.mark.parametrize("layer", LAYERS, ids=str)
-def test_are_the_formulas(layer, dtype):
-    (x, weight, diff_dst), arguments, expected = example(layer, dtype)
-    of_x = tconv.conv_transpose2d_backward_data(diff_dst, weight, x.shape[2:], **arguments)
-    of_weight, of_bias = tconv.conv_transpose2d_backward_weights(x, diff_dst, weight.shape[2:], **arguments)
+@pytest.mark.parametrize("spatial, layer", [(2, each) for each in LAYERS] + [(3, each) for each in LAYERS_3D], ids=str)
+def test_are_the_formulas(spatial, layer, dtype):
+    (x, weight, diff_dst), arguments, expected = example(layer, dtype, spatial)
+    of_x = DATA[spatial](diff_dst, weight, x.shape[2:], **arguments)
+    of_weight, of_bias = WEIGHTS[spatial](x, diff_dst, weight.shape[2:], **arguments)
     for result, right in zip((of_x, of_weight, of_bias), expected, strict=True):
         assert result.dtype == dtype
         np.testing.assert_array_equal(result, right)
@@ -77,15 +88,17 @@ def test_are_the_formulas(layer, dtype):
 
 @pytest.mark.parametrize("of_x", LYING)
 @pytest.mark.parametrize("of_dst", LYING)
-def test_however_they_lie(of_x, of_dst):
-    (x, weight, diff_dst), arguments, expected = example(LAYERS[2])
+@pytest.mark.parametrize("spatial", [2, 3])
+def test_however_they_lie(of_x, of_dst, spatial):
+    (x, weight, diff_dst), arguments, expected = example((LAYERS if spatial == 2 else LAYERS_3D)[2], spatial=spatial)
     x, diff_dst = LYING[of_x](x), LYING[of_dst](diff_dst)
-    hwoi, fortran = np.ascontiguousarray(weight.transpose(2, 3, 1, 0)).transpose(3, 2, 0, 1), np.asfortranarray(weight)
-    for weights in (weight, nhwc(weight), hwoi, fortran):
-        result = tconv.conv_transpose2d_backward_data(diff_dst, weights, x.shape[2:], **arguments)
+    hwoi = np.moveaxis(np.ascontiguousarray(np.moveaxis(weight, (0, 1), (-1, -2))), (-1, -2), (0, 1))
+    fortran = np.asfortranarray(weight)
+    for weights in (weight, channels_last(weight), hwoi, fortran):
+        result = DATA[spatial](diff_dst, weights, x.shape[2:], **arguments)
         np.testing.assert_array_equal(result, expected[0])
     assert (result.strides[1] == result.itemsize) == (of_dst == "NHWC")
-    results = tconv.conv_transpose2d_backward_weights(x, diff_dst, weight.shape[2:], **arguments)
+    results = WEIGHTS[spatial](x, diff_dst, weight.shape[2:], **arguments)
     for result, right in zip(results, expected[1:], strict=True):
         np.testing.assert_array_equal(result, right)
         assert result.flags.c_contiguous
@@ -107,17 +120,20 @@ def test_what_is_not_wanted_is_not_computed(wanted, monkeypatch):
 
 
 @pytest.mark.parametrize("batched", [False, True])
-def test_one_dimension_and_single_images(batched):
+def test_other_dimensions_and_single_images(batched):
     x, weight, diff_dst = numbers((2, 4, 1, 6)), numbers((4, 3, 1, 3)), numbers((2, 6, 1, 13), seed=1)
     of_plane = dict(stride=(1, 2), padding=((0, 0), (1, 0)), groups=2, dilation=(1, 1))
     expected = formulas(x[: 1 + batched], weight, diff_dst[: 1 + batched], **of_plane)
     if not batched:
         x, diff_dst = x[0], diff_dst[0]
-    for spatial, sizes in ((1, dict(stride=2, padding=((1, 0),), groups=2)), (2, of_plane)):
+    of_volume = dict(stride=(3, 1, 2), padding=((0, 0), (0, 0), (1, 0)), groups=2, dilation=(2, 1, 1))
+    for spatial, sizes in ((1, dict(stride=2, padding=((1, 0),), groups=2)), (2, of_plane), (3, of_volume)):
         of_x, of_weights = (
             getattr(tconv, f"conv_transpose{spatial}d_backward_{which}") for which in ("data", "weights")
         )
-        given = [array.squeeze(-2) if spatial == 1 else array for array in (x, weight, diff_dst)]
+        given = [x, weight, diff_dst]
+        if spatial != 2:
+            given = [a.squeeze(-2) if spatial == 1 else np.expand_dims(a, -3) for a in given]
         result = of_x(given[2], given[1], given[0].shape[-spatial:], **sizes)
         weights, bias = of_weights(given[0], given[2], given[1].shape[-spatial:], **sizes)
         assert result.shape == given[0].shape and weights.shape == given[1].shape

@@ -32,16 +32,18 @@ def calls_of(function, *arrays):
 
 
 @pytest.mark.parametrize("library", ["linen", "nnx"])
-def test_flax(library):
+@pytest.mark.parametrize("axes", [2, 3])
+def test_flax(library, axes):
     """A layer whose padding is named, and one whose padding is a pair, in groups' stead dilated."""
-    x = jax.random.normal(jax.random.key(0), (2, 6, 7, 3))
+    x = jax.random.normal(jax.random.key(0), (2, *(6, 7, 2)[:axes], 3))
+    kernel = (3, 4, 2)[:axes]
     options = (
-        {"strides": (2, 2), "padding": "SAME"},
-        {"strides": (1, 2), "padding": "VALID", "kernel_dilation": (2, 1)},
+        {"strides": (2,) * axes, "padding": "SAME"},
+        {"strides": (1, 2, 2)[:axes], "padding": "VALID", "kernel_dilation": (2, 1, 1)[:axes]},
     )
     if library == "linen":
         linen = pytest.importorskip("flax.linen")
-        layers = [linen.ConvTranspose(f, (3, 4), **more) for f, more in zip((8, 4), options, strict=True)]
+        layers = [linen.ConvTranspose(f, kernel, **more) for f, more in zip((8, 4), options, strict=True)]
         model = linen.Sequential([layers[0], linen.relu, layers[1]])
         variables = model.init(jax.random.key(1), x)
 
@@ -51,7 +53,7 @@ def test_flax(library):
     else:
         nnx = pytest.importorskip("flax.nnx")
         layers = [
-            nnx.ConvTranspose(i, o, (3, 4), rngs=nnx.Rngs(0), **more)
+            nnx.ConvTranspose(i, o, kernel, rngs=nnx.Rngs(0), **more)
             for (i, o), more in zip(((3, 8), (8, 4)), options, strict=True)
         ]
         model = nnx.Sequential(layers[0], jax.nn.relu, layers[1])
@@ -93,7 +95,7 @@ def test_patched_puts_lax_back():
     assert jax.lax.conv_transpose is original
 
 
-@pytest.mark.parametrize("axes", [1, 2])
+@pytest.mark.parametrize("axes", [1, 2, 3])
 @pytest.mark.parametrize(
     "more",
     [
@@ -111,7 +113,7 @@ def test_equinox(axes, more):
     layer = getattr(equinox.nn, name)(4, 6, 4, key=jax.random.key(0), **more)
     ours = getattr(tconv.jax.equinox, name).from_layer(layer)
     assert isinstance(ours, getattr(equinox.nn, name)) and ours.weight is layer.weight and ours.bias is layer.bias
-    x = jax.random.normal(jax.random.key(1), (3, 4, *(7, 6)[:axes]))
+    x = jax.random.normal(jax.random.key(1), (3, 4, *(7, 6, 4)[:axes]))
 
     def step(module):
         return equinox.filter_value_and_grad(lambda module: (jax.vmap(module)(x) ** 2).sum())(module)

@@ -1,4 +1,4 @@
-"""conv_transpose2d on NumPy arrays, against the formula of tconv.h in float64."""
+"""conv_transpose2d and conv_transpose3d on NumPy arrays, against the formula of tconv.h in float64."""
 
 import ctypes
 import itertools
@@ -9,7 +9,8 @@ import threading
 
 import numpy as np
 import pytest
-from random_arrays import Other
+from random_arrays import Other, channels_last
+from random_arrays import formula as of_numbers
 
 import tconv
 from tconv import _cuda, _dlpack, _host, _layer, _library, _plan
@@ -17,23 +18,18 @@ from tconv import _cuda, _dlpack, _host, _layer, _library, _plan
 INTEGERS = 4  # of small size: every sum is exact in every dtype
 
 
-def pair(value):
-    return value if isinstance(value, tuple) else (value, value)
-
-
 def formula(x, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
-    """The definition, scattered: each pixel times the weights, cropped by the padding."""
-    (sh, sw), (ph, pw), (oh, ow), (dh, dw) = map(pair, (stride, padding, output_padding, dilation))
-    n, ci, h, w = x.shape
-    _, co, kh, kw = weight.shape
-    full = np.zeros((n, co * groups, (h - 1) * sh + dh * (kh - 1) + 1 + oh, (w - 1) * sw + dw * (kw - 1) + 1 + ow))
-    for g, a, b in itertools.product(range(groups), range(kh), range(kw)):
-        inputs = slice(g * ci // groups, (g + 1) * ci // groups)
-        part = np.einsum("nihw,io->nohw", x[:, inputs].astype(float), weight[inputs, :, a, b].astype(float))
-        rows, columns = slice(a * dh, a * dh + h * sh, sh), slice(b * dw, b * dw + w * sw, sw)
-        full[:, g * co : (g + 1) * co, rows, columns][:, :, :h, :w] += part
-    full = full[:, :, ph : full.shape[2] - ph, pw : full.shape[3] - pw]
-    return full if bias is None else full + bias.astype(float)[:, None, None]
+    """That of random_arrays.py, with one number for all axes or one for each."""
+    spatial = x.ndim - 2
+
+    def each(value):
+        return (value,) * spatial if np.isscalar(value) else tuple(value)
+
+    bias = np.zeros(weight.shape[1] * groups) if bias is None else bias.astype(float)
+    sides, numbers = [(p, p) for p in each(padding)], x.astype(float)
+    return of_numbers(
+        numbers, weight.astype(float), bias, each(stride), sides, each(output_padding), groups, each(dilation)
+    )
 
 
 def numbers(shape, dtype=np.float32, seed=0):
@@ -47,16 +43,24 @@ LAYERS = [
     dict(stride=3, groups=2, dilation=2),
     dict(stride=[2, 1], groups=4),
 ]
+LAYERS_3D = [
+    *LAYERS[:2],
+    LAYERS[3],
+    dict(stride=(2, 1, 3), padding=(1, 0, 2), output_padding=(1, 1, 2), dilation=(1, 2, 1)),
+    dict(stride=[1, 3, 2], groups=4, dilation=(3, 1, 1)),
+]
+FUNCTIONS = {2: tconv.conv_transpose2d, 3: tconv.conv_transpose3d}
+SHAPES = {2: ((2, 4, 5, 6), (4, 3, 3, 2)), 3: ((2, 4, 3, 2, 4), (4, 3, 2, 3, 2))}  # of x and weight
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
-@pytest.mark.parametrize("layer", LAYERS, ids=str)
+@pytest.mark.parametrize("spatial, layer", [(2, each) for each in LAYERS] + [(3, each) for each in LAYERS_3D], ids=str)
 @pytest.mark.parametrize("with_bias", [False, True])
-def test_is_the_formula(layer, dtype, with_bias):
-    x, weight = numbers((2, 4, 5, 6), dtype), numbers((4, 3, 3, 2), dtype)
+def test_is_the_formula(spatial, layer, dtype, with_bias):
+    x, weight = (numbers(shape, dtype) for shape in SHAPES[spatial])
     bias = numbers((3 * layer.get("groups", 1),), dtype) if with_bias else None
-    result = tconv.conv_transpose2d(x, weight, bias, **layer)
-    expected = formula(x, weight, bias, **{k: tuple(v) if isinstance(v, list) else v for k, v in layer.items()})
+    result = FUNCTIONS[spatial](x, weight, bias, **layer)
+    expected = formula(x, weight, bias, **layer)
     assert result.dtype == dtype
     np.testing.assert_array_equal(result, expected.astype(dtype))
 
@@ -71,10 +75,10 @@ def test_bfloat16_where_numpy_has_it():
 
 LYING = {
     "dense": lambda a: a,
-    "nhwc": lambda a: np.ascontiguousarray(a.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2),
+    "nhwc": channels_last,
     "fortran": np.asfortranarray,
     "reversed": lambda a: np.ascontiguousarray(a[:, ::-1, ::-1])[:, ::-1, ::-1],
-    "every other column": lambda a: np.repeat(a, 2, axis=3)[..., ::2],
+    "every other column": lambda a: np.repeat(a, 2, axis=-1)[..., ::2],
     "some channels": lambda a: np.concatenate([a, a], axis=1)[:, : a.shape[1]],
     "images that overlap": lambda a: np.lib.stride_tricks.as_strided(a, strides=(a.strides[1], *a.strides[1:])),
     "repeated": lambda a: np.broadcast_to(a[:1, :1], a.shape),
@@ -82,44 +86,52 @@ LYING = {
 }
 
 
+@pytest.mark.parametrize("spatial", [2, 3])
 @pytest.mark.parametrize("lying", LYING)
-def test_any_strides(lying):
-    x, weight = LYING[lying](numbers((2, 4, 5, 6))), LYING[lying](numbers((4, 3, 3, 2)))
-    result = tconv.conv_transpose2d(x, weight, stride=2)
+def test_any_strides(lying, spatial):
+    x, weight = (LYING[lying](numbers(shape)) for shape in SHAPES[spatial])
+    result = FUNCTIONS[spatial](x, weight, stride=2)
     np.testing.assert_array_equal(result, formula(x, weight, stride=2))
 
 
-def test_result_lies_as_x_does():
-    weight = numbers((4, 3, 3, 2))
-    x = numbers((2, 4, 5, 6))
-    assert tconv.conv_transpose2d(x, weight).flags.c_contiguous
-    assert tconv.conv_transpose2d(LYING["nhwc"](x), weight).transpose(0, 2, 3, 1).flags.c_contiguous
+@pytest.mark.parametrize("spatial", [2, 3])
+def test_result_lies_as_x_does(spatial):
+    x, weight = map(numbers, SHAPES[spatial])
+    assert FUNCTIONS[spatial](x, weight).flags.c_contiguous
+    assert np.moveaxis(FUNCTIONS[spatial](LYING["nhwc"](x), weight), 1, -1).flags.c_contiguous
 
 
-def test_one_image_without_its_axis():
-    x, weight = numbers((4, 5, 6)), numbers((4, 3, 3, 2))
-    out = np.full((3, 7, 7), 9, np.float32)
-    assert tconv.conv_transpose2d(x, weight, out=out) is out
-    np.testing.assert_array_equal(out, formula(x[None], weight)[0])
-    np.testing.assert_array_equal(tconv.conv_transpose2d(x, weight), out)
+@pytest.mark.parametrize("spatial", [2, 3])
+def test_one_image_without_its_axis(spatial):
+    x, weight = map(numbers, SHAPES[spatial])
+    expected = formula(x[1:], weight)[0]
+    out = np.full(expected.shape, 9, np.float32)
+    assert FUNCTIONS[spatial](x[1], weight, out=out) is out
+    np.testing.assert_array_equal(out, expected)
+    np.testing.assert_array_equal(FUNCTIONS[spatial](x[1], weight), out)
 
 
 def test_no_images():
     assert tconv.conv_transpose2d(numbers((0, 4, 5, 6)), numbers((4, 3, 3, 2))).shape == (0, 3, 7, 7)
+    assert tconv.conv_transpose3d(numbers((0, 4, 2, 5, 6)), numbers((4, 3, 2, 3, 2))).shape == (0, 3, 3, 7, 7)
 
 
+@pytest.mark.parametrize("spatial", [2, 3])
 @pytest.mark.parametrize("lying", ["dense", "nhwc", "fortran", "reversed", "every other column", "some channels"])
-def test_out_as_it_lies(lying):
-    x, weight = numbers((2, 4, 5, 6)), numbers((4, 3, 3, 2))
-    out = LYING[lying](np.full((2, 3, 7, 7), 9, np.float32))
-    assert tconv.conv_transpose2d(x, weight, out=out) is out
-    np.testing.assert_array_equal(out, formula(x, weight))
+def test_out_as_it_lies(lying, spatial):
+    x, weight = map(numbers, SHAPES[spatial])
+    expected = formula(x, weight)
+    out = LYING[lying](np.full(expected.shape, 9, np.float32))
+    assert FUNCTIONS[spatial](x, weight, out=out) is out
+    np.testing.assert_array_equal(out, expected)
 
 
-def test_out_in_a_slice_leaves_the_rest():
-    x, weight = numbers((2, 4, 5, 6)), numbers((4, 3, 3, 2))
-    whole = np.full((2, 8, 7, 7), 9, np.float32)
-    tconv.conv_transpose2d(x, weight, out=whole[:, 2:5])
+@pytest.mark.parametrize("spatial", [2, 3])
+def test_out_in_a_slice_leaves_the_rest(spatial):
+    x, weight = map(numbers, SHAPES[spatial])
+    expected = formula(x, weight)
+    whole = np.full((2, 8, *expected.shape[2:]), 9, np.float32)
+    FUNCTIONS[spatial](x, weight, out=whole[:, 2:5])
     np.testing.assert_array_equal(whole[:, 2:5], formula(x, weight))
     assert (whole[:, :2] == 9).all() and (whole[:, 5:] == 9).all()
 
@@ -134,48 +146,54 @@ def test_out_that_overlaps_x():
 # ------------------------------------------------------------------------------------------------- ambiguous layouts
 
 # Shapes of up to two of everything: with one channel or one pixel a tensor lies in NCHW and in NHWC at once.
-SMALL_SHAPES = list(itertools.product((1, 2), repeat=7))  # n, ci, h, w, co, kh, kw
+SMALL_SHAPES = {
+    2: [(*sizes[:3], sizes[3:5], sizes[5:]) for sizes in itertools.product((1, 2), repeat=7)],
+    3: [(*sizes[:3], sizes[3:], (1, 1, 1)) for sizes in itertools.product((1, 2), repeat=6)],
+}  # n, ci, co, the extents and the kernel
 
 
 def lie(shape, lying):
     """An uninitialised array that is dense or a slice of a larger one, as NCHW or as NHWC."""
-    n, ch, h, w = shape
+    n, ch, *extents = shape
     wider = ch + lying // 2
     if lying % 2 == 0:
-        return np.empty((n, wider, h, w), np.float32)[:, :ch]
-    return np.empty((n, h, w, wider), np.float32).transpose(0, 3, 1, 2)[:, :ch]
+        return np.empty((n, wider, *extents), np.float32)[:, :ch]
+    return np.moveaxis(np.empty((n, *extents, wider), np.float32), -1, 1)[:, :ch]
 
 
-def lying_tensors():
+def lying_tensors(spatial):
     """x, weight and out of every small shape, in every pair of ways to lie; and whether one layout has both."""
-    for n, ci, h, w, co, kh, kw in SMALL_SHAPES:
+    for n, ci, co, extents, kernel in SMALL_SHAPES[spatial]:
         for of_x, of_out in itertools.product(range(4), repeat=2):
-            x, out = lie((n, ci, h, w), of_x), lie((n, co, h + kh - 1, w + kw - 1), of_out)
+            sizes = (size + k - 1 for size, k in zip(extents, kernel, strict=True))
+            x, out = lie((n, ci, *extents), of_x), lie((n, co, *sizes), of_out)
             x[...], out[...] = numbers(x.shape), 9
-            weight = numbers((ci, co, kh, kw))
+            weight = numbers((ci, co, *kernel))
             if (of_x + of_out) % 3:
-                weight = np.ascontiguousarray(weight.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+                weight = channels_last(weight)
             both = [_layer.lies_as(a.shape, [stride // 4 for stride in a.strides]) for a in (x, out)]
             yield x, weight, out, bool(set(both[0]) & set(both[1]))
 
 
-def test_ambiguous_shapes_are_written_where_out_lies(monkeypatch):
+@pytest.mark.parametrize("spatial", [2, 3])
+def test_ambiguous_shapes_are_written_where_out_lies(monkeypatch, spatial):
     def no_copy(*arguments):
         raise AssertionError("out was written by way of a copy")
 
     count = 0
-    for x, weight, out, shares_layout in lying_tensors():
+    for x, weight, out, shares_layout in lying_tensors(spatial):
         with monkeypatch.context() as patch:
             if shares_layout:
                 patch.setattr(_host, "_dense_empty", no_copy)
                 count += 1
-            assert tconv.conv_transpose2d(x, weight, out=out) is out
+            assert FUNCTIONS[spatial](x, weight, out=out) is out
         np.testing.assert_array_equal(out, formula(x, weight))
-        np.testing.assert_array_equal(tconv.conv_transpose2d(x, weight), out)
-    assert count > len(SMALL_SHAPES) * 8
+        np.testing.assert_array_equal(FUNCTIONS[spatial](x, weight), out)
+    assert count > len(SMALL_SHAPES[spatial]) * 8
 
 
-def test_ambiguous_shapes_on_the_device(monkeypatch):
+@pytest.mark.parametrize("spatial", [2, 3])
+def test_ambiguous_shapes_on_the_device(monkeypatch, spatial):
     """What CUDA arrays go through, on arrays of the host: the description of the layer is the same."""
     one_shot = _host.one_shot
 
@@ -185,18 +203,19 @@ def test_ambiguous_shapes_on_the_device(monkeypatch):
 
     monkeypatch.setattr(_host, "one_shot", on_host)
     monkeypatch.setattr(_dlpack, "as_dlpack_stream", lambda stream: None)
-    arguments = (1, 1), ((0, 0), (0, 0)), (0, 0), 1, (1, 1)
+    ones, zeros = (1,) * spatial, (0,) * spatial
+    arguments = ones, ((0, 0),) * spatial, zeros, 1, ones
     refused = 0
-    for x, weight, out, shares_layout in lying_tensors():
+    for x, weight, out, shares_layout in lying_tensors(spatial):
         try:
             given = {"x": x, "weight": weight, "bias": None, "out": out}
-            assert _cuda.conv_transpose(0, 2, given, arguments, 0, 0, 0, ()) is out
+            assert _cuda.conv_transpose(0, spatial, given, arguments, 0, 0, 0, ()) is out
         except tconv.InvalidArgumentError as error:
-            assert not shares_layout and "strides" in error.field, error
+            assert not shares_layout and "_stride" in error.field, error
             refused += 1
         else:
             np.testing.assert_array_equal(out, formula(x, weight))
-    assert refused > len(SMALL_SHAPES)
+    assert refused > len(SMALL_SHAPES[spatial])
 
 
 X, W = numbers((2, 4, 5, 6)), numbers((4, 3, 3, 2))

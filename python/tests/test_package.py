@@ -19,7 +19,7 @@ pytest.importorskip("scikit_build_core")
 
 ROOT = pathlib.Path(__file__).parents[2]
 LIMIT_SECONDS = 900
-LIBRARIES = {"tconv/libtconv.so", "tconv/libtconv_torch.so"} | (
+LIBRARIES = {"tconv/libtconv.so", "tconv/libtconv_torch.so", "tconv/libtconv_torch_operators.so"} | (
     {"tconv/libtconv_jax.so"} if importlib.util.find_spec("jaxlib") else set()  # whose header it is compiled with
 )
 

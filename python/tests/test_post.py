@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from random_arrays import DTYPES, HAS_TORCH, Other, as_float64, as_given, formula
+from random_arrays import DTYPES, HAS_TORCH, Other, as_float64, as_given, channels_last, formula
 
 import tconv
 from tconv import post
@@ -61,9 +61,8 @@ KINDS = {
 
 def layer(dtype=np.float32, spatial=2):
     """Integers, so that every sum is exact in every dtype, but for the steps after it."""
-    x = rng.integers(-2, 3, (2, 4, 5, 6)).astype(dtype)
-    weight = rng.integers(-1, 2, (4, C, 3, 2)).astype(dtype)
-    return (x, weight) if spatial == 2 else (x[:, :, 0], weight[:, :, 0])
+    x = rng.integers(-2, 3, (2, 4, *(3, 5, 6)[-spatial:])).astype(dtype)
+    return x, rng.integers(-1, 2, (4, C, *(2, 3, 2)[-spatial:])).astype(dtype)
 
 
 def sums(x, weight, stride=2):
@@ -210,16 +209,20 @@ def test_out_in_a_slice_and_without_a_batch():
     assert (whole[:, [0, -1]] == 77).all()
 
 
-def test_one_dimension():
-    x, weight = layer(spatial=1)
-    z = sums(x[:, :, None], weight[:, :, None])[:, :, 0]
-    z = tconv.conv_transpose1d(x, weight, stride=2)
-    t = rng.integers(-4, 5, z.shape).astype(np.float32)
+@pytest.mark.parametrize("spatial", [1, 3])
+@pytest.mark.parametrize("lying", [np.ascontiguousarray, channels_last])
+def test_other_dimensions(spatial, lying):
+    x, weight = layer(spatial=spatial)
+    function = tconv.conv_transpose1d if spatial == 1 else tconv.conv_transpose3d
+    z, x = function(x, weight, stride=2), lying(x)
+    t = lying(rng.integers(-4, 5, z.shape).astype(np.float32))
     v = np.array([1, -2, 3], np.float32)
-    for one in (False, True):
-        index = (0,) if one else ()
-        y = tconv.conv_transpose1d(x[index], weight, stride=2, post=[post.mul_channel(v), post.add(t[index], -1)])
-        assert np.array_equal(y, (z * v[:, None] - t)[index])
+    expected = z * v.reshape(-1, *[1] * spatial) - t
+    for index in ((), (0,)):
+        y = function(x[index], weight, stride=2, post=[post.mul_channel(v), post.add(t[index], -1)])
+        assert np.array_equal(y, expected[index])
+    plan = tconv.Plan(x.shape, weight, stride=2, post=[post.mul_channel(v), post.add(alpha=-1)])
+    assert np.array_equal(plan(x, addend=t), expected)
 
 
 @pytest.mark.parametrize("library", ["NumPy", "read-only", "DLPack", "PyTorch"])

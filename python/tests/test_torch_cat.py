@@ -33,10 +33,11 @@ def joined(call, *, times):
 
 def stage(spatial=2, device="cpu", dtype=torch.float32, images=(2,), skip=3):
     """A layer, its input, and a tensor to lie beside the result."""
-    kind = tt.ConvTranspose2d if spatial == 2 else tt.ConvTranspose1d
+    kind = (tt.ConvTranspose1d, tt.ConvTranspose2d, tt.ConvTranspose3d)[spatial - 1]
     up = kind(4, 5, 3, stride=2, padding=1, output_padding=1).to(device, dtype)
-    x = torch.randn(*images, 4, *(3, 4)[:spatial], device=device, dtype=dtype)
-    beside = torch.randn(*images, skip, *(6, 8)[:spatial], device=device, dtype=dtype)
+    extents = {1: (3,), 2: (3, 4), 3: (2, 1, 2)}[spatial]
+    x = torch.randn(*images, 4, *extents, device=device, dtype=dtype)
+    beside = torch.randn(*images, skip, *(2 * extent for extent in extents), device=device, dtype=dtype)
     return up, x, beside
 
 
@@ -44,7 +45,7 @@ def stage(spatial=2, device="cpu", dtype=torch.float32, images=(2,), skip=3):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("spatial", [1, 2])
+@pytest.mark.parametrize("spatial", [1, 2, 3])
 @pytest.mark.parametrize("images", [(), (1,), (2,)], ids=["image", "one", "two"])
 def test_answers(device, dtype, spatial, images):
     up, x, beside = stage(spatial, device, dtype, images)
@@ -75,7 +76,18 @@ def test_layouts(device, of_x, of_beside, dtype):
 
 def test_other_axes(device):
     """Parts of rows lie in no layout of tconv's: there the layer's result is copied, by the same rules."""
-    for spatial, dim, times in ((2, 0, 1), (2, -4, 1), (2, 2, 1), (2, 3, 0), (2, -1, 0), (1, 0, 1), (1, 2, 1)):
+    for spatial, dim, times in (
+        (2, 0, 1),
+        (2, -4, 1),
+        (2, 2, 1),
+        (2, 3, 0),
+        (2, -1, 0),
+        (1, 0, 1),
+        (1, 2, 1),
+        (3, 1, 1),
+        (3, 2, 1),
+        (3, 3, 0),
+    ):
         up, x, _ = stage(spatial, device)
         with torch.no_grad():
             result = up(x)
@@ -165,11 +177,11 @@ def test_frozen(device):
 # ------------------------------------------------------------------------------------------------------------ gradients
 
 
-@pytest.mark.parametrize("spatial", [1, 2])
+@pytest.mark.parametrize("spatial", [1, 2, 3])
 @pytest.mark.parametrize("images", [(), (2,)], ids=["image", "images"])
 def test_gradcheck(device, spatial, images):
     up, x, beside = stage(spatial, device, torch.float64, images)
-    function = tt.conv_transpose2d if spatial == 2 else tt.conv_transpose1d
+    function = (tt.conv_transpose1d, tt.conv_transpose2d, tt.conv_transpose3d)[spatial - 1]
     weight, bias = up.weight.detach(), up.bias.detach()
     inputs = [t.clone().requires_grad_() for t in (x, weight, bias, beside)]
 

@@ -15,15 +15,16 @@ import tconv.torch as tt  # noqa: E402
 
 
 class Decoder(nn.Module):
-    """Two axes, then one, by modules and by the functions."""
+    """Three axes, then two, then one, by modules and by the functions."""
 
     def __init__(self):
         super().__init__()
+        self.planes = tt.ConvTranspose3d(3, 3, (2, 3, 1), (2, 1, 1), (0, 1, 0))
         self.layers = nn.Sequential(tt.ConvTranspose2d(3, 4, 4, 2, 1), nn.ReLU(), tt.ConvTranspose2d(4, 2, 3, groups=2))
         self.weight = nn.Parameter(torch.randn(2, 3, 5))
 
     def forward(self, x):
-        lines = self.layers(x).mean(2)
+        lines = self.layers(self.planes(x.unsqueeze(2)).sum(2)).mean(2)
         return tt.conv_transpose1d(lines, self.weight, stride=2, padding=1, dilation=2)
 
 
@@ -42,7 +43,8 @@ def images():
 
 def expected(model, x):
     """By PyTorch's functions."""
-    first, _, last = model.layers
+    planes, (first, _, last) = model.planes, model.layers
+    x = F.conv_transpose3d(x.unsqueeze(2), planes.weight, planes.bias, (2, 1, 1), (0, 1, 0)).sum(2)
     y = F.conv_transpose2d(x, first.weight, first.bias, 2, 1).relu()
     y = F.conv_transpose2d(y, last.weight, last.bias, groups=2).mean(2)
     return F.conv_transpose1d(y, model.weight, None, 2, 1, 0, 1, 2)
@@ -58,7 +60,7 @@ def operators(graph):
     return {node.target for node in graph.nodes if node.op == "call_function"}
 
 
-TCONVS = {torch.ops.tconv.conv_transpose1d.default, torch.ops.tconv.conv_transpose2d.default}
+TCONVS = {getattr(torch.ops.tconv, f"conv_transpose{spatial}d").default for spatial in (1, 2, 3)}
 
 
 # ---------------------------------------------------------------------------------------------------------------- ONNX
@@ -84,7 +86,7 @@ def test_onnx_has_its_own_operator(exporter, model, images, tmp_path):
     path = str(tmp_path / "model.onnx")
     quietly(ONNX_EXPORTERS[exporter], model, images, path)
     nodes = onnx.load(path).graph.node
-    assert [node.op_type for node in nodes].count("ConvTranspose") == 3
+    assert [node.op_type for node in nodes].count("ConvTranspose") == 4
     assert {node.domain for node in nodes} <= {"", "ai.onnx"}
     session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
     (answer,) = session.run(None, {session.get_inputs()[0].name: images.numpy()})
@@ -133,11 +135,11 @@ def core_aten(model, images, path):
     torch.export.save(torch.export.export(model, (images,)).run_decompositions(table), path)
 
 
-def aot_inductor(model, images, path):
+def aot_inductor(model, images, path, **options):
     torch._inductor.aoti_compile_and_package(
         torch.export.export(model, (images,)),
         package_path=path,
-        inductor_configs={"aot_inductor.compile_wrapper_opt_level": "O0"},
+        inductor_configs={"aot_inductor.compile_wrapper_opt_level": "O0", **options},
     )
 
 
@@ -149,6 +151,7 @@ WITH_TCONV = {
     "export": (lambda model, images, path: torch.export.save(torch.export.export(model, (images,)), path), PT2),
     "trace": (lambda model, images, path: torch.jit.trace(model, images).save(path), SCRIPT),
     "aot_inductor": (aot_inductor, PACKAGE),
+    "fused aot_inductor": (lambda *arguments: aot_inductor(*arguments, **tt.fusion_options()), PACKAGE),
 }
 WITHOUT_TCONV = {
     "portable export": (portable(WITH_TCONV["export"][0]), PT2),
@@ -216,7 +219,7 @@ def test_programs_with_the_operator_are_refused_without_tconv(model, images, tmp
     done = loaded_elsewhere(made, model, images, tmp_path)
     lines = done.stdout.splitlines()
     assert [line.split()[:2] for line in lines] == [[name, "error"] for name in made]
-    assert "tconv" in done.stderr and "tconv::conv_transpose2d" in lines[1]  # export's error points to its warnings
+    assert "tconv" in done.stderr and "tconv::conv_transpose3d" in lines[1]  # export's error points to its warnings
 
 
 # --------------------------------------------------------------------------------------------------------- the options

@@ -24,12 +24,12 @@ V = torch.linspace(-1, 1, C).reshape(C, 1, 1)
 
 
 def layer(dtype=torch.float32, spatial=2, **more):
-    kind = tt.ConvTranspose2d if spatial == 2 else tt.ConvTranspose1d
+    kind = (tt.ConvTranspose1d, tt.ConvTranspose2d, tt.ConvTranspose3d)[spatial - 1]
     return kind(4, C, 3, stride=2, padding=1, dtype=dtype, **more)
 
 
 def images(dtype=torch.float32, spatial=2, batch=2):
-    return torch.randn(batch, 4, *(5, 6)[:spatial], dtype=dtype)
+    return torch.randn(batch, 4, *(5, 6, 3)[:spatial], dtype=dtype)
 
 
 def normalization(kind=nn.BatchNorm2d, **more):
@@ -228,7 +228,7 @@ def test_roundings_to_sixteen_bits_in_a_program_of_float32_stay():
 # ------------------------------------------------------------------------------------------- what a layer may be like
 
 
-@pytest.mark.parametrize("spatial", [1, 2])
+@pytest.mark.parametrize("spatial", [1, 2, 3])
 def test_axes(spatial):
     module = layer(spatial=spatial)
     v = V.reshape(C, *[1] * spatial)
@@ -454,10 +454,10 @@ def test_gradients_at_the_bounds():
 # ------------------------------------------------------------------------------------------------- PyTorch's own layers
 
 
-@pytest.mark.parametrize("spatial", [1, 2])
+@pytest.mark.parametrize("spatial", [1, 2, 3])
 @pytest.mark.parametrize("groups", [1, 2])
 def test_replaced(spatial, groups):
-    kind = nn.ConvTranspose2d if spatial == 2 else nn.ConvTranspose1d
+    kind = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)[spatial - 1]
     module = kind(4, C, 3, stride=2, padding=1, groups=groups)
     answer, expected, lists = of_inference(lambda x: torch.tanh(module(x)), images(spatial=spatial), replace=True)
     assert lists == ["tanh"]
@@ -483,6 +483,6 @@ def test_replaced_in_training(channels_last):
 
 
 def test_what_is_not_replaced():
-    module = nn.ConvTranspose3d(4, 3, 2)
+    module = nn.Conv3d(4, 3, 2)
     answer, expected, lists = of_inference(lambda x: F.relu(module(x)), torch.randn(1, 4, 2, 2, 2), replace=True)
     assert lists == [] and torch.equal(answer, expected)

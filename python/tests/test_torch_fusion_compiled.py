@@ -190,12 +190,13 @@ CHANNELS = {
 }
 
 
-@pytest.mark.parametrize("name", CHANNELS)
-def test_channels_that_are_reduced_lie_side_by_side(name, monkeypatch):
+@pytest.mark.parametrize("spatial, name", [*((2, name) for name in CHANNELS), (3, "softmax")])
+def test_channels_that_are_reduced_lie_side_by_side(spatial, name, monkeypatch):
     """On CUDA alone; here as if the CPU were one. What the program returns has the strides that it had."""
     after, wanted = CHANNELS[name]
     monkeypatch.setattr(_fusion_layout, "DEVICES", ("cpu",))
-    layer, x = tt.ConvTranspose2d(4, 16, 2, 2), torch.randn(2, 4, 3, 5)
+    kind = tt.ConvTranspose2d if spatial == 2 else tt.ConvTranspose3d
+    layer, x = kind(4, 16, 2, 2), torch.randn(2, 4, *(2, 3, 5)[-spatial:])
 
     def program(x):
         return after(layer(x))
@@ -205,7 +206,8 @@ def test_channels_that_are_reduced_lie_side_by_side(name, monkeypatch):
         answer, codes = run_and_get_code(torch.compile(program, options=tt.fusion_options()), x)
     torch.testing.assert_close(answer, expected, rtol=1e-4, atol=1e-5)
     assert answer.stride() == expected.stride()
-    assert ("(2, 4, 3, 5), (60, 1, 20, 4)" in codes[0]) == wanted
+    inside = "(2, 4, 3, 5), (60, 1, 20, 4)" if spatial == 2 else "(2, 4, 2, 3, 5), (120, 1, 60, 20, 4)"
+    assert (inside in codes[0]) == wanted
 
 
 def test_layers_that_are_trained_stay_as_they_lie(monkeypatch):

@@ -11,6 +11,7 @@ import torch.autograd.forward_ad as forward_ad  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from torch.func import jvp  # noqa: E402
 from torch_differentiated import (  # noqa: E402
+    CHANNELS_LAST,
     LAYERS,
     OURS,
     THEIRS,
@@ -36,11 +37,11 @@ pytestmark = pytest.mark.usefixtures("compiled_anew", "deterministic")
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-@pytest.mark.parametrize("spatial", [1, 2])
+@pytest.mark.parametrize("spatial", [1, 2, 3])
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
 def test_are_pytorchs_exactly_on_integers(device, layer, spatial, dtype):
     layer = of_axes(layer, spatial)
-    formats = (torch.contiguous_format, torch.channels_last) if spatial == 2 else (torch.contiguous_format,)
+    formats = [torch.contiguous_format, *([CHANNELS_LAST[spatial]] if spatial > 1 else [])]
     for lying, images in itertools.product(itertools.product(formats, repeat=3), (True, False)):
         tensors = example(spatial, layer, dtype, device)
         if not images:
@@ -179,7 +180,7 @@ def test_deterministic(device):
 # ---------------------------------------------------------------------------------------------------- of higher orders
 
 
-@pytest.mark.parametrize("spatial", [1, 2])
+@pytest.mark.parametrize("spatial", [1, 2, 3])
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
 def test_gradgradcheck(device, layer, spatial):
     layer = of_axes(layer, spatial)
@@ -193,7 +194,7 @@ def test_gradgradcheck(device, layer, spatial):
     assert forward >= 2 and backward == 2 + 2 + 2
 
 
-@pytest.mark.parametrize("spatial", [1, 2])
+@pytest.mark.parametrize("spatial", [1, 2, 3])
 @pytest.mark.parametrize("layer", LAYERS[1:4], ids=str)
 @pytest.mark.parametrize("operator", [of_data, of_weights])
 def test_operators_in_both_modes(device, operator, layer, spatial):

@@ -29,7 +29,7 @@ import tconv.torch as tt  # noqa: E402
 pytestmark = pytest.mark.usefixtures("compiled_anew", "deterministic")
 
 
-@pytest.mark.parametrize("spatial", [1, 2])
+@pytest.mark.parametrize("spatial", [1, 2, 3])
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
 @pytest.mark.parametrize("operator", [of_data, of_weights])
 def test_a_map_is_one_call(device, operator, layer, spatial):
@@ -81,7 +81,7 @@ def test_gradients_of_each_sample(device):
     torch.testing.assert_close(*results)
 
 
-@pytest.mark.parametrize("spatial", [1, 2])
+@pytest.mark.parametrize("spatial", [1, 2, 3])
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_compiled_graphs_have_the_operators(device, dynamic, spatial):
     graphs = []
@@ -115,12 +115,12 @@ def test_compiled_by_inductor(device):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("spatial", [1, 2])
+@pytest.mark.parametrize("spatial", [1, 2, 3])
 @pytest.mark.parametrize("operator", [of_data, of_weights])
 def test_opcheck(device, operator, spatial):
     _, tensors = operator(spatial, LAYERS[3], device)
     x, weight, _, rest = operands(spatial, LAYERS[3], device)
-    for channels_last in (False, True)[:spatial]:
+    for channels_last in (False, True) if spatial > 1 else (False,):
         if operator is of_data:
             checked, sizes = DATA[spatial].default, [list(x.shape[2:]), *rest, channels_last]
         else:

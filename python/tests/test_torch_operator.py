@@ -23,9 +23,10 @@ import tconv.torch as tt  # noqa: E402
 OPERATORS = {
     1: torch.ops.tconv.conv_transpose1d.default,
     2: torch.ops.tconv.conv_transpose2d.default,
+    3: torch.ops.tconv.conv_transpose3d.default,
 }
-FUNCTIONS = {1: tt.conv_transpose1d, 2: tt.conv_transpose2d}
-PYTORCHS = {1: F.conv_transpose1d, 2: F.conv_transpose2d}
+FUNCTIONS = {1: tt.conv_transpose1d, 2: tt.conv_transpose2d, 3: tt.conv_transpose3d}
+PYTORCHS = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
 COMPILERS = {
     "eager": lambda function: function,
     "compiled": lambda function: torch.compile(function, backend="aot_eager", fullgraph=True),
@@ -69,7 +70,8 @@ CALLS = {
 
 
 def tensors(device="cpu", spatial=2, dtype=torch.float64):
-    shapes = ((2, 4, *(3, 2)[:spatial]), (4, 2, *(2, 3)[:spatial]), (2,))
+    extents, kernel = {1: ((3,), (2,)), 2: ((3, 2), (2, 3)), 3: ((2, 1, 2), (1, 2, 2))}[spatial]
+    shapes = ((2, 4, *extents), (4, 2, *kernel), (2,))
     return tuple(torch.randn(shape, dtype=dtype, device=device) for shape in shapes)
 
 
@@ -132,7 +134,7 @@ REFUSED = {("compiled", "jvp of jvp")}
 def test_transforms(device, called, transform, how):
     if how == "compiled" and (called == "traced" or (called == "exported" and transform not in ("jvp", "grad"))):
         pytest.skip("torch.compile does not look into traced modules, and sees the operator in exported ones")
-    spatials = (2,) if how == "compiled" or called == "exported" else (1, 2)
+    spatials = (2,) if how == "compiled" or called == "exported" else (1, 2, 3)
     for spatial in spatials:
         given = tensors(device, spatial)
         call = CALLS[called](spatial, given)
@@ -183,7 +185,7 @@ def test_forward_derivatives_of_compiled_programs(device):
         assert forward_ad.unpack_dual(raw(2)(*given)).tangent is None
 
 
-@pytest.mark.parametrize("spatial", [1, 2])
+@pytest.mark.parametrize("spatial", [1, 2, 3])
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("images", [False, True])
 @pytest.mark.parametrize("called", ["function", "operator"])
@@ -201,7 +203,7 @@ def test_gradcheck_of_both_modes(device, called, images, groups, spatial):
 
 def test_pytorchs_samples_in_forward_mode(device):
     methods = pytest.importorskip("torch.testing._internal.common_methods_invocations", exc_type=ImportError)
-    for spatial in (1, 2):
+    for spatial in (1, 2, 3):
         (info,) = [op for op in methods.op_db if op.name == f"nn.functional.conv_transpose{spatial}d"]
         for sample in info.sample_inputs(device, torch.float64):
             given = [sample.input, *(t for t in sample.args if t is not None)]
@@ -215,7 +217,7 @@ def test_pytorchs_samples_in_forward_mode(device):
 # ---------------------------------------------------------------------------------------------------------------- vmap
 
 
-@pytest.mark.parametrize("spatial", [1, 2])
+@pytest.mark.parametrize("spatial", [1, 2, 3])
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("images", [False, True])
 def test_a_map_is_one_call(device, images, groups, spatial):
@@ -326,7 +328,7 @@ class Seen(TorchDispatchMode):
         return function(*arguments, **(more or {}))
 
 
-@pytest.mark.parametrize("spatial", [1, 2])
+@pytest.mark.parametrize("spatial", [1, 2, 3])
 @pytest.mark.parametrize("wanted", [False, True])
 def test_modes_see_the_operator_alone(device, wanted, spatial):
     given = [t.requires_grad_(wanted) for t in tensors(device, spatial)]
@@ -347,7 +349,7 @@ def test_subclasses_see_the_operator(device):
         torch.testing.assert_close(result.a, F.conv_transpose2d(x, weight))
 
 
-@pytest.mark.parametrize("spatial", [1, 2])
+@pytest.mark.parametrize("spatial", [1, 2, 3])
 def test_flops_are_pytorchs(device, spatial):
     x, weight, bias = tensors(device, spatial)
     totals = []
@@ -386,7 +388,7 @@ def test_selective_checkpointing_by_the_operator(device, kept):
 
 
 @pytest.mark.parametrize("images", [False, True])
-@pytest.mark.parametrize("spatial", [1, 2])
+@pytest.mark.parametrize("spatial", [1, 2, 3])
 def test_opcheck(device, spatial, images):
     x, weight, bias = (t.requires_grad_() for t in tensors(device, spatial, torch.float32))
     for options in (dict(), dict(stride=[2] * spatial, padding=[1] * spatial, dilation=[2] * spatial, groups=2)):
@@ -394,7 +396,7 @@ def test_opcheck(device, spatial, images):
         torch.library.opcheck(OPERATORS[spatial], tuple(t.detach().requires_grad_() for t in given), options)
 
 
-@pytest.mark.parametrize("spatial", [1, 2])
+@pytest.mark.parametrize("spatial", [1, 2, 3])
 def test_decompositions(device, spatial):
     given = tensors(device, spatial)
     graph = make_fx(lambda *t: raw(spatial)(*t), decomposition_table=tt.decompositions())(*given)

@@ -49,25 +49,24 @@ SEVERAL = ["mul_channel", "add_channel", "add", "snake", "leaky_relu", "linear",
 
 
 def result_shape(spatial=2):
-    return (2, C, 9, 10) if spatial == 2 else (2, C, 10)
+    return (2, C, *(5, 9, 10)[-spatial:])
 
 
 def layer(device, dtype, spatial=2):
     """Integers, whose sums are exact in every dtype."""
-    x = torch.randint(-2, 3, (2, 4, 5, 6), device=device).to(dtype)
-    weight = torch.randint(-1, 2, (4, C, 3, 2), device=device).to(dtype)
-    bias = torch.randint(-3, 4, (C,), device=device).to(dtype)
-    return [x, weight, bias] if spatial == 2 else [x[:, :, 0], weight[:, :, 0], bias]
+    x = torch.randint(-2, 3, (2, 4, *(3, 5, 6)[-spatial:]), device=device).to(dtype)
+    weight = torch.randint(-1, 2, (4, C, *(3, 3, 2)[-spatial:]), device=device).to(dtype)
+    return [x, weight, torch.randint(-3, 4, (C,), device=device).to(dtype)]
 
 
 def operands(device, dtype, spatial=2):
-    shape = (2, C, 9, 10) if spatial == 2 else (2, C, 10)
+    shape = result_shape(spatial)
     v = torch.rand(C, device=device, dtype=torch.float64 if dtype is torch.float64 else torch.float32) + 0.5
     return v, torch.randint(-3, 4, shape, device=device).to(dtype)
 
 
 def exactly(arguments, spatial=2):
-    function = F.conv_transpose2d if spatial == 2 else F.conv_transpose1d
+    function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[spatial - 1]
     return function(*(t.double() for t in arguments), **CALL)
 
 
@@ -103,12 +102,12 @@ def test_each_kind(device, kind, dtype):
     close(z.detach(), expected)
 
 
-@pytest.mark.parametrize("spatial", [1, 2])
+@pytest.mark.parametrize("spatial", [1, 2, 3])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_lists(device, dtype, spatial):
     arguments = layer(device, dtype, spatial)
     v, t = operands(device, dtype, spatial)
-    function = tt.conv_transpose2d if spatial == 2 else tt.conv_transpose1d
+    function = (tt.conv_transpose1d, tt.conv_transpose2d, tt.conv_transpose3d)[spatial - 1]
     expected, steps = exactly(arguments, spatial), []
     for name in SEVERAL:
         step, formula = KINDS[name](v, t)

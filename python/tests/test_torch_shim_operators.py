@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 import torch.nn.functional as F  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch_differentiated import CHANNELS_LAST  # noqa: E402
 from torch_layers import FUNCTIONS, tensors  # noqa: E402
 
 import tconv.torch as tt  # noqa: E402
@@ -73,7 +74,7 @@ def test_known_layers_need_no_python(device, spatial, bias, batched, mode, no_py
 @pytest.mark.parametrize("spatial", FORWARD)
 def test_known_gradients_need_no_python(device, spatial, channels_last, mode, no_python, deterministic):
     if channels_last and spatial == 1:
-        pytest.skip("channels_last is for four axes")
+        pytest.skip("channels_last is for four axes and five")
     x, weight, bias = (t.requires_grad_() for t in tensors(device, spatial))
     result = PYTORCHS[spatial](x, weight, bias, 2)
     expected = torch.autograd.grad(result, (x, weight, bias), torch.ones_like(result))
@@ -87,13 +88,13 @@ def test_known_gradients_need_no_python(device, spatial, channels_last, mode, no
                 before = computed()
             found = DATA[spatial](cotangent, weight, x.shape[2:], *sizes, channels_last)
             torch.testing.assert_close(found, expected[0], **CLOSE)
-            assert not channels_last or found.is_contiguous(memory_format=torch.channels_last)
+            assert not channels_last or found.is_contiguous(memory_format=CHANNELS_LAST[spatial])
             for wanted in ([True, True], [True, False], [False, True]):
                 given = x if wanted[0] else None
                 pair = WEIGHTS[spatial](given, cotangent, kernel, *sizes, wanted, channels_last)
                 both = [e if want else none for e, want in zip(expected[1:], wanted, strict=True)]
                 torch.testing.assert_close(pair, tuple(both), **CLOSE)
-                assert not (channels_last and wanted[0]) or pair[0].is_contiguous(memory_format=torch.channels_last)
+                assert not (channels_last and wanted[0]) or pair[0].is_contiguous(memory_format=CHANNELS_LAST[spatial])
         assert computed() == (before[0], before[1] + 4)
 
 

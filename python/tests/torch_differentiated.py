@@ -5,11 +5,17 @@ import torch.nn.functional as F
 
 import tconv.torch as tt
 
-OURS = {1: tt.conv_transpose1d, 2: tt.conv_transpose2d}
-THEIRS = {1: F.conv_transpose1d, 2: F.conv_transpose2d}
-DATA = {1: torch.ops.tconv.conv_transpose1d_backward_data, 2: torch.ops.tconv.conv_transpose2d_backward_data}
-WEIGHTS = {1: torch.ops.tconv.conv_transpose1d_backward_weights, 2: torch.ops.tconv.conv_transpose2d_backward_weights}
+SPATIAL = (1, 2, 3)
+OURS = {1: tt.conv_transpose1d, 2: tt.conv_transpose2d, 3: tt.conv_transpose3d}
+THEIRS = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
+DATA = {spatial: getattr(torch.ops.tconv, f"conv_transpose{spatial}d_backward_data") for spatial in SPATIAL}
+WEIGHTS = {spatial: getattr(torch.ops.tconv, f"conv_transpose{spatial}d_backward_weights") for spatial in SPATIAL}
+CHANNELS_LAST = {2: torch.channels_last, 3: torch.channels_last_3d}
+# Of inputs and kernels.
+EXTENTS = {1: (5,), 2: (4, 5), 3: (3, 2, 3)}
+KERNELS = {1: (2,), 2: (3, 2), 3: (2, 3, 2)}
 
+# Of 2-D layers; of_axes makes others of them.
 LAYERS = [
     dict(),
     dict(stride=(2, 3), padding=(1, 0), output_padding=(1, 2)),
@@ -19,8 +25,15 @@ LAYERS = [
 ]
 
 
+OF_PLANES = dict(stride=2, padding=1, output_padding=1, dilation=1)
+
+
 def of_axes(layer, spatial):
-    return {name: value[-spatial:] if isinstance(value, tuple) else value for name, value in layer.items()}
+    """The arguments of a 1-D layer, or of one that has planes as well."""
+    return {
+        name: (OF_PLANES[name], *value)[-spatial:] if isinstance(value, tuple) else value
+        for name, value in layer.items()
+    }
 
 
 def integers(*shape, dtype=torch.float64, device="cpu"):
@@ -29,7 +42,7 @@ def integers(*shape, dtype=torch.float64, device="cpu"):
 
 def example(spatial, layer, dtype=torch.float64, device="cpu", make=integers):
     groups = layer.get("groups", 1)
-    shapes = ((2, 4, *(4, 5)[-spatial:]), (4, 2, *(3, 2)[-spatial:]), (2 * groups,))
+    shapes = ((2, 4, *EXTENTS[spatial]), (4, 2, *KERNELS[spatial]), (2 * groups,))
     return [make(*shape, dtype=dtype, device=device).requires_grad_() for shape in shapes]
 
 

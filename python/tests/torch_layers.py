@@ -9,11 +9,15 @@ import tconv.torch as tt
 from tconv._plan import forget_plans
 
 # By the number of spatial axes: the package's, PyTorch's.
-FUNCTIONS = {1: (tt.conv_transpose1d, F.conv_transpose1d), 2: (tt.conv_transpose2d, F.conv_transpose2d)}
+FUNCTIONS = {
+    1: (tt.conv_transpose1d, F.conv_transpose1d),
+    2: (tt.conv_transpose2d, F.conv_transpose2d),
+    3: (tt.conv_transpose3d, F.conv_transpose3d),
+}
 
 
 def tensors(device="cpu", spatial=2, requires_grad=False):
-    axes = (5, 6)[-spatial:]
+    axes = (3, 5, 6)[-spatial:]
     made = torch.randn(2, 4, *axes, device=device), torch.randn(4, 3, *[2] * spatial, device=device)
     return [*(t.requires_grad_(requires_grad) for t in made), torch.randn(3, device=device)]
 

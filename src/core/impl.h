@@ -44,6 +44,10 @@ typedef struct tconv_layer {
      * phase adds src[stride * (q + first_shift - t * shift_step) + residue] to dst[q], and dst is the sum over all
      * phases. */
     bool phases_of_src;
+    /* The rows of dst are those of several planes, one under the other, and the kernel rows those of several kernel planes
+     * (core/volume.h): the phases of rows are those of each plane, whose residues go on from plane to plane. Each has one tap,
+     * which reads the row of the output's number. */
+    bool stacked_rows;
     int64_t group_weights; /* with phases_of_src, elements from the weights of a channel group to those of the next */
 } tconv_layer;
 
@@ -161,6 +165,10 @@ typedef struct tconv_implementation {
     bool accumulates;
     /* Whether it takes outputs through the layer's post-ops (desc.post). Where not, the same. */
     bool applies_posts;
+    /* Whether it takes layers whose input channels are of several planes (tconv_plane_taps). Where not, the same. */
+    bool sums_planes;
+    /* Whether it takes layers whose rows are those of several planes (tconv_layer.stacked_rows). Where not, the same. */
+    bool stacks_rows;
     /* Whether it computes streams (stream.h), whose execute is given arguments->step. An implementation that takes no
        other layers declines those. */
     bool streams;

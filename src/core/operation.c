@@ -88,8 +88,8 @@ bool tconv_role_has_gaps(const tconv_problem *problem, tconv_role role)
 {
     int64_t elements = tconv_role_extent(problem, role); /* weights and bias are dense */
     if (role == TCONV_ROLE_SRC)
-        elements = problem->batch * problem->in_channels * problem->h.in * problem->w.in;
+        elements = problem->batch * problem->in_channels * problem->d.in * problem->h.in * problem->w.in;
     else if (role == TCONV_ROLE_DST || (role >= TCONV_ROLE_POST && kind_of(problem, role) == TCONV_POST_ADD_TENSOR))
-        elements = problem->batch * problem->out_channels * problem->h.out * problem->w.out;
+        elements = problem->batch * problem->out_channels * problem->d.out * problem->h.out * problem->w.out;
     return tconv_role_extent(problem, role) != elements;
 }

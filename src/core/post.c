@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "shape.h"
 #include "status.h"
 
 static const struct post_kind {
@@ -95,13 +96,18 @@ static tconv_status check_unused(const tconv_desc *desc, tconv_issue *issue)
         return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, field, "%s: must be 0, post_count is %" PRId32, field,
                           desc->post_count);
     }
-    for (int i = 0; i < 4 && tconv_post_addend(desc) < 0; i++)
-        if (desc->addend_strides[i] != 0) {
-            char field[32];
+    for (int i = 0; i < 5 && tconv_post_addend(desc) < 0; i++) {
+        const int64_t stride = i < 4 ? desc->addend_strides[i] : desc->addend_stride_d;
+        char field[32];
+        if (stride == 0)
+            continue;
+        if (i < 4)
             snprintf(field, sizeof field, "addend_strides[%d]", i);
-            return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, field,
-                              "%s = %" PRId64 ": must be 0, no post-op has an addend", field, desc->addend_strides[i]);
-        }
+        else
+            snprintf(field, sizeof field, "addend_stride_d");
+        return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, field,
+                          "%s = %" PRId64 ": must be 0, no post-op has an addend", field, stride);
+    }
     return TCONV_SUCCESS;
 }
 
@@ -142,7 +148,6 @@ static void append_number(double number, tconv_text *text)
 void tconv_posts_format(const tconv_problem *problem, tconv_text *text)
 {
     const tconv_desc *desc = &problem->desc;
-    const tconv_strides *addend = &problem->addend;
     for (int i = 0; i < desc->post_count; i++) {
         const tconv_post_op *post = &desc->post[i];
         tconv_text_append(text, "%s%s", i == 0 ? " post=" : ",", tconv_post_name(post->kind));
@@ -151,10 +156,6 @@ void tconv_posts_format(const tconv_problem *problem, tconv_text *text)
         if (tconv_post_numbers(post->kind) > 1)
             append_number(post->beta, text);
     }
-    for (int i = 0; i < 4; i++)
-        if (desc->addend_strides[i] != 0) {
-            tconv_text_append(text, " as=%" PRId64 "x%" PRId64 "x%" PRId64 "x%" PRId64, addend->n, addend->c, addend->h,
-                              addend->w);
-            return;
-        }
+    tconv_strides_format(&problem->addend, desc->addend_strides, desc->addend_stride_d, tconv_has_depth(problem), "as",
+                         text);
 }

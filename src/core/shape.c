@@ -62,70 +62,85 @@ static tconv_status too_large(const char *name, tconv_issue *issue)
     return tconv_fail(issue, TCONV_ERROR_OVERFLOW, name, "%s: its size in bytes must be at most 2^63 - 1", name);
 }
 
-/* Resolves one stride of a tensor. It is dense where the extent is 1 or given is 0. Any other stride must equal dense
+/* A tensor whose strides are resolved: the caller's, by their index in the desc's array, planes last. */
+enum { N, C, H, W, D, AXES };
+struct given {
+    int64_t strides[AXES];
+    const tconv_shape *shape;
+};
+
+/* Resolves one stride of a tensor. It is dense where the extent is 1 or none is given. Any other stride must equal dense
  * where exact is true, and be at least least where exact is false. */
-static tconv_status resolve_stride(int64_t *stride, int64_t given, int64_t extent, int64_t dense, int64_t least,
-                                   bool exact, const char *name, int index, tconv_issue *issue)
+static tconv_status resolve_stride(int64_t *stride, const struct given *given, int index, int64_t extent, int64_t dense,
+                                   int64_t least, bool exact, tconv_issue *issue)
 {
+    const int64_t asked = given->strides[index];
+    char field[24];
     *stride = dense;
-    if (extent <= 1 || given == 0)
+    if (extent <= 1 || asked == 0 || (exact ? asked == dense : asked >= least)) {
+        *stride = extent <= 1 || asked == 0 ? dense : asked;
         return TCONV_SUCCESS;
-    if (exact ? given != dense : given < least) {
-        char field[24];
-        snprintf(field, sizeof field, "%s_strides[%d]", name, index);
-        return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, field, "%s = %" PRId64 ": must be %s%" PRId64 "%s",
-                          field, given, exact ? "" : "at least ", exact ? dense : least,
-                          exact ? ", rows are dense" : ", or 0 for dense");
     }
-    *stride = given;
-    return TCONV_SUCCESS;
+    if (index == D)
+        snprintf(field, sizeof field, "%s_stride_d", given->shape->name);
+    else
+        snprintf(field, sizeof field, "%s_strides[%d]", given->shape->name, index);
+    return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, field, "%s = %" PRId64 ": must be %s%" PRId64 "%s", field,
+                      asked, exact ? "" : "at least ", exact ? dense : least,
+                      !exact       ? ", or 0 for dense"
+                      : index == D ? ", planes are dense"
+                                   : ", rows are dense");
 }
 
-static tconv_status nchw_strides(tconv_strides *strides, const int64_t given[4], const tconv_shape *shape,
-                                 tconv_issue *issue)
+static tconv_status nchw_strides(tconv_strides *strides, const struct given *given, tconv_issue *issue)
 {
+    const tconv_shape *shape = given->shape;
     tconv_status status;
-    int64_t plane, image, least;
-    if ((status = resolve_stride(&strides->w, given[3], shape->w, 1, 1, true, shape->name, 3, issue)) ||
-        (status = resolve_stride(&strides->h, given[2], shape->h, shape->w, 0, true, shape->name, 2, issue)))
+    int64_t plane, volume, image, least;
+    if ((status = resolve_stride(&strides->w, given, W, shape->w, 1, 1, true, issue)) ||
+        (status = resolve_stride(&strides->h, given, H, shape->h, shape->w, 0, true, issue)))
         return status;
-    if (!tconv_checked_mul(shape->h, shape->w, &plane))
+    if (!tconv_checked_mul(shape->h, shape->w, &plane) || !tconv_checked_mul(shape->d, plane, &volume))
         return too_large(shape->name, issue);
-    if ((status = resolve_stride(&strides->c, given[1], shape->c, plane, plane, false, shape->name, 1, issue)))
+    if ((status = resolve_stride(&strides->d, given, D, shape->d, plane, 0, true, issue)) ||
+        (status = resolve_stride(&strides->c, given, C, shape->c, volume, volume, false, issue)))
         return status;
-    least = plane;
+    least = volume;
     if (!tconv_checked_mul_add(shape->c - 1, strides->c, &least) || !tconv_checked_mul(shape->c, strides->c, &image))
         return too_large(shape->name, issue);
-    return resolve_stride(&strides->n, given[0], shape->n, image, least, false, shape->name, 0, issue);
+    return resolve_stride(&strides->n, given, N, shape->n, image, shape->images_anywhere ? 1 : least, false, issue);
 }
 
-static tconv_status nhwc_strides(tconv_strides *strides, const int64_t given[4], const tconv_shape *shape,
-                                 tconv_issue *issue)
+static tconv_status nhwc_strides(tconv_strides *strides, const struct given *given, tconv_issue *issue)
 {
+    const tconv_shape *shape = given->shape;
     tconv_status status;
-    int64_t pixels, row, image, least;
-    /* In a column of pixels (w = 1) the row stride is the distance between neighbouring pixels, and the caller's w says
-     * nothing. */
-    bool column = shape->w == 1 && shape->h > 1;
-    if ((status = resolve_stride(&strides->c, given[1], shape->c, 1, 1, true, shape->name, 1, issue)) ||
-        (status = resolve_stride(&strides->w, given[column ? 2 : 3], column ? shape->h : shape->w, shape->c, shape->c,
-                                 false, shape->name, column ? 2 : 3, issue)))
+    int64_t plane, pixels, row, least, image;
+    /* Where pixels lie in a column (w = 1), or one in each plane, the stride of rows or planes is the distance between
+     * neighbouring pixels, and the caller's w says nothing. */
+    const int along = shape->w > 1 ? W : shape->h > 1 ? H : shape->d > 1 ? D : W;
+    const int64_t extent = along == W ? shape->w : along == H ? shape->h : shape->d;
+    if ((status = resolve_stride(&strides->c, given, C, shape->c, 1, 1, true, issue)) ||
+        (status = resolve_stride(&strides->w, given, along, extent, shape->c, shape->c, false, issue)))
         return status;
-    if (!tconv_checked_mul(shape->h, shape->w, &pixels) || !tconv_checked_mul(shape->w, strides->w, &row))
+    if (!tconv_checked_mul(shape->h, shape->w, &pixels) || !tconv_checked_mul(shape->d, pixels, &pixels) ||
+        !tconv_checked_mul(shape->w, strides->w, &row) || !tconv_checked_mul(shape->h, row, &plane))
         return too_large(shape->name, issue);
-    if ((status = resolve_stride(&strides->h, given[2], shape->h, row, 0, true, shape->name, 2, issue)))
+    if ((status = resolve_stride(&strides->h, given, H, shape->h, row, 0, true, issue)) ||
+        (status = resolve_stride(&strides->d, given, D, shape->d, plane, 0, true, issue)))
         return status;
     least = shape->c;
     if (!tconv_checked_mul_add(pixels - 1, strides->w, &least) || !tconv_checked_mul(pixels, strides->w, &image))
         return too_large(shape->name, issue);
-    return resolve_stride(&strides->n, given[0], shape->n, image, least, false, shape->name, 0, issue);
+    return resolve_stride(&strides->n, given, N, shape->n, image, shape->images_anywhere ? 1 : least, false, issue);
 }
 
-tconv_status tconv_strides_init(tconv_strides *strides, int64_t *extent, const int64_t given[4],
+tconv_status tconv_strides_init(tconv_strides *strides, int64_t *extent, const int64_t given[4], int64_t given_d,
                                 const tconv_shape *shape, tconv_layout layout, size_t element_size, tconv_issue *issue)
 {
+    const struct given all = {{given[0], given[1], given[2], given[3], given_d}, shape};
     tconv_status status =
-        layout == TCONV_NCHW ? nchw_strides(strides, given, shape, issue) : nhwc_strides(strides, given, shape, issue);
+        layout == TCONV_NCHW ? nchw_strides(strides, &all, issue) : nhwc_strides(strides, &all, issue);
     int64_t last = 0, bytes;
     if (status != TCONV_SUCCESS)
         return status;
@@ -134,6 +149,7 @@ tconv_status tconv_strides_init(tconv_strides *strides, int64_t *extent, const i
         return TCONV_SUCCESS;
     if (!tconv_checked_mul_add(shape->n - 1, strides->n, &last) ||
         !tconv_checked_mul_add(shape->c - 1, strides->c, &last) ||
+        !tconv_checked_mul_add(shape->d - 1, strides->d, &last) ||
         !tconv_checked_mul_add(shape->h - 1, strides->h, &last) ||
         !tconv_checked_mul_add(shape->w - 1, strides->w, &last) || !tconv_checked_add(last, 1, extent) ||
         !tconv_checked_mul(*extent, (int64_t)element_size, &bytes))
@@ -144,19 +160,22 @@ tconv_status tconv_strides_init(tconv_strides *strides, int64_t *extent, const i
 tconv_status tconv_weight_strides_init(tconv_weight_strides *strides, int64_t *extent, const tconv_problem *problem,
                                        tconv_weight_layout layout, tconv_issue *issue)
 {
-    int64_t kernel_h = problem->h.kernel, kernel_w = problem->w.kernel, kernel, per_input, bytes;
-    if (!tconv_checked_mul(kernel_h, kernel_w, &kernel) || !tconv_checked_mul(kernel, problem->group_out, &per_input) ||
+    const int64_t kernel_h = problem->h.kernel, kernel_w = problem->w.kernel, kernel_d = problem->d.kernel;
+    int64_t plane, kernel, per_input, bytes;
+    if (!tconv_checked_mul(kernel_h, kernel_w, &plane) || !tconv_checked_mul(kernel_d, plane, &kernel) ||
+        !tconv_checked_mul(kernel, problem->group_out, &per_input) ||
         !tconv_checked_mul(per_input, problem->in_channels, extent) ||
         !tconv_checked_mul(*extent, (int64_t)problem->element_size, &bytes))
         return too_large("weights", issue);
     switch (layout) {
-    case TCONV_WEIGHT_IOHW: *strides = (tconv_weight_strides){per_input, kernel, kernel_w, 1}; break;
+    case TCONV_WEIGHT_IOHW: *strides = (tconv_weight_strides){per_input, kernel, kernel_w, 1, plane}; break;
     case TCONV_WEIGHT_IHWO:
-        *strides = (tconv_weight_strides){per_input, 1, kernel_w * problem->group_out, problem->group_out};
+        *strides = (tconv_weight_strides){per_input, 1, kernel_w * problem->group_out, problem->group_out,
+                                          plane * problem->group_out};
         break;
     case TCONV_WEIGHT_HWOI: {
-        int64_t tap = problem->group_out * problem->in_channels;
-        *strides = (tconv_weight_strides){1, problem->in_channels, kernel_w * tap, tap};
+        const int64_t tap = problem->group_out * problem->in_channels;
+        *strides = (tconv_weight_strides){1, problem->in_channels, kernel_w * tap, tap, plane * tap};
         break;
     }
     }

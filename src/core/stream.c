@@ -17,6 +17,19 @@ static tconv_status check_zero(const char *name, int64_t value, tconv_issue *iss
     return TCONV_SUCCESS;
 }
 
+/* A frame has one plane. Padding along depth cannot go beyond it (tconv_axis_init). */
+static tconv_status check_no_depth(const tconv_desc *desc, tconv_issue *issue)
+{
+    const char *const name = desc->in_d != 1 ? "in_d" : desc->kernel_d != 1 ? "kernel_d" : "output_padding_d";
+    const int64_t value = desc->in_d != 1       ? desc->in_d
+                          : desc->kernel_d != 1 ? desc->kernel_d
+                                                : desc->output_padding_d + 1;
+    if (value != 1)
+        return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, name, "%s = %" PRId64 ": must be %d in a stream", name,
+                          name[0] == 'o' ? value - 1 : value, name[0] == 'o' ? 0 : 1);
+    return TCONV_SUCCESS;
+}
+
 tconv_status tconv_stream_check(const tconv_desc *desc, tconv_issue *issue)
 {
     const bool of_rows = desc->stream_axis == TCONV_STREAM_OF_ROWS;
@@ -34,6 +47,8 @@ tconv_status tconv_stream_check(const tconv_desc *desc, tconv_issue *issue)
         return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "stream_axis",
                           "stream_axis = %" PRId32 ": must be 0 where op is not forward, or with accumulate",
                           desc->stream_axis);
+    if ((status = check_no_depth(desc, issue)))
+        return status;
     if ((status = check_zero(of_rows ? "pad_top" : "pad_left", of_rows ? desc->pad_top : desc->pad_left, issue)) ||
         (status =
              check_zero(of_rows ? "pad_bottom" : "pad_right", of_rows ? desc->pad_bottom : desc->pad_right, issue)))
@@ -81,7 +96,7 @@ static tconv_status chunk_strides(tconv_strides *strides, int64_t *extent, const
     const bool pixels = problem->layout == TCONV_NHWC, column = shape->w == 1 && shape->h > 1;
     const int64_t pixel = pixels && (given[2] != 0 || given[3] != 0) ? whole->w : 0;
     const int64_t of_chunk[4] = {given[0], pixels ? 0 : given[1], column ? pixel : 0, pixel};
-    return tconv_strides_init(strides, extent, of_chunk, shape, problem->layout, problem->element_size, issue);
+    return tconv_strides_init(strides, extent, of_chunk, 0, shape, problem->layout, problem->element_size, issue);
 }
 
 tconv_status tconv_stream_chunk_init(tconv_problem *problem, const tconv_problem *whole, const tconv_chunk *chunk,
@@ -95,9 +110,9 @@ tconv_status tconv_stream_chunk_init(tconv_problem *problem, const tconv_problem
     problem->flushes = chunk->flushes;
     axis->in = chunk->flushes ? 0 : chunk->length;
     axis->out = chunk->flushes ? whole->tail : chunk->length * axis->stride;
-    const tconv_shape src = {chunk->batch, desc->in_channels, problem->h.in, problem->w.in, "src"};
-    const tconv_shape dst = {chunk->batch, desc->out_channels, problem->h.out, problem->w.out, "dst"};
-    const tconv_shape addend = {chunk->batch, desc->out_channels, problem->h.out, problem->w.out, "addend"};
+    const tconv_shape src = {chunk->batch, desc->in_channels, 1, problem->h.in, problem->w.in, "src", false};
+    const tconv_shape dst = {chunk->batch, desc->out_channels, 1, problem->h.out, problem->w.out, "dst", false};
+    const tconv_shape addend = {chunk->batch, desc->out_channels, 1, problem->h.out, problem->w.out, "addend", false};
     problem->src_extent = 0;
     if ((!chunk->flushes && (status = chunk_strides(&problem->src, &problem->src_extent, desc->src_strides, &whole->src,
                                                     &src, problem, issue))) ||

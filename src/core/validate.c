@@ -22,12 +22,31 @@ static const struct integer_field {
     size_t offset;
     int64_t minimum;
 } integer_fields[] = {
-    FIELD(batch, 0),      FIELD(in_channels, 1),      FIELD(in_h, 1),
-    FIELD(in_w, 1),       FIELD(out_channels, 1),     FIELD(kernel_h, 1),
-    FIELD(kernel_w, 1),   FIELD(stride_h, 1),         FIELD(stride_w, 1),
-    FIELD(pad_top, 0),    FIELD(pad_left, 0),         FIELD(pad_bottom, 0),
-    FIELD(pad_right, 0),  FIELD(output_padding_h, 0), FIELD(output_padding_w, 0),
-    FIELD(dilation_h, 1), FIELD(dilation_w, 1),       FIELD(groups, 1),
+    FIELD(batch, 0),
+    FIELD(in_channels, 1),
+    FIELD(in_h, 1),
+    FIELD(in_w, 1),
+    FIELD(out_channels, 1),
+    FIELD(kernel_h, 1),
+    FIELD(kernel_w, 1),
+    FIELD(stride_h, 1),
+    FIELD(stride_w, 1),
+    FIELD(pad_top, 0),
+    FIELD(pad_left, 0),
+    FIELD(pad_bottom, 0),
+    FIELD(pad_right, 0),
+    FIELD(output_padding_h, 0),
+    FIELD(output_padding_w, 0),
+    FIELD(dilation_h, 1),
+    FIELD(dilation_w, 1),
+    FIELD(groups, 1),
+    FIELD(in_d, 1),
+    FIELD(kernel_d, 1),
+    FIELD(stride_d, 1),
+    FIELD(dilation_d, 1),
+    FIELD(pad_front, 0),
+    FIELD(pad_back, 0),
+    FIELD(output_padding_d, 0),
 };
 
 static tconv_status check_integers(const tconv_desc *desc, tconv_issue *issue)
@@ -96,23 +115,28 @@ static tconv_status check_fields(const tconv_desc *desc, tconv_issue *issue)
         (status =
              check_output_padding("output_padding_h", desc->output_padding_h, desc->stride_h, desc->dilation_h, issue)))
         return status;
-    if ((status =
-             check_output_padding("output_padding_w", desc->output_padding_w, desc->stride_w, desc->dilation_w, issue)))
+    if ((status = check_output_padding("output_padding_w", desc->output_padding_w, desc->stride_w, desc->dilation_w,
+                                       issue)) ||
+        (status =
+             check_output_padding("output_padding_d", desc->output_padding_d, desc->stride_d, desc->dilation_d, issue)))
         return status;
     if ((status = tconv_posts_check(desc, issue)))
         return status;
     return tconv_stream_check(desc, issue);
 }
 
-static tconv_status derive_sizes(tconv_problem *problem, tconv_issue *issue)
+static tconv_status derive_sizes(tconv_problem *problem, bool derived, tconv_issue *issue)
 {
     const tconv_desc *desc = &problem->desc;
     tconv_status status;
     if ((status = tconv_axis_init(&problem->h, desc->in_h, desc->kernel_h, desc->stride_h, desc->dilation_h,
                                   desc->pad_top, desc->pad_bottom, desc->output_padding_h, "h", issue)) ||
         (status = tconv_axis_init(&problem->w, desc->in_w, desc->kernel_w, desc->stride_w, desc->dilation_w,
-                                  desc->pad_left, desc->pad_right, desc->output_padding_w, "w", issue)))
+                                  desc->pad_left, desc->pad_right, desc->output_padding_w, "w", issue)) ||
+        (status = tconv_axis_init(&problem->d, desc->in_d, desc->kernel_d, desc->stride_d, desc->dilation_d,
+                                  desc->pad_front, desc->pad_back, desc->output_padding_d, "d", issue)))
         return status;
+    problem->d = tconv_axis_canonical(problem->d);
     problem->h = tconv_axis_canonical(problem->h);
     problem->w = tconv_axis_canonical(problem->w);
     if (tconv_is_stream(problem) &&
@@ -120,24 +144,37 @@ static tconv_status derive_sizes(tconv_problem *problem, tconv_issue *issue)
                                          &problem->tail, desc, issue)))
         return status;
 
-    const tconv_shape src = {desc->batch, desc->in_channels, desc->in_h, desc->in_w, "src"};
-    const tconv_shape dst = {desc->batch, desc->out_channels, problem->h.out, problem->w.out, "dst"};
-    if ((status = tconv_strides_init(&problem->src, &problem->src_extent, desc->src_strides, &src, desc->layout,
-                                     problem->element_size, issue)) ||
-        (status = tconv_strides_init(&problem->dst, &problem->dst_extent, desc->dst_strides, &dst, desc->layout,
-                                     problem->element_size, issue)))
-        return status;
-    const tconv_shape addend = {desc->batch, desc->out_channels, problem->h.out, problem->w.out, "addend"};
-    if (tconv_post_addend(desc) >= 0 &&
-        (status = tconv_strides_init(&problem->addend, &problem->addend_extent, desc->addend_strides, &addend,
+    const tconv_shape src = {.n = desc->batch,
+                             .c = desc->in_channels,
+                             .d = desc->in_d,
+                             .h = desc->in_h,
+                             .w = desc->in_w,
+                             .name = "src",
+                             .images_anywhere = derived};
+    const tconv_shape dst = {.n = desc->batch,
+                             .c = desc->out_channels,
+                             .d = problem->d.out,
+                             .h = problem->h.out,
+                             .w = problem->w.out,
+                             .name = "dst",
+                             .images_anywhere = derived};
+    if ((status = tconv_strides_init(&problem->src, &problem->src_extent, desc->src_strides, desc->src_stride_d, &src,
+                                     desc->layout, problem->element_size, issue)) ||
+        (status = tconv_strides_init(&problem->dst, &problem->dst_extent, desc->dst_strides, desc->dst_stride_d, &dst,
                                      desc->layout, problem->element_size, issue)))
+        return status;
+    tconv_shape addend = dst;
+    addend.name = "addend";
+    if (tconv_post_addend(desc) >= 0 &&
+        (status = tconv_strides_init(&problem->addend, &problem->addend_extent, desc->addend_strides,
+                                     desc->addend_stride_d, &addend, desc->layout, problem->element_size, issue)))
         return status;
     if (tconv_is_stream(problem) && (status = tconv_stream_carry_init(problem, desc->batch, issue)))
         return status;
     return tconv_weight_strides_init(&problem->weight, &problem->weight_extent, problem, desc->weight_layout, issue);
 }
 
-tconv_status tconv_problem_init(tconv_problem *problem, const tconv_desc *desc, tconv_issue *issue)
+static tconv_status init_problem(tconv_problem *problem, const tconv_desc *desc, bool derived, tconv_issue *issue)
 {
     tconv_problem made;
     tconv_status status;
@@ -159,10 +196,20 @@ tconv_status tconv_problem_init(tconv_problem *problem, const tconv_desc *desc, 
     made.dtype = made.desc.dtype;
     made.element_size = tconv_dtype_size(made.dtype);
     made.layout = made.desc.layout;
-    if ((status = derive_sizes(&made, issue)))
+    if ((status = derive_sizes(&made, derived, issue)))
         return status;
     *problem = made;
     return TCONV_SUCCESS;
+}
+
+tconv_status tconv_problem_init(tconv_problem *problem, const tconv_desc *desc, tconv_issue *issue)
+{
+    return init_problem(problem, desc, false, issue);
+}
+
+tconv_status tconv_problem_derive(tconv_problem *problem, const tconv_desc *desc, tconv_issue *issue)
+{
+    return init_problem(problem, desc, true, issue);
 }
 
 tconv_status tconv_validate(const tconv_desc *desc, tconv_issue *issue)
@@ -179,11 +226,32 @@ tconv_status tconv_output_shape(const tconv_desc *desc, int64_t shape[4], tconv_
     tconv_issue found = {TCONV_SUCCESS, "", ""};
     if (shape == NULL) {
         tconv_fail(&found, TCONV_ERROR_INVALID_ARGUMENT, "shape", "shape = NULL: must point to 4 numbers");
-    } else if (tconv_problem_init(&problem, desc, &found) == TCONV_SUCCESS) {
+    } else if (tconv_problem_init(&problem, desc, &found) != TCONV_SUCCESS) {
+        return tconv_report(&found, issue);
+    } else if (problem.d.out != 1) {
+        tconv_fail(&found, TCONV_ERROR_INVALID_ARGUMENT, "shape",
+                   "shape: has no place for out_d = %" PRId64 "; use tconv_output_shape3d", problem.d.out);
+    } else {
         shape[0] = problem.batch;
         shape[1] = problem.out_channels;
         shape[2] = problem.h.out;
         shape[3] = problem.w.out;
+    }
+    return tconv_report(&found, issue);
+}
+
+tconv_status tconv_output_shape3d(const tconv_desc *desc, int64_t shape[5], tconv_issue *issue)
+{
+    tconv_problem problem;
+    tconv_issue found = {TCONV_SUCCESS, "", ""};
+    if (shape == NULL) {
+        tconv_fail(&found, TCONV_ERROR_INVALID_ARGUMENT, "shape", "shape = NULL: must point to 5 numbers");
+    } else if (tconv_problem_init(&problem, desc, &found) == TCONV_SUCCESS) {
+        shape[0] = problem.batch;
+        shape[1] = problem.out_channels;
+        shape[2] = problem.d.out;
+        shape[3] = problem.h.out;
+        shape[4] = problem.w.out;
     }
     return tconv_report(&found, issue);
 }

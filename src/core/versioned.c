@@ -47,6 +47,7 @@ tconv_status tconv_desc_init_sized(tconv_desc *desc, size_t struct_size)
     defaults.batch = 1;
     defaults.stride_h = defaults.stride_w = 1;
     defaults.dilation_h = defaults.dilation_w = 1;
+    defaults.in_d = defaults.kernel_d = defaults.stride_d = defaults.dilation_d = 1;
     defaults.groups = 1;
     return init_versioned(desc, struct_size, &defaults, sizeof defaults, "desc");
 }

@@ -5,6 +5,7 @@
 #include <stddef.h>
 
 #include "../core/impl.h"
+#include "../core/volume.h"
 
 /* The CPU implementations, best first; the reference is apart, because it comes after everything else. */
 extern const tconv_implementation tconv_cpu_col2im;
@@ -30,6 +31,9 @@ enum { TCONV_CPU_MAX_THREADS = 1024 };
  * an ISA of another architecture. */
 tconv_status tconv_cpu_resolve(int threads, tconv_cpu_isa isa, tconv_cpu_tuning tuning, tconv_target *target,
                                tconv_issue *issue);
+
+/* Copies axes of a tensor, by the target's threads. */
+void tconv_cpu_copy_planes(const tconv_target *target, const tconv_plane_copy *copy, const void *from, void *to);
 
 /* The best instruction set of this machine that this build has code for. */
 tconv_cpu_isa tconv_cpu_best_isa(void);

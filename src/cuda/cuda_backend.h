@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include "../core/impl.h"
+#include "../core/volume.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -46,6 +47,10 @@ void tconv_cuda_release(int device, void *memory);
 /* Copies size bytes in either direction on stream (kinds found from the addresses); synchronize waits for stream. */
 tconv_status tconv_cuda_copy(int device, void *to, const void *from, size_t size, void *stream, tconv_issue *issue);
 tconv_status tconv_cuda_synchronize(int device, void *stream, tconv_issue *issue);
+
+/* Queues a kernel on stream that copies axes of a tensor in the device's memory. */
+tconv_status tconv_cuda_copy_planes(int device, const tconv_plane_copy *copy, const void *from, void *to, void *stream,
+                                    tconv_issue *issue);
 
 /* Fails with UNAVAILABLE: what a build without CUDA answers. No other build has it. */
 tconv_status tconv_cuda_not_built(tconv_issue *issue);

@@ -144,9 +144,9 @@ void tconv_plan_destroy(tconv_plan *plan)
     tconv_plan_free(plan);
 }
 
-tconv_status tconv_conv_transpose2d(const tconv_desc *desc, const tconv_options *options, const tconv_tensor *src,
-                                    const tconv_tensor *weights, const tconv_tensor *bias, const tconv_tensor *dst,
-                                    tconv_issue *issue)
+tconv_status tconv_conv_transpose(const tconv_desc *desc, const tconv_options *options, const tconv_tensor *src,
+                                  const tconv_tensor *weights, const tconv_tensor *bias, const tconv_tensor *dst,
+                                  tconv_issue *issue)
 {
     tconv_issue found = {TCONV_SUCCESS, "", ""};
     const tconv_tensors tensors = tensors_of(src, weights, bias, dst);
@@ -154,12 +154,25 @@ tconv_status tconv_conv_transpose2d(const tconv_desc *desc, const tconv_options 
     return tconv_report(&found, issue);
 }
 
-tconv_status tconv_conv_transpose2d_with(const tconv_desc *desc, const tconv_options *options,
-                                         const tconv_operands *operands, tconv_issue *issue)
+tconv_status tconv_conv_transpose_with(const tconv_desc *desc, const tconv_options *options,
+                                       const tconv_operands *operands, tconv_issue *issue)
 {
     tconv_issue found = {TCONV_SUCCESS, "", ""};
     tconv_tensors tensors;
     if (read_operands(operands, &tensors, &found) == TCONV_SUCCESS)
         tconv_stage_and_run(desc, options, &tensors, &found);
     return tconv_report(&found, issue);
+}
+
+tconv_status tconv_conv_transpose2d(const tconv_desc *desc, const tconv_options *options, const tconv_tensor *src,
+                                    const tconv_tensor *weights, const tconv_tensor *bias, const tconv_tensor *dst,
+                                    tconv_issue *issue)
+{
+    return tconv_conv_transpose(desc, options, src, weights, bias, dst, issue);
+}
+
+tconv_status tconv_conv_transpose2d_with(const tconv_desc *desc, const tconv_options *options,
+                                         const tconv_operands *operands, tconv_issue *issue)
+{
+    return tconv_conv_transpose_with(desc, options, operands, issue);
 }

@@ -7,6 +7,7 @@
 #include "../core/status.h"
 #include "impl_list.h"
 #include "verbose.h"
+#include "volume.h"
 
 static void pass_over(const tconv_plan *plan, const tconv_implementation *candidate, const char *reason)
 {
@@ -95,10 +96,26 @@ tconv_status tconv_plan_choose(tconv_plan *plan, tconv_issue *issue)
     void *trial = NULL;
     tconv_status status;
     plan->implementation = NULL;
+    if (tconv_has_depth(&plan->layer.problem))
+        return tconv_volume_choose(plan, issue);
     if ((status = tconv_allocate_for(&plan->allocator, bytes, "plans", &plan->made, issue)) ||
         (status = tconv_allocate_for(&plan->allocator, bytes, "plans", &trial, issue)))
         return status;
     status = plan_best(plan, &trial, issue);
     tconv_release(&plan->allocator, trial);
     return status;
+}
+
+void tconv_plan_forget(tconv_plan *plan)
+{
+    tconv_release(&plan->allocator, plan->made);
+    tconv_volume_release(plan->volume, &plan->allocator);
+    plan->made = NULL;
+    plan->volume = NULL;
+}
+
+bool tconv_plan_is_batch_invariant(const tconv_plan *plan)
+{
+    return plan->volume != NULL ? tconv_volume_is_batch_invariant(plan->volume)
+                                : tconv_is_batch_invariant(plan->implementation, &plan->layer, plan->made);
 }

@@ -8,8 +8,10 @@
 #include "../cpu/cpu_target.h"
 #include "../cuda/cuda_target.h"
 #include "../cuda/model/machine.h"
+#include "choose.h"
 #include "impl_list.h"
 #include "resolve.h"
+#include "volume.h"
 #include "writer.h"
 
 /* Bytes of a reason, and of a plan's words: the words of cuda_finish end with the words of two inner plans. */
@@ -33,7 +35,10 @@ struct answer {
 };
 
 struct explanation {
-    tconv_layer layer;
+    tconv_problem asked; /* the caller's layer */
+    tconv_layer layer;   /* that is explained: the caller's, or of a layer with depth its part with the most work */
+    tconv_plan whole;    /* of a layer with depth, which has the part's phases */
+    int64_t calls;       /* of layers of two axes that compute the caller's; 0: it is one of them itself */
     const char *machine; /* NULL: this one */
     size_t count;
     struct answer *answers; /* owned: more than a thread's stack should hold */
@@ -119,20 +124,39 @@ static tconv_status list_answers(struct explanation *explained, const tconv_allo
     return TCONV_SUCCESS;
 }
 
+/* Makes the layer that is explained of a layer with depth. */
+static tconv_status take_main_part(struct explanation *explained, const tconv_allocator *allocator, tconv_issue *issue)
+{
+    tconv_plan *plan = &explained->whole;
+    plan->layer = explained->layer;
+    plan->allocator = *allocator;
+    const tconv_status status = tconv_plan_choose(plan, issue);
+    const tconv_plan *main = status == TCONV_SUCCESS ? tconv_volume_main(plan->volume) : NULL;
+    if (status == TCONV_SUCCESS && main == NULL)
+        return tconv_fail(issue, TCONV_ERROR_UNSUPPORTED, "op", "no output of this layer has a tap to explain");
+    if (main != NULL) {
+        explained->layer = main->layer;
+        explained->calls = tconv_volume_calls(plan);
+    }
+    return status;
+}
+
 static tconv_status ask_all(struct explanation *explained, const tconv_allocator *allocator, tconv_issue *issue)
 {
     const size_t bytes =
         tconv_implementation_most_bytes(explained->layer.problem.desc.op, explained->layer.target.backend);
     void *memory = NULL;
-    tconv_status status;
-    if ((status = tconv_layer_create_phases(&explained->layer, allocator, issue)) == TCONV_SUCCESS &&
+    const bool own = explained->calls == 0; /* phases */
+    tconv_status status = own ? tconv_layer_create_phases(&explained->layer, allocator, issue) : TCONV_SUCCESS;
+    if (status == TCONV_SUCCESS &&
         (status = tconv_allocate_for(allocator, bytes, "plans", &memory, issue)) == TCONV_SUCCESS &&
         (status = list_answers(explained, allocator, issue)) == TCONV_SUCCESS)
         for (size_t i = 0; i < explained->count; i++)
             ask(explained, memory, &explained->answers[i]);
     rank(explained);
     tconv_release(allocator, memory);
-    tconv_layer_release_phases(&explained->layer, allocator);
+    if (own)
+        tconv_layer_release_phases(&explained->layer, allocator);
     return status;
 }
 
@@ -142,8 +166,13 @@ static void write_target(const struct explanation *explained, tconv_writer *writ
 {
     const tconv_target *target = &explained->layer.target;
     char problem[TCONV_PROBLEM_TEXT_SIZE], capability[16];
-    tconv_problem_format(&explained->layer.problem, false, problem, sizeof problem);
+    tconv_problem_format(&explained->asked, false, problem, sizeof problem);
     tconv_write_text(writer, "layer", problem);
+    if (explained->calls > 0) {
+        tconv_problem_format(&explained->layer.problem, false, problem, sizeof problem);
+        tconv_write_number(writer, "calls", explained->calls);
+        tconv_write_text(writer, "largest_part", problem);
+    }
     tconv_write_text(writer, "backend", tconv_backend_name(target->backend));
     if (target->backend == TCONV_BACKEND_CPU) {
         const tconv_cpu_target cpu = tconv_cpu_target_of(target);
@@ -247,6 +276,9 @@ static tconv_status explain(const tconv_desc *desc, const tconv_options *options
         known->backend = TCONV_BACKEND_CUDA;
     if ((status = tconv_target_resolve(known, device, &explained->layer, &config, issue)))
         return status;
+    explained->asked = explained->layer.problem;
+    if (tconv_has_depth(&explained->asked) && (status = take_main_part(explained, &known->allocator, issue)))
+        return status;
     return ask_all(explained, &known->allocator, issue);
 }
 
@@ -268,5 +300,6 @@ tconv_status tconv_explain(const tconv_desc *desc, const tconv_options *options,
         tconv_writer_end(&writer, length);
     }
     tconv_release(&known.allocator, explained.answers);
+    tconv_plan_forget(&explained.whole);
     return tconv_report(&found, issue);
 }

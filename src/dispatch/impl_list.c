@@ -96,6 +96,10 @@ tconv_status tconv_implementation_plan(const tconv_implementation *implementatio
         return tconv_decline(issue, "does not accumulate");
     if (tconv_has_posts(&layer->problem) && !implementation->applies_posts)
         return tconv_decline(issue, "applies no post-ops");
+    if (layer->problem.plane_taps.taps > 0 && !implementation->sums_planes)
+        return tconv_decline(issue, "sums no planes");
+    if (layer->stacked_rows && !implementation->stacks_rows)
+        return tconv_decline(issue, "stacks no planes");
     if (tconv_is_stream(&layer->problem) && !implementation->streams)
         return tconv_decline(issue, "computes no streams");
     memset(made, 0, implementation->plan_bytes);

@@ -1,5 +1,5 @@
 /*
- * Finds tensors that share memory. src and dst are sets of runs, contiguous bytes: whole planes in NCHW, the channels
+ * Finds tensors that share memory. src and dst are sets of runs, contiguous bytes: all planes of a channel in NCHW, the channels
  * of a pixel in NHWC. Runs lie at equal distances in an image, images at equal distances in the tensor, and neither
  * overlap among themselves (tconv_desc's rules for strides). Two such sets whose ranges of addresses meet are compared
  * level by level. Where both have the same distance t and begin d apart, run i of the one and run j of the other are
@@ -150,7 +150,8 @@ static struct runs runs_of(const tconv_problem *problem, const struct places *pl
     const bool planes = problem->layout == TCONV_NCHW;
     const tconv_strides *strides = of_src ? &problem->src : of_addend ? &problem->addend : &problem->dst;
     const int64_t channels = of_src ? problem->in_channels : problem->out_channels;
-    const int64_t pixels = of_src ? problem->h.in * problem->w.in : problem->h.out * problem->w.out;
+    const int64_t pixels =
+        of_src ? problem->d.in * problem->h.in * problem->w.in : problem->d.out * problem->h.out * problem->w.out;
     const int64_t count = planes ? channels : pixels, run = planes ? pixels : channels;
     /* only strides that address an element are sure to be below 2^63 in bytes */
     return make_runs(images, images > 1 ? strides->n * size : 0, count,

@@ -2,6 +2,7 @@
  * its arguments, packs the weights unless the plan holds them packed, and runs. */
 #include "plan.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,6 +18,7 @@
 #include "resolve.h"
 #include "tensors.h"
 #include "verbose.h"
+#include "volume.h"
 
 /* What is faster with weights packed before has to take so much less time, by prediction, to be taken: the model is no
  * more exact than that. */
@@ -33,20 +35,28 @@ static int device_of(const tconv_plan *plan)
     return tconv_cuda_target_of(&plan->layer.target).device;
 }
 
-/* Has a plan on the CPU that reads weights as they lie take as much workspace as the one that will hold them packed, which
- * another implementation serves. */
+/* Whether the plan's operation reads the weights, and so packs them. */
+static bool reads_weights(const tconv_plan *plan)
+{
+    return tconv_is_in(tconv_operation_of(&plan->layer.problem).reads, TCONV_ROLE_WEIGHTS);
+}
+
+/* Has a plan take as much workspace as the one that will hold its weights packed, where that may be served by another
+ * implementation whatever it needs: on the CPU where weights are read as they lie, and where the layer has depth. */
 static tconv_status make_room(tconv_plan *plan, tconv_issue *issue)
 {
-    if (plan->layer.target.backend != TCONV_BACKEND_CPU || !plan->sizes.reads_unpacked)
+    if (!plan->sizes.reads_unpacked || (plan->layer.target.backend != TCONV_BACKEND_CPU && plan->volume == NULL) ||
+        !reads_weights(plan))
         return TCONV_SUCCESS;
     tconv_plan packed = *plan;
     packed.made = NULL;
+    packed.volume = NULL;
     packed.verbose = 0;
-    packed.layer.packed_before = true;
+    packed.layer.packed_before = packed.holds_packed = true;
     const tconv_status status = tconv_plan_choose(&packed, issue);
     if (status == TCONV_SUCCESS && packed.sizes.scratch > plan->sizes.scratch)
         plan->sizes.scratch = packed.sizes.scratch;
-    tconv_release(&packed.allocator, packed.made);
+    tconv_plan_forget(&packed);
     if (status == TCONV_ERROR_OUT_OF_MEMORY)
         return status;
     tconv_issue_clear(issue); /* none takes packed weights, where one is named: it will hold them as they lie */
@@ -79,7 +89,7 @@ tconv_status tconv_plan_make(const tconv_desc *desc, const tconv_options *option
     if ((status = tconv_layer_create_phases(&draft.layer, &draft.allocator, issue)) ||
         (status = tconv_plan_choose(&draft, issue)) || (status = make_room(&draft, issue)) ||
         (status = tconv_allocate_for(&draft.allocator, sizeof draft, "plan", &made, issue))) {
-        tconv_release(&draft.allocator, draft.made);
+        tconv_plan_forget(&draft);
         tconv_layer_release_phases(&draft.layer, &draft.allocator);
         return status;
     }
@@ -100,7 +110,7 @@ void tconv_plan_free(tconv_plan *plan)
         tconv_cuda_release(device_of(plan), plan->packed);
     else
         tconv_release(&allocator, plan->packed);
-    tconv_release(&allocator, plan->made);
+    tconv_plan_forget(plan);
     tconv_layer_release_phases(&plan->layer, &allocator);
     tconv_release(&allocator, plan);
 }
@@ -120,12 +130,6 @@ tconv_status tconv_plan_check(const tconv_plan *plan, tconv_issue *issue)
         return tconv_fail(issue, TCONV_ERROR_INVALID_ARGUMENT, "plan", "plan = %p: must be a plan; was it destroyed?",
                           (const void *)plan);
     return TCONV_SUCCESS;
-}
-
-/* Whether the plan's operation reads the weights, and so packs them. */
-static bool reads_weights(const tconv_plan *plan)
-{
-    return tconv_is_in(tconv_operation_of(&plan->layer.problem).reads, TCONV_ROLE_WEIGHTS);
 }
 
 tconv_status tconv_plan_check_no_stream(const tconv_problem *problem, tconv_issue *issue)
@@ -161,7 +165,7 @@ static size_t workspace_packed(const tconv_plan *plan)
  * choices do not depend on them. */
 static bool is_worth_it(const tconv_plan *plan, const tconv_plan *made)
 {
-    if (plan->layer.target.backend == TCONV_BACKEND_CPU)
+    if (plan->layer.target.backend == TCONV_BACKEND_CPU || made->volume != NULL)
         return true;
     const bool faster = plan->seconds == 0 || made->seconds < WORTH_OTHER_BITS * plan->seconds;
     return faster && made->sizes.scratch <= workspace_packed(plan) + plan->sizes.scratch;
@@ -176,10 +180,9 @@ static tconv_status choose_packed(const tconv_plan *plan, tconv_plan *made, tcon
     if (status != TCONV_ERROR_UNSUPPORTED &&
         (status != TCONV_SUCCESS || plan->layer.packed_before || is_worth_it(plan, made)))
         return status;
-    tconv_release(&made->allocator, made->made);
-    made->made = NULL;
+    tconv_plan_forget(made);
     tconv_issue_clear(issue);
-    made->named = plan->implementation;
+    made->named = plan->volume != NULL ? plan->named : plan->implementation;
     made->layer.packed_before = plan->layer.packed_before;
     return tconv_plan_choose(made, issue);
 }
@@ -194,6 +197,8 @@ static tconv_status clone(const tconv_plan *plan, tconv_plan **copy, tconv_issue
     tconv_plan *made = memory;
     *made = *plan;
     made->packed = made->made = NULL;
+    made->volume = NULL;
+    made->holds_packed = true;
     memset(&made->layer.rows, 0, sizeof made->layer.rows);
     memset(&made->layer.columns, 0, sizeof made->layer.columns);
     if ((status = tconv_layer_create_phases(&made->layer, &plan->allocator, issue)) == TCONV_SUCCESS)
@@ -227,7 +232,9 @@ tconv_status tconv_plan_pack(const tconv_plan *plan, const tconv_tensor *weights
         status = tconv_cuda_allocate(device_of(plan), size, &made->packed, issue);
     else
         status = tconv_allocate_for(&plan->allocator, size, "packed weights", &made->packed, issue);
-    if (status == TCONV_SUCCESS)
+    if (status == TCONV_SUCCESS && made->volume != NULL)
+        status = tconv_volume_pack(made, weights->data, made->packed, stream, issue);
+    else if (status == TCONV_SUCCESS)
         status = made->implementation->pack(&made->layer, made->made, weights->data, made->packed, stream, issue);
     if (status != TCONV_SUCCESS) {
         tconv_plan_free(made);
@@ -307,13 +314,14 @@ tconv_status tconv_plan_compute(tconv_plan_call *call, tconv_issue *issue)
     void *weights = data_of(tensors, TCONV_ROLE_WEIGHTS);
     if (!reads_weights(plan) || plan->sizes.execute_packs)
         arguments.weights = weights;
-    if (reads && plan->packed == NULL) {
+    if (reads && plan->packed == NULL && plan->volume == NULL) {
         arguments.packed = memory;
         if (!plan->sizes.execute_packs &&
             (status = plan->implementation->pack(&plan->layer, plan->made, weights, memory, call->stream, issue)))
             return status;
     }
-    status = plan->implementation->execute(&plan->layer, plan->made, &arguments, issue);
+    status = plan->volume != NULL ? tconv_volume_execute(plan, &arguments, issue)
+                                  : plan->implementation->execute(&plan->layer, plan->made, &arguments, issue);
     if (status == TCONV_SUCCESS && plan->verbose >= 1)
         tconv_verbose_executed(plan, arguments.bias != NULL, tconv_verbose_clock() - start);
     return status;
@@ -339,7 +347,7 @@ tconv_status tconv_plan_run(const tconv_plan *plan, const tconv_tensors *given, 
 size_t tconv_plan_format(const tconv_plan *plan, char *text, size_t capacity)
 {
     const tconv_target *target = &plan->layer.target;
-    char problem[TCONV_PROBLEM_TEXT_SIZE], where[64];
+    char problem[TCONV_PROBLEM_TEXT_SIZE], where[64], calls[32] = "";
     tconv_problem_format(&plan->layer.problem, false, problem, sizeof problem);
     if (target->backend == TCONV_BACKEND_CUDA) {
         const tconv_cuda_target gpu = tconv_cuda_target_of(target);
@@ -348,11 +356,13 @@ size_t tconv_plan_format(const tconv_plan *plan, char *text, size_t capacity)
         const tconv_cpu_target cpu = tconv_cpu_target_of(target);
         snprintf(where, sizeof where, "threads=%d isa=%s", cpu.threads, tconv_cpu_isa_name(cpu.cpu_isa));
     }
-    int length = snprintf(
-        text, capacity, "backend=%s impl=%s %s packed=%s batch_invariant=%s%s workspace=%zu bench=--backend %s %s",
-        tconv_backend_name(target->backend), plan->implementation->name, where, plan->packed != NULL ? "yes" : "no",
-        tconv_is_batch_invariant(plan->implementation, &plan->layer, plan->made) ? "yes" : "no",
-        tconv_chunk_invariance(plan->implementation, &plan->layer, plan->made), tconv_plan_workspace(plan),
-        tconv_backend_name(target->backend), problem);
+    if (plan->volume != NULL)
+        snprintf(calls, sizeof calls, " calls=%" PRId64, tconv_volume_calls(plan));
+    int length = snprintf(text, capacity,
+                          "backend=%s impl=%s %s packed=%s batch_invariant=%s%s%s workspace=%zu bench=--backend %s %s",
+                          tconv_backend_name(target->backend), plan->implementation->name, where,
+                          plan->packed != NULL ? "yes" : "no", tconv_plan_is_batch_invariant(plan) ? "yes" : "no",
+                          tconv_chunk_invariance(plan->implementation, &plan->layer, plan->made), calls,
+                          tconv_plan_workspace(plan), tconv_backend_name(target->backend), problem);
     return length > 0 ? (size_t)length : 0;
 }

@@ -17,6 +17,7 @@
 #include "../core/status.h"
 #include "../core/text.h"
 #include "../cpu/cpu_target.h"
+#include "choose.h"
 
 /* Bytes of a line: the layer, and room for the keys before it and the line feed. */
 #define LINE_SIZE (TCONV_PROBLEM_TEXT_SIZE + 512)
@@ -104,8 +105,7 @@ void tconv_verbose_executed(const tconv_plan *plan, bool has_bias, int64_t nanos
     tconv_text text = {line, sizeof line, 0};
     tconv_text_append(&text, "tconv,execute,version=%s,backend=%s,impl=%s,threads=%d,packed=%s,batch_invariant=%s,ms=",
                       TCONV_VERSION_STRING, tconv_backend_name(target->backend), plan->implementation->name, threads,
-                      plan->packed != NULL ? "yes" : "no",
-                      tconv_is_batch_invariant(plan->implementation, &plan->layer, plan->made) ? "yes" : "no");
+                      plan->packed != NULL ? "yes" : "no", tconv_plan_is_batch_invariant(plan) ? "yes" : "no");
     if (target->backend == TCONV_BACKEND_CUDA)
         tconv_text_append(&text, "queued"); /* it runs on the stream; measuring its time would synchronise */
     else

@@ -77,26 +77,37 @@ struct tensor {
     bool has_strides;
 };
 
+/* Whether a tensor has as many axes as one of a layer. */
+static bool is_tensor_of_layer(const DLTensor *dl)
+{
+    return dl->ndim == 4 || dl->ndim == 5;
+}
+
 /* Gives the tensor dense strides in the order of axes that choice names, as far as they fit. */
 static void lay_out(struct tensor *tensor, uint8_t choice)
 {
-    static const int orders[][4] = {{0, 1, 2, 3}, {0, 2, 3, 1}, {2, 3, 1, 0}};
-    const int *order = orders[choice % 3];
+    static const int orders[2][3][5] = {{{0, 1, 2, 3}, {0, 2, 3, 1}, {2, 3, 1, 0}},
+                                        {{0, 1, 2, 3, 4}, {0, 2, 3, 4, 1}, {2, 3, 4, 1, 0}}};
+    const int *order = orders[tensor->dl.ndim - 4][choice % 3];
     uint64_t stride = 1;
-    for (int i = 3; i >= 0; i--) {
+    for (int i = tensor->dl.ndim - 1; i >= 0; i--) {
         tensor->dl.strides[order[i]] = (int64_t)stride;
         stride *= (uint64_t)tensor->dl.shape[order[i]];
         stride += choice / 3 % 4 == 3 && i <= 2; /* a slice */
     }
 }
 
-static void next_tensor(struct input *input, struct tensor *tensor)
+/* usual: the axes that a tensor has where the input says nothing else; 0: of the first one, which most have. */
+static void next_tensor(struct input *input, struct tensor *tensor, int32_t usual)
 {
     static const DLDeviceType devices[] = {kDLCPU, kDLCUDA, kDLCUDAHost, kDLCUDAManaged, kDLOpenCL};
     const uint8_t flags = next_byte(input), kind = next_byte(input);
     DLTensor *dl = &tensor->dl;
     memset(tensor, 0, sizeof *tensor);
-    dl->ndim = flags % 16 == 15 ? (int32_t)(next_number(input) % 100) : 4;
+    dl->ndim = flags % 16 == 15                     ? (int32_t)(next_number(input) % 100)
+               : usual == 4 || usual == 5           ? usual
+               : flags % 16 >= 6 && flags % 16 < 10 ? 5
+                                                    : 4;
     dl->device.device_type = flags / 16 < 12 ? kDLCPU : devices[flags / 16 - 11];
     dl->device.device_id = flags / 16 < 12 ? 0 : (int32_t)next_number(input);
     dl->dtype = (DLDataType){kDLFloat, 32, 1};
@@ -118,13 +129,13 @@ static void next_tensor(struct input *input, struct tensor *tensor)
     if (!tensor->has_strides)
         return;
     const uint8_t lying = next_byte(input);
-    if (count == 4 && lying < 192)
+    if (is_tensor_of_layer(dl) && lying < 192)
         lay_out(tensor, lying);
     else
         for (size_t i = 0; i < count; i++)
             dl->strides[i] = next_number(input);
-    if (count == 4 && lying >= 160 && lying < 192)
-        dl->strides[lying % 4] = next_number(input);
+    if (is_tensor_of_layer(dl) && lying >= 160 && lying < 192)
+        dl->strides[lying % count] = next_number(input);
 }
 
 static void release(struct tensor *tensor)
@@ -150,22 +161,29 @@ static wide stride_of(const struct tensor *tensor, int axis)
     wide dense = 1;
     if (tensor->has_strides)
         return tensor->dl.strides[axis];
-    for (int i = 3; i > axis; i--)
+    for (int i = tensor->dl.ndim - 1; i > axis; i--)
         dense *= tensor->dl.shape[i];
     return dense;
 }
 
-/* Checks that the corners of a tensor lie where strides (n, c, h, w) have them; between the corners both are linear. */
-static void check_strides(const struct tensor *tensor, const int64_t strides[4])
+/* Returns the place among n, c, d, h, w of an axis of a tensor. */
+static int place_of(const struct tensor *tensor, int axis)
 {
-    for (int axis = 0; axis < 4; axis++)
-        REQUIRE(tensor->dl.shape[axis] <= 1 || stride_of(tensor, axis) == strides[axis]);
+    return tensor->dl.ndim == 4 && axis >= 2 ? axis + 1 : axis;
 }
 
-static void check_shape(const struct tensor *tensor, int64_t a, int64_t b, int64_t c, int64_t d)
+/* Checks that the corners of a tensor lie where strides (n, c, d, h, w) have them; between the corners both are linear. */
+static void check_strides(const struct tensor *tensor, const int64_t strides[5])
 {
-    const int64_t *shape = tensor->dl.shape;
-    REQUIRE(tensor->dl.ndim == 4 && shape[0] == a && shape[1] == b && shape[2] == c && shape[3] == d);
+    for (int axis = 0; axis < tensor->dl.ndim; axis++)
+        REQUIRE(tensor->dl.shape[axis] <= 1 || stride_of(tensor, axis) == strides[place_of(tensor, axis)]);
+}
+
+static void check_shape(const struct tensor *tensor, int ndim, const int64_t extents[5])
+{
+    REQUIRE(tensor->dl.ndim == ndim && (ndim == 5 || (ndim == 4 && extents[2] == 1)));
+    for (int axis = 0; axis < ndim; axis++)
+        REQUIRE(tensor->dl.shape[axis] == extents[place_of(tensor, axis)]);
 }
 
 static wide out_extent(int64_t in, int64_t kernel, int64_t stride, int64_t dilation, int64_t pads,
@@ -180,20 +198,27 @@ static void check_layer(const tconv_desc *desc, const struct tensor *src, const 
     tconv_problem problem;
     tconv_issue issue;
     REQUIRE(tconv_problem_init(&problem, desc, &issue) == TCONV_SUCCESS);
-    check_shape(src, desc->batch, desc->in_channels, desc->in_h, desc->in_w);
+    const int ndim = src->dl.ndim;
+    const tconv_weight_strides *weight = &problem.weight;
+    check_shape(src, ndim, (int64_t[]){desc->batch, desc->in_channels, desc->in_d, desc->in_h, desc->in_w});
     REQUIRE((wide)weights->dl.shape[1] * desc->groups == desc->out_channels);
-    check_shape(weights, desc->in_channels, desc->out_channels / desc->groups, desc->kernel_h, desc->kernel_w);
-    check_strides(src, (int64_t[]){problem.src.n, problem.src.c, problem.src.h, problem.src.w});
-    check_strides(weights, (int64_t[]){problem.weight.in, problem.weight.out, problem.weight.h, problem.weight.w});
+    check_shape(weights, ndim,
+                (int64_t[]){desc->in_channels, desc->out_channels / desc->groups, desc->kernel_d, desc->kernel_h,
+                            desc->kernel_w});
+    check_strides(src, (int64_t[]){problem.src.n, problem.src.c, problem.src.d, problem.src.h, problem.src.w});
+    check_strides(weights, (int64_t[]){weight->in, weight->out, weight->d, weight->h, weight->w});
+    const wide out_d = out_extent(desc->in_d, desc->kernel_d, desc->stride_d, desc->dilation_d,
+                                  desc->pad_front + desc->pad_back, desc->output_padding_d);
     const wide out_h = out_extent(desc->in_h, desc->kernel_h, desc->stride_h, desc->dilation_h,
                                   desc->pad_top + desc->pad_bottom, desc->output_padding_h);
     const wide out_w = out_extent(desc->in_w, desc->kernel_w, desc->stride_w, desc->dilation_w,
                                   desc->pad_left + desc->pad_right, desc->output_padding_w);
-    REQUIRE(problem.h.out == out_h && problem.w.out == out_w);
+    REQUIRE(problem.d.out == out_d && problem.h.out == out_h && problem.w.out == out_w);
     if (dst == NULL)
         return;
-    check_shape(dst, desc->batch, desc->out_channels, (int64_t)out_h, (int64_t)out_w);
-    check_strides(dst, (int64_t[]){problem.dst.n, problem.dst.c, problem.dst.h, problem.dst.w});
+    check_shape(dst, ndim,
+                (int64_t[]){desc->batch, desc->out_channels, (int64_t)out_d, (int64_t)out_h, (int64_t)out_w});
+    check_strides(dst, (int64_t[]){problem.dst.n, problem.dst.c, problem.dst.d, problem.dst.h, problem.dst.w});
 }
 
 static void try_layer(struct input *input, struct tensor tensors[3])
@@ -213,13 +238,18 @@ static void try_layer(struct input *input, struct tensor tensors[3])
     }
     if (fields & 4)
         desc.groups = next_number(input);
+    if ((fields & 4) && tensors[0].dl.ndim == 5) {
+        desc.stride_d = next_number(input), desc.dilation_d = next_number(input);
+        desc.pad_front = desc.pad_back = next_number(input) / 2, desc.output_padding_d = next_number(input);
+    }
     if (fields & 8) { /* the shape that dst must have, where there is one */
         tconv_desc made = desc;
-        int64_t shape[4];
-        if (tensors[2].dl.ndim == 4 &&
+        int64_t shape[5];
+        if (is_tensor_of_layer(&tensors[2].dl) && tensors[2].dl.ndim == tensors[0].dl.ndim &&
             tconv_dlpack_layer(&made, &tensors[0].dl, &tensors[1].dl, NULL, NULL) == TCONV_SUCCESS &&
-            tconv_output_shape(&made, shape, NULL) == TCONV_SUCCESS) {
-            memcpy(tensors[2].dl.shape, shape, sizeof shape);
+            tconv_output_shape3d(&made, shape, NULL) == TCONV_SUCCESS) {
+            for (int axis = 0; axis < tensors[2].dl.ndim; axis++)
+                tensors[2].dl.shape[axis] = shape[place_of(&tensors[2], axis)];
             tensors[2].dl.dtype = tensors[0].dl.dtype;
             if (tensors[2].has_strides && (fields & 32) == 0)
                 lay_out(&tensors[2], fields / 64);
@@ -295,8 +325,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     struct input input = {bytes, size};
     struct tensor tensors[3];
     for (int i = 0; i < 3; i++)
-        next_tensor(&input, &tensors[i]);
-    if (next_byte(&input) % 4 != 0 && tensors[0].dl.ndim == 4 && tensors[1].dl.ndim == 4) { /* weights that fit src */
+        next_tensor(&input, &tensors[i], i == 0 ? 0 : tensors[0].dl.ndim);
+    if (next_byte(&input) % 4 != 0 && is_tensor_of_layer(&tensors[0].dl) &&
+        tensors[1].dl.ndim == tensors[0].dl.ndim) { /* weights that fit src */
         tensors[1].dl.shape[0] = tensors[0].dl.shape[1];
         tensors[1].dl.dtype = tensors[0].dl.dtype;
         if (tensors[1].has_strides)

@@ -30,7 +30,7 @@ enum { MOST_BYTES = 256 << 10, MOST_PRODUCTS = 2000000, MOST_TRIED = 8000000 };
 
 /* ------------------------------------------------------------------------------------------------- failures and time */
 
-static char layer_text[1024];
+static char layer_text[1536];
 
 __attribute__((format(printf, 1, 2), noreturn)) static void fail(const char *format, ...)
 {
@@ -138,14 +138,35 @@ static int small_integer(uint64_t *state)
     return (int)(*state >> 33) % 7 - 3;
 }
 
-static int64_t weight_index(const tconv_desc *desc, int64_t in, int64_t out, int64_t kh, int64_t kw)
+/* Rows are counted over all planes, of src, dst and the kernel: planes are dense. */
+static int64_t rows_of_kernel(const tconv_desc *desc)
+{
+    return desc->kernel_d * desc->kernel_h;
+}
+
+static int64_t rows_of_dst(const struct shape *shape)
+{
+    return (int64_t)(shape->d.out * shape->h.out);
+}
+
+static int64_t weight_index(const tconv_desc *desc, int64_t in, int64_t out, int64_t row, int64_t kw)
 {
     const int64_t outs = desc->out_channels / desc->groups;
     if (desc->weight_layout == TCONV_WEIGHT_IOHW)
-        return ((in * outs + out) * desc->kernel_h + kh) * desc->kernel_w + kw;
+        return ((in * outs + out) * rows_of_kernel(desc) + row) * desc->kernel_w + kw;
     if (desc->weight_layout == TCONV_WEIGHT_IHWO)
-        return ((in * desc->kernel_h + kh) * desc->kernel_w + kw) * outs + out;
-    return ((kh * desc->kernel_w + kw) * outs + out) * desc->in_channels + in;
+        return ((in * rows_of_kernel(desc) + row) * desc->kernel_w + kw) * outs + out;
+    return ((row * desc->kernel_w + kw) * outs + out) * desc->in_channels + in;
+}
+
+/* Returns the row that a kernel row of an input row reaches, or -1. */
+static int64_t row_reached(const tconv_desc *desc, const struct shape *shape, int64_t input, int64_t kernel)
+{
+    const int64_t id = input / desc->in_h, ih = input % desc->in_h;
+    const int64_t kd = kernel / desc->kernel_h, kh = kernel % desc->kernel_h;
+    const wide od = (wide)id * desc->stride_d - desc->pad_front + (wide)kd * desc->dilation_d;
+    const wide oh = (wide)ih * desc->stride_h - desc->pad_top + (wide)kh * desc->dilation_h;
+    return od < 0 || od >= shape->d.out || oh < 0 || oh >= shape->h.out ? -1 : (int64_t)(od * shape->h.out + oh);
 }
 
 /* Adds each product of an input pixel and a kernel element to its output. */
@@ -153,20 +174,19 @@ static void scatter(const tconv_desc *desc, const struct shape *shape, const str
                     int64_t i)
 {
     const int64_t outs = desc->out_channels / desc->groups, first = i / (desc->in_channels / desc->groups) * outs;
-    const int64_t out_h = (int64_t)shape->h.out, out_w = (int64_t)shape->w.out;
-    for (int64_t ih = 0; ih < desc->in_h; ih++)
+    const int64_t out_rows = rows_of_dst(shape), out_w = (int64_t)shape->w.out;
+    for (int64_t ih = 0; ih < desc->in_d * desc->in_h; ih++)
         for (int64_t iw = 0; iw < desc->in_w; iw++) {
             int64_t index = (int64_t)(n * shape->src[0] + i * shape->src[1] + ih * shape->src[2] + iw * shape->src[3]);
             int64_t value = (int64_t)get(desc->dtype, tensors->src, index);
-            for (int64_t kh = 0; kh < desc->kernel_h; kh++)
+            for (int64_t kh = 0; kh < rows_of_kernel(desc); kh++)
                 for (int64_t kw = 0; kw < desc->kernel_w; kw++) {
-                    wide oh = (wide)ih * desc->stride_h - desc->pad_top + (wide)kh * desc->dilation_h;
+                    const int64_t oh = row_reached(desc, shape, ih, kh);
                     wide ow = (wide)iw * desc->stride_w - desc->pad_left + (wide)kw * desc->dilation_w;
-                    if (oh < 0 || oh >= out_h || ow < 0 || ow >= out_w)
+                    if (oh < 0 || ow < 0 || ow >= out_w)
                         continue;
                     for (int64_t o = 0; o < outs; o++)
-                        tensors->sums[((n * desc->out_channels + first + o) * out_h + (int64_t)oh) * out_w +
-                                      (int64_t)ow] +=
+                        tensors->sums[((n * desc->out_channels + first + o) * out_rows + oh) * out_w + (int64_t)ow] +=
                             value * (int64_t)get(desc->dtype, tensors->weights, weight_index(desc, i, o, kh, kw));
                 }
         }
@@ -207,7 +227,7 @@ static int64_t posted(const tconv_desc *desc, struct tensors *tensors, int64_t s
 static void make_operands(const tconv_desc *desc, const struct shape *shape, uint64_t *state, struct tensors *tensors)
 {
     const tconv_dtype of_channels = desc->dtype == TCONV_F64 ? TCONV_F64 : TCONV_F32;
-    const int64_t out_h = (int64_t)shape->h.out, out_w = (int64_t)shape->w.out;
+    const int64_t out_rows = rows_of_dst(shape), out_w = (int64_t)shape->w.out;
     int64_t element = 0;
     tensors->addend = exactly((size_t)shape->addend_extent * element_size(desc->dtype));
     tensors->channels = exactly((size_t)desc->out_channels * 2 * element_size(of_channels)); /* SNAKE takes two */
@@ -218,7 +238,7 @@ static void make_operands(const tconv_desc *desc, const struct shape *shape, uin
     tensors->is_exact = true;
     for (int64_t n = 0; n < desc->batch; n++)
         for (int64_t c = 0; c < desc->out_channels; c++)
-            for (int64_t h = 0; h < out_h; h++)
+            for (int64_t h = 0; h < out_rows; h++)
                 for (int64_t w = 0; w < out_w; w++, element++) {
                     const wide *strides = shape->addend;
                     const wide addend = n * strides[0] + c * strides[1] + h * strides[2] + w * strides[3];
@@ -230,7 +250,8 @@ static void make_tensors(const struct input *input, const struct shape *shape, s
 {
     const tconv_desc *desc = &input->desc;
     const size_t size = element_size(desc->dtype);
-    const int64_t plane = (int64_t)(shape->h.out * shape->w.out), outputs = desc->batch * desc->out_channels * plane;
+    const int64_t plane = rows_of_dst(shape) * (int64_t)shape->w.out,
+                  outputs = desc->batch * desc->out_channels * plane;
     uint64_t state = (uint64_t)input->offset;
     tensors->src = exactly((size_t)shape->src_extent * size);
     tensors->weights = exactly((size_t)shape->weights * size);
@@ -260,7 +281,7 @@ static void clear_dst(const tconv_desc *desc, const struct shape *shape, const s
     memset(tensors->dst, 0xff, tensors->dst_bytes);
     for (int64_t n = 0; desc->accumulate && n < desc->batch; n++)
         for (int64_t c = 0; c < desc->out_channels; c++)
-            for (int64_t h = 0; h < (int64_t)shape->h.out; h++)
+            for (int64_t h = 0; h < rows_of_dst(shape); h++)
                 for (int64_t w = 0; w < (int64_t)shape->w.out; w++)
                     put_small(desc->dtype, tensors->dst,
                               (int64_t)(n * shape->dst[0] + c * shape->dst[1] + h * shape->dst[2] + w * shape->dst[3]),
@@ -271,7 +292,7 @@ static void clear_dst(const tconv_desc *desc, const struct shape *shape, const s
 static void check_dst(const struct input *input, const struct shape *shape, const struct tensors *tensors)
 {
     const tconv_desc *desc = &input->desc;
-    const int64_t out_h = (int64_t)shape->h.out, out_w = (int64_t)shape->w.out;
+    const int64_t out_rows = rows_of_dst(shape), out_w = (int64_t)shape->w.out;
     const size_t size = element_size(desc->dtype);
     char *written = calloc(tensors->dst_bytes + 1, 1);
     int64_t element = 0;
@@ -279,7 +300,7 @@ static void check_dst(const struct input *input, const struct shape *shape, cons
         fail("no memory for %zu bytes", tensors->dst_bytes);
     for (int64_t n = 0; n < desc->batch; n++)
         for (int64_t c = 0; c < desc->out_channels; c++)
-            for (int64_t h = 0; h < out_h; h++)
+            for (int64_t h = 0; h < out_rows; h++)
                 for (int64_t w = 0; w < out_w; w++, element++) {
                     int64_t index =
                         (int64_t)(n * shape->dst[0] + c * shape->dst[1] + h * shape->dst[2] + w * shape->dst[3]);
@@ -370,9 +391,10 @@ static bool is_small(const tconv_desc *desc, const struct shape *shape, size_t w
         (shape->src_extent + shape->dst_extent + shape->addend_extent + shape->weights + desc->out_channels) * size;
     if (bytes > MOST_BYTES || workspace > (64 << 20))
         return false;
-    wide taps = (wide)desc->kernel_h * desc->kernel_w * (desc->out_channels / desc->groups);
-    wide tried = shape->h.out * shape->w.out * desc->kernel_h * desc->kernel_w * desc->out_channels * desc->batch;
-    return (wide)desc->batch * desc->in_channels * desc->in_h * desc->in_w * taps <= MOST_PRODUCTS &&
+    const wide kernel = (wide)rows_of_kernel(desc) * desc->kernel_w;
+    const wide taps = kernel * (desc->out_channels / desc->groups);
+    const wide tried = rows_of_dst(shape) * shape->w.out * kernel * desc->out_channels * desc->batch;
+    return (wide)desc->batch * desc->in_channels * desc->in_d * desc->in_h * desc->in_w * taps <= MOST_PRODUCTS &&
            tried * (desc->in_channels / desc->groups) <= MOST_TRIED;
 }
 
@@ -406,7 +428,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const struct input input = input_read(data, size);
     struct shape shape;
     tconv_issue issue;
-    int64_t out[4];
+    int64_t out[5];
     size_t workspace = 0;
     input_write(&input, layer_text, sizeof layer_text);
     limit_seconds(PLAN_SECONDS);
@@ -421,8 +443,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         limit_seconds(0);
         return 0;
     }
-    if (tconv_output_shape(&input.desc, out, &issue) != TCONV_SUCCESS || out[0] != input.desc.batch ||
-        out[1] != input.desc.out_channels || out[2] != shape.h.out || out[3] != shape.w.out)
+    if (tconv_output_shape3d(&input.desc, out, &issue) != TCONV_SUCCESS || out[0] != input.desc.batch ||
+        out[1] != input.desc.out_channels || out[2] != shape.d.out || out[3] != shape.h.out || out[4] != shape.w.out)
         fail("the shape of the output is not the formula's");
     bool planned = plan_once(&input, &workspace);
     limit_seconds(INPUT_SECONDS);

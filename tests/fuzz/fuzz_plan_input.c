@@ -64,6 +64,20 @@ static void read_numbers(struct reader *reader, bool any, tconv_desc *desc)
     }
 }
 
+/* Reads what a layer of three axes has along depth. */
+static void read_depth(struct reader *reader, bool any, tconv_desc *desc)
+{
+    int64_t *const extents[] = {&desc->in_d, &desc->kernel_d, &desc->stride_d, &desc->dilation_d};
+    int64_t *const offsets[] = {&desc->pad_front, &desc->pad_back, &desc->output_padding_d};
+    for (size_t i = 0; i < sizeof extents / sizeof extents[0]; i++)
+        *extents[i] = any ? read_number(reader, true) : read_byte(reader) % 5 + 1;
+    for (size_t i = 0; i < sizeof offsets / sizeof offsets[0]; i++)
+        *offsets[i] = any ? read_number_from_0(reader, true) : read_byte(reader) % 8 / 3;
+    if (any && read_byte(reader) % 4 == 0)
+        desc->src_stride_d = read_number(reader, true), desc->dst_stride_d = read_number(reader, true);
+}
+
+/* h counts the rows of all planes. */
 static void read_strides(struct reader *reader, bool any, int64_t channels, int64_t h, int64_t w, bool nhwc,
                          int64_t strides[4])
 {
@@ -122,7 +136,7 @@ struct input input_read(const uint8_t *data, size_t size)
     struct input input;
     uint8_t form = read_byte(reader), how = read_byte(reader);
     const bool any = form % 4 == 0;
-    int64_t shape[4];
+    int64_t shape[5];
     tconv_desc_init(&input.desc);
     tconv_options_init(&input.options);
     input.desc.dtype = (tconv_dtype)(form / 4 % 4);
@@ -146,13 +160,25 @@ struct input input_read(const uint8_t *data, size_t size)
     input.by_callback = how & 64;
     input.desc.accumulate = how & 128 ? 1 : 0;
     input.offset = read_byte(reader) % 64;
-    read_posts(reader, any, &input.desc); /* last: older inputs have none */
+    read_posts(reader, any, &input.desc); /* older inputs end here or before */
+    if (read_byte(reader) % 4 == 1) {
+        tconv_desc *desc = &input.desc;
+        read_depth(reader, any, desc);
+        if (!any) { /* other strides, which have room for the planes */
+            const bool nhwc = desc->layout == TCONV_NHWC;
+            memset(desc->src_strides, 0, sizeof desc->src_strides);
+            memset(desc->dst_strides, 0, sizeof desc->dst_strides);
+            read_strides(reader, any, desc->in_channels, desc->in_d * desc->in_h, desc->in_w, nhwc, desc->src_strides);
+            if (tconv_output_shape3d(desc, shape, NULL) == TCONV_SUCCESS)
+                read_strides(reader, any, desc->out_channels, shape[2] * shape[3], shape[4], nhwc, desc->dst_strides);
+        }
+    }
     bool has_addend = any;
     for (int i = 0; i < input.desc.post_count && i < TCONV_MAX_POST_OPS; i++)
         has_addend |= input.desc.post[i].kind == TCONV_POST_ADD_TENSOR;
-    if (has_addend && tconv_output_shape(&input.desc, shape, NULL) == TCONV_SUCCESS)
-        read_strides(reader, any, input.desc.out_channels, shape[2], shape[3], input.desc.layout == TCONV_NHWC,
-                     input.desc.addend_strides);
+    if (has_addend && tconv_output_shape3d(&input.desc, shape, NULL) == TCONV_SUCCESS)
+        read_strides(reader, any, input.desc.out_channels, shape[2] * shape[3], shape[4],
+                     input.desc.layout == TCONV_NHWC, input.desc.addend_strides);
     return input;
 }
 
@@ -178,6 +204,10 @@ void input_write(const struct input *input, char *text, size_t capacity)
                  d->post[i].alpha, d->post[i].beta);
     }
     const size_t used = strlen(text);
-    snprintf(text + used, capacity - used, " posts %d as=%" PAIR "x%" PAIR, (int)d->post_count, d->addend_strides[0],
-             d->addend_strides[1], d->addend_strides[2], d->addend_strides[3]);
+    snprintf(text + used, capacity - used,
+             " posts %d as=%" PAIR "x%" PAIR " depth %" PRId64 " kernel %" PRId64 " stride %" PRId64 " pads %" PAIR
+             " output padding %" PRId64 " dilation %" PRId64 " strides %" PAIR,
+             (int)d->post_count, d->addend_strides[0], d->addend_strides[1], d->addend_strides[2], d->addend_strides[3],
+             d->in_d, d->kernel_d, d->stride_d, d->pad_front, d->pad_back, d->output_padding_d, d->dilation_d,
+             d->src_stride_d, d->dst_stride_d);
 }

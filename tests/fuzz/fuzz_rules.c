@@ -40,38 +40,41 @@ static bool check_axis(struct axis *axis)
 
 /* Checks the strides of src or dst, in elements, and the extent from the first element to one past the last. EITHER:
  * sizes of dense parts that are not addressed exceed 63 bits. */
-static enum verdict check_tensor(const tconv_desc *desc, int64_t channels, wide h, wide w, const int64_t given[4],
-                                 wide strides[4], wide *extent)
+static enum verdict check_tensor(const tconv_desc *desc, int64_t channels, wide d, wide h, wide w,
+                                 const int64_t given[4], int64_t given_d, wide strides[4], wide *extent)
 {
     const bool nhwc = desc->layout == TCONV_NHWC;
     const size_t sizes[] = {4, 8, 2, 2};
-    const wide pixels = product(h, w), plane = nhwc ? pixels : product(pixels, 1);
+    const wide plane = product(h, w), pixels = product(d, plane);
     wide image, least;
-    if (!fits(plane))
+    if (!fits(plane) || !fits(pixels))
         return REFUSED;
     if (nhwc) {
-        const bool column = w == 1 && h > 1;
-        int64_t pixel = given[column ? 2 : 3];
+        const bool column = w == 1 && h > 1, planes = w == 1 && h == 1;
+        int64_t pixel = planes ? given_d : given[column ? 2 : 3];
         strides[1] = 1;
         if (channels > 1 && given[1] != 0 && given[1] != 1)
             return REFUSED;
-        strides[3] = (column ? h : w) > 1 && pixel != 0 ? pixel : channels;
+        strides[3] = (planes ? d : column ? h : w) > 1 && pixel != 0 ? pixel : channels;
         if (strides[3] < channels)
             return REFUSED;
         strides[2] = product(w, strides[3]);
         if (!fits(strides[2]) || (h > 1 && !column && given[2] != 0 && given[2] != strides[2]))
             return REFUSED;
+        if (!fits(product(h, strides[2])) || (d > 1 && !planes && given_d != 0 && given_d != h * strides[2]))
+            return REFUSED;
         least = (pixels - 1) * strides[3] + channels;
         image = product(pixels, strides[3]);
     } else {
-        if ((w > 1 && given[3] != 0 && given[3] != 1) || (h > 1 && given[2] != 0 && given[2] != w))
+        if ((w > 1 && given[3] != 0 && given[3] != 1) || (h > 1 && given[2] != 0 && given[2] != w) ||
+            (d > 1 && given_d != 0 && given_d != plane))
             return REFUSED;
         strides[3] = 1;
         strides[2] = w;
-        strides[1] = channels > 1 && given[1] != 0 ? given[1] : plane;
-        if (strides[1] < plane)
+        strides[1] = channels > 1 && given[1] != 0 ? given[1] : pixels;
+        if (strides[1] < pixels)
             return REFUSED;
-        least = (channels - 1) * strides[1] + plane;
+        least = (channels - 1) * strides[1] + pixels;
         image = product(channels, strides[1]);
     }
     if (!fits(least))
@@ -113,18 +116,20 @@ static bool check_posts(const tconv_desc *desc, int *addends)
         *addends += post->kind == TCONV_POST_ADD_TENSOR;
     }
     for (int i = 0; i < 4; i++)
-        if (*addends == 0 && desc->addend_strides[i] != 0)
+        if (*addends == 0 && (desc->addend_strides[i] != 0 || desc->addend_stride_d != 0))
             return false;
     return *addends < 2;
 }
 
 enum verdict rules_check(const tconv_desc *desc, struct shape *shape)
 {
-    const int64_t least_one[] = {desc->in_channels, desc->in_h,       desc->in_w,     desc->out_channels,
-                                 desc->kernel_h,    desc->kernel_w,   desc->stride_h, desc->stride_w,
-                                 desc->dilation_h,  desc->dilation_w, desc->groups};
-    const int64_t least_zero[] = {desc->batch,     desc->pad_top,          desc->pad_left,        desc->pad_bottom,
-                                  desc->pad_right, desc->output_padding_h, desc->output_padding_w};
+    const int64_t least_one[] = {desc->in_channels, desc->in_h,       desc->in_w,      desc->out_channels,
+                                 desc->kernel_h,    desc->kernel_w,   desc->stride_h,  desc->stride_w,
+                                 desc->dilation_h,  desc->dilation_w, desc->groups,    desc->in_d,
+                                 desc->kernel_d,    desc->stride_d,   desc->dilation_d};
+    const int64_t least_zero[] = {desc->batch,     desc->pad_top,          desc->pad_left,         desc->pad_bottom,
+                                  desc->pad_right, desc->output_padding_h, desc->output_padding_w, desc->pad_front,
+                                  desc->pad_back,  desc->output_padding_d};
     for (size_t i = 0; i < sizeof least_one / sizeof least_one[0]; i++)
         if (least_one[i] < 1)
             return REFUSED;
@@ -141,22 +146,25 @@ enum verdict rules_check(const tconv_desc *desc, struct shape *shape)
                              desc->pad_top, desc->pad_bottom, desc->output_padding_h, 0};
     shape->w = (struct axis){desc->in_w,     desc->kernel_w,  desc->stride_w,         desc->dilation_w,
                              desc->pad_left, desc->pad_right, desc->output_padding_w, 0};
-    if (!check_axis(&shape->h) || !check_axis(&shape->w))
+    shape->d = (struct axis){desc->in_d,      desc->kernel_d, desc->stride_d,         desc->dilation_d,
+                             desc->pad_front, desc->pad_back, desc->output_padding_d, 0};
+    if (!check_axis(&shape->h) || !check_axis(&shape->w) || !check_axis(&shape->d))
         return REFUSED;
     const size_t sizes[] = {4, 8, 2, 2};
-    shape->weights =
-        product(product(product(desc->kernel_h, desc->kernel_w), desc->out_channels / desc->groups), desc->in_channels);
+    const wide taps = product(product(desc->kernel_h, desc->kernel_w), desc->kernel_d);
+    shape->weights = product(product(taps, desc->out_channels / desc->groups), desc->in_channels);
     if (!fits(product(shape->weights, (wide)sizes[desc->dtype])))
         return REFUSED;
-    enum verdict src = check_tensor(desc, desc->in_channels, desc->in_h, desc->in_w, desc->src_strides, shape->src,
-                                    &shape->src_extent);
-    enum verdict dst = check_tensor(desc, desc->out_channels, shape->h.out, shape->w.out, desc->dst_strides, shape->dst,
-                                    &shape->dst_extent);
+    const wide out_d = shape->d.out, out_h = shape->h.out, out_w = shape->w.out;
+    enum verdict src = check_tensor(desc, desc->in_channels, desc->in_d, desc->in_h, desc->in_w, desc->src_strides,
+                                    desc->src_stride_d, shape->src, &shape->src_extent);
+    enum verdict dst = check_tensor(desc, desc->out_channels, out_d, out_h, out_w, desc->dst_strides,
+                                    desc->dst_stride_d, shape->dst, &shape->dst_extent);
     enum verdict addend = TAKEN;
     shape->addend_extent = 0;
     if (addends > 0)
-        addend = check_tensor(desc, desc->out_channels, shape->h.out, shape->w.out, desc->addend_strides, shape->addend,
-                              &shape->addend_extent);
+        addend = check_tensor(desc, desc->out_channels, out_d, out_h, out_w, desc->addend_strides,
+                              desc->addend_stride_d, shape->addend, &shape->addend_extent);
     if (src == REFUSED || dst == REFUSED || addend == REFUSED)
         return REFUSED;
     return src == TAKEN && dst == TAKEN && addend == TAKEN ? TAKEN : EITHER;

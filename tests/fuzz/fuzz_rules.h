@@ -14,9 +14,10 @@ struct axis {
     wide out;
 };
 
-/* Strides in elements, n, c, h, w; extents in elements from the first to one past the last. */
+/* Strides in elements, n, c, h, w, where h counts the rows of all planes; extents in elements from the first to one past the
+ * last. */
 struct shape {
-    struct axis h, w;
+    struct axis d, h, w;
     wide src[4], dst[4], addend[4], src_extent, dst_extent, addend_extent, weights; /* addend: 0 where there is none */
 };
 

@@ -3,14 +3,14 @@
 
     python3 make_goldens.py        # needs torch and numpy; writes beside itself
 
-Each row of goldens.csv is a layer. The tensors are not stored: element i of a tensor, counted in its logical order (n, c,
-h, w; weights: in, out / groups, kernel_h, kernel_w), follows from splitmix64(stream << 32 | i), as value_bits below and in
+Each row of goldens.csv is a layer; its last eight columns are of depth. The tensors are not stored: element i of a tensor,
+counted in its logical order (n, c, d, h, w; weights: in, out / groups, kernel_d, kernel_h, kernel_w), follows from splitmix64(stream << 32 | i), as value_bits below and in
 test_goldens.c; stream is 4 * row + 0 for src, + 1 for the weights, + 2 for the bias, + 3 for the gradient of dst.
 
 Each layer is computed on two fillings. "exact" are multiples of 1/8 up to 4: they fit in every dtype, and all sums are
 exact in f32, so that one rounding gives the one right answer. "real" are float64 numbers in [-1, 1).
 
-goldens.bin holds 16 bytes for each output element, little-endian, layers one after another, n, c, h, w: float64 result on
+goldens.bin holds 16 bytes for each output element, little-endian, layers one after another, n, c, d, h, w: float64 result on
 real; float32 result on exact; float32 sum of |src||weights| + |bias| on real, the unit of the error bounds.
 
 gradients.bin holds the same of the gradients of src, weights and bias, in this order and each in its logical order, of the
@@ -22,13 +22,14 @@ import pathlib
 import numpy as np
 import torch
 
-COLUMNS = "name n ci h w co kh kw sh sw pt pl pb pr oph opw dh dw g bias oh ow".split()
+COLUMNS = "name n ci h w co kh kw sh sw pt pl pb pr oph opw dh dw g bias oh ow z kd sd pf pk opd dd oz".split()
 DEFAULTS = dict(n=1, ci=1, h=1, w=1, co=1, kh=1, kw=1, sh=1, sw=1, pt=0, pl=0, pb=0, pr=0, oph=0, opw=0, dh=1, dw=1, g=1,
-                bias=0)
+                bias=0, z=1, kd=1, sd=1, pf=0, pk=0, opd=0, dd=1)
 
 GRADIENT_ELEMENTS = 1400  # and MAX_GRADIENTS in test_goldens.c: others would make gradients.bin twice as long
 
-# Short forms: k, s, d, op set both axes; p sets all four sides, ph and pw two each.
+# Short forms: k, s, d, op set both axes; p sets all four sides, ph and pw two each. Where a layer has z, its input planes, they
+# set the axis of depth as well.
 LAYERS = [
     # the smallest, and one parameter at a time
     ("one", dict()),
@@ -97,6 +98,22 @@ LAYERS = [
     ("tall_stride", dict(ci=2, h=6, w=3, co=2, kh=3, kw=2, sh=7, sw=1, ph=1, bias=1)),
     ("wide_dilation", dict(ci=2, h=3, w=5, co=2, kh=2, kw=3, dw=11, pw=7)),
     ("one_pixel_stride", dict(n=3, ci=5, co=4, k=3, s=4, oph=3, bias=1)),
+    # three axes
+    ("volume", dict(n=2, ci=3, z=3, h=3, w=4, co=2, k=2, bias=1)),
+    ("volume_nnunet", dict(ci=8, z=2, h=3, w=3, co=4, k=2, s=2, bias=1)),
+    ("volume_unetr", dict(ci=4, z=3, h=2, w=3, co=3, k=3, s=2, p=1, op=1)),
+    ("volume_k4_s2", dict(ci=3, z=3, h=3, w=2, co=2, k=4, s=2, p=1, bias=1)),
+    ("volume_1x2x2", dict(n=2, ci=4, z=3, h=3, w=4, co=3, kd=1, kh=2, kw=2, sh=2, sw=2, bias=1)),
+    ("volume_3x1x1", dict(n=2, ci=4, z=5, h=3, w=3, co=5, kd=3, pf=1, pk=1)),
+    ("volume_uneven", dict(ci=2, z=4, h=3, w=2, co=3, kd=2, kh=3, kw=4, sd=3, sh=1, sw=2, pf=2, pt=0, pl=1, pk=1, pb=2, pr=3,
+                           opd=1, oph=0, opw=1, dd=2, dh=1, dw=3, bias=1)),
+    ("volume_stride_past_kernel", dict(ci=3, z=3, h=2, w=3, co=2, k=2, sd=4, sh=3, sw=3, opd=3, bias=1)),
+    ("volume_dilation_shares_stride", dict(ci=2, z=3, h=2, w=3, co=2, k=3, s=2, d=2, bias=1)),
+    ("volume_groups", dict(n=2, ci=6, z=2, h=3, w=2, co=4, k=3, s=2, p=1, g=2, bias=1)),
+    ("volume_depthwise", dict(ci=5, z=3, h=3, w=3, co=5, k=3, p=1, g=5)),
+    ("volume_padding_eats_kernel", dict(ci=2, z=6, h=4, w=4, co=2, k=3, p=2, pf=3, pk=3)),
+    ("volume_kb72", dict(ci=4, z=2, h=3, w=3, co=4, kd=3, kh=5, kw=7, s=2, pf=1, pt=2, pl=3, pk=1, pb=2, pr=3, op=1, g=2)),
+    ("volume_of_one_plane", dict(n=2, ci=3, z=1, h=2, w=3, co=4, k=3, s=4, opd=3, bias=1)),
 ]
 
 
@@ -104,10 +121,11 @@ def expand(short):
     """The layer with every parameter, short forms resolved."""
     layer = dict(DEFAULTS)
     short = dict(short)
-    for key, names in (("k", ["kh", "kw"]), ("s", ["sh", "sw"]), ("d", ["dh", "dw"]), ("op", ["oph", "opw"]),
-                       ("p", ["pt", "pl", "pb", "pr"]), ("ph", ["pt", "pb"]), ("pw", ["pl", "pr"])):
+    for key, names, depth in (("k", ["kh", "kw"], ["kd"]), ("s", ["sh", "sw"], ["sd"]), ("d", ["dh", "dw"], ["dd"]),
+                              ("op", ["oph", "opw"], ["opd"]), ("p", ["pt", "pl", "pb", "pr"], ["pf", "pk"]),
+                              ("ph", ["pt", "pb"], []), ("pw", ["pl", "pr"], [])):
         if key in short:
-            layer.update(dict.fromkeys(names, short.pop(key)))
+            layer.update(dict.fromkeys(names + (depth if "z" in short else []), short.pop(key)))
     layer.update(short)
     return layer
 
@@ -131,14 +149,21 @@ def real(stream, shape):
     return torch.from_numpy((bits >> np.uint64(11)).astype(np.float64) * 2.0**-52 - 1.0).reshape(shape)
 
 
+def transposed(layer, x, w, b, padding):
+    """PyTorch's transposed convolution of as many axes as the tensors have; padding is "none" or "own"."""
+    axes = [("f", "d"), ("t", "h"), ("l", "w")][5 - x.dim():]
+    function = {4: torch.nn.functional.conv_transpose2d, 5: torch.nn.functional.conv_transpose3d}[x.dim()]
+    return function(x, w, b, stride=[layer["s" + axis] for _, axis in axes],
+                    padding=[layer["p" + before] if padding == "own" else 0 for before, _ in axes],
+                    output_padding=[layer["op" + axis] for _, axis in axes], groups=layer["g"],
+                    dilation=[layer["d" + axis] for _, axis in axes])
+
+
 def padded(layer, x, w, b):
     """PyTorch with its own padding, which is the same on both sides; None where the layer's is not."""
-    if layer["pt"] != layer["pb"] or layer["pl"] != layer["pr"]:
+    if layer["pf"] != layer["pk"] or layer["pt"] != layer["pb"] or layer["pl"] != layer["pr"]:
         return None
-    return torch.nn.functional.conv_transpose2d(x, w, b, stride=(layer["sh"], layer["sw"]),
-                                                padding=(layer["pt"], layer["pl"]),
-                                                output_padding=(layer["oph"], layer["opw"]), groups=layer["g"],
-                                                dilation=(layer["dh"], layer["dw"]))
+    return transposed(layer, x, w, b, "own")
 
 
 def agree(a, b):
@@ -147,10 +172,10 @@ def agree(a, b):
 
 def convolve(layer, x, w, b):
     """PyTorch without padding, then the crop: padding may differ on each side."""
-    y = torch.nn.functional.conv_transpose2d(x, w, b, stride=(layer["sh"], layer["sw"]),
-                                             output_padding=(layer["oph"], layer["opw"]), groups=layer["g"],
-                                             dilation=(layer["dh"], layer["dw"]))
-    cropped = y[:, :, layer["pt"]:y.shape[2] - layer["pb"], layer["pl"]:y.shape[3] - layer["pr"]].contiguous()
+    y = transposed(layer, x, w, b, "none")
+    for axis, (before, after) in enumerate((("pl", "pr"), ("pt", "pb"), ("pf", "pk"))[:x.dim() - 2], 1):
+        y = y.narrow(-axis, layer[before], y.shape[-axis] - layer[before] - layer[after])
+    cropped = y.contiguous()
     own = padded(layer, x, w, b)
     assert own is None or agree(own, cropped)
     return cropped
@@ -180,8 +205,10 @@ def main():
     torch.set_num_threads(1)
     for index, (name, short) in enumerate(LAYERS):
         layer = expand(short)
-        shapes = ((layer["n"], layer["ci"], layer["h"], layer["w"]),
-                  (layer["ci"], layer["co"] // layer["g"], layer["kh"], layer["kw"]), (layer["co"],))
+        deep = "z" in short
+        shapes = ((layer["n"], layer["ci"], *[layer["z"]] * deep, layer["h"], layer["w"]),
+                  (layer["ci"], layer["co"] // layer["g"], *[layer["kd"]] * deep, layer["kh"], layer["kw"]),
+                  (layer["co"],))
         results, backward = {}, {}
         for label, fill in (("exact", exact), ("real", real)):
             x, w, b = (fill(4 * index + i, shape) for i, shape in enumerate(shapes))
@@ -190,7 +217,8 @@ def main():
             backward[label] = gradients(layer, x, w, dy)
         results["bound"] = convolve(layer, x.abs(), w.abs(), b.abs() if layer["bias"] else None)
         backward["bound"] = gradients(layer, x.abs(), w.abs(), dy.abs())
-        layer["oh"], layer["ow"] = results["real"].shape[2:]
+        layer["oh"], layer["ow"] = results["real"].shape[-2:]
+        layer["oz"] = results["real"].shape[2] if deep else 1
         rows.append(",".join([name] + [str(layer[column]) for column in COLUMNS[1:]]))
         blocks.append(block_of(results))
         if backward["real"].numel() <= GRADIENT_ELEMENTS:

@@ -70,7 +70,7 @@ static bool ask(OrtEp *provider)
     struct OrtNode nodes[6];
     for (int i = 0; i < 6; i++)
         nodes[i] = upsampling("taken", i == 1 ? -1 : 5);
-    nodes[2].inputs[0].rank = 5, nodes[2].name = "three dimensions";
+    nodes[2].inputs[0].rank = 5, nodes[2].name = "other dimensions than its attributes";
     nodes[3].inputs[0].type = 7, nodes[3].name = "integers";
     nodes[4].type = "Conv", nodes[4].name = "another operator";
     nodes[5].name = "unknown version";

@@ -91,6 +91,9 @@ class Page:
     def block_sh(self, text):
         """What a test cannot run."""
 
+    def block_cpp(self, text):
+        """A program with PyTorch's C++ library, as python/tests/test_torch_operators_alone.py compiles one."""
+
     def block_cc(self, text):
         """An inline command with pkg-config."""
         library = next(self.prefix.rglob("tconv.pc")).parent.parent

@@ -105,8 +105,8 @@ static void append_as_streams(struct list *list, size_t count, size_t step)
             desc->post[0].kind = TCONV_POST_ADD_TENSOR, desc->post[0].alpha = 1;
             desc->post[1].kind = TCONV_POST_SNAKE;
         }
-        memset(desc->src_strides, 0, sizeof desc->src_strides);
-        memset(desc->dst_strides, 0, sizeof desc->dst_strides);
+        harness_drop_depth(desc);
+        harness_make_dense(desc);
         append(list, again.name, &again.layer);
     }
 }

@@ -19,6 +19,14 @@ tconv_desc uneven_layer(void)
     return desc; /* dst: 2 x 9 x 13 x 21 */
 }
 
+tconv_desc uneven_volume(void)
+{
+    tconv_desc desc = uneven_layer();
+    desc.in_d = 4, desc.kernel_d = 2, desc.stride_d = 3, desc.dilation_d = 4;
+    desc.pad_front = 4, desc.pad_back = 2, desc.output_padding_d = 3;
+    return desc; /* out_d: 3 * 3 - 6 + 4 + 3 + 1 = 11 */
+}
+
 const struct desc_number desc_numbers[DESC_NUMBERS] = {
     {"batch", offsetof(tconv_desc, batch), 0, "must be at least 0"},
     {"in_channels", offsetof(tconv_desc, in_channels), 1, "must be at least 1"},
@@ -38,6 +46,13 @@ const struct desc_number desc_numbers[DESC_NUMBERS] = {
     {"dilation_h", offsetof(tconv_desc, dilation_h), 1, "must be at least 1"},
     {"dilation_w", offsetof(tconv_desc, dilation_w), 1, "must be at least 1"},
     {"groups", offsetof(tconv_desc, groups), 1, "must be at least 1"},
+    {"in_d", offsetof(tconv_desc, in_d), 1, "must be at least 1"},
+    {"kernel_d", offsetof(tconv_desc, kernel_d), 1, "must be at least 1"},
+    {"stride_d", offsetof(tconv_desc, stride_d), 1, "must be at least 1"},
+    {"dilation_d", offsetof(tconv_desc, dilation_d), 1, "must be at least 1"},
+    {"pad_front", offsetof(tconv_desc, pad_front), 0, "must be at least 0"},
+    {"pad_back", offsetof(tconv_desc, pad_back), 0, "must be at least 0"},
+    {"output_padding_d", offsetof(tconv_desc, output_padding_d), 0, "must be at least 0"},
 };
 
 int64_t *desc_number_of(tconv_desc *desc, const struct desc_number *number)

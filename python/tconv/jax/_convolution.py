@@ -13,7 +13,7 @@ from jax._src.lax.lax import canonicalize_precision  # has no public name
 
 from .. import _library as lib
 from . import _padding
-from ._layer import DTYPES, WEIGHT_AXES, Layer, in_order, laid_out
+from ._layer import DTYPES, Layer, in_order, laid_out, tensor_axes
 from ._primitives import forward_bias_p, forward_p, spread
 
 # lax.conv_transpose's, by rank.
@@ -129,16 +129,16 @@ def _by_lax(arguments: Arguments, lhs: jax.Array, rhs: jax.Array) -> jax.Array:
 def _layer_of(
     arguments: Arguments, padding: Any, dilation: tuple[int, ...], numbers: Any, kernel: Sequence[int]
 ) -> Layer | None:
-    """Of one or two axes; None where tconv has no such layer."""
-    if len(kernel) not in (1, 2) or min(kernel) < 1:
+    """Of one, two or three axes; None where tconv has no such layer."""
+    if len(kernel) not in (1, 2, 3) or min(kernel) < 1:
         return None
-    of_axes: list[Any] = [((0, 0), 0, 1, 1)]  # a layer of one axis has height 1
+    of_axes: list[Any] = []
     for pads, k, s, d in zip(padding, kernel, arguments.strides, dilation, strict=True):
         found = _padding.cut(pads, k, s, d)
         if found is None:
             return None
         of_axes.append((*found, s, d))
-    cut, more, stride, dilations = zip(*of_axes[-2:], strict=True)
+    cut, more, stride, dilations = zip(*of_axes, strict=True)
     last = all(spec[1] == len(spec) - 1 for spec in (numbers.lhs_spec, numbers.out_spec))
     return Layer(
         layout=lib.NHWC if last else lib.NCHW,
@@ -163,19 +163,12 @@ def _weight_layout(arguments: Arguments, spec: Sequence[int]) -> int:
 
 def _placed(x: jax.Array, spec: Sequence[int], layout: int) -> jax.Array:
     """An operand of these axes n, c and spatial ones, as the layer has it."""
-    images, channels, *spatial = spec
-    axes = (images, channels, *spatial) if layout == lib.NCHW else (images, *spatial, channels)
-    x = _transposed(x, axes)
-    return x if len(spatial) == 2 else lax.expand_dims(x, (2 if layout == lib.NCHW else 1,))
+    return _transposed(x, laid_out(spec, tensor_axes(layout, len(spec))))
 
 
 def _returned(y: jax.Array, spec: Sequence[int], layout: int) -> jax.Array:
     """The inverse of _placed."""
-    spatial = len(spec) - 2
-    if spatial == 1:
-        y = lax.squeeze(y, (2 if layout == lib.NCHW else 1,))
-    axes = tuple(range(len(spec))) if layout == lib.NCHW else (0, 1 + spatial, *range(1, 1 + spatial))
-    return _transposed(y, laid_out(axes, spec))
+    return _transposed(y, laid_out(tensor_axes(layout, len(spec)), spec))
 
 
 def _weights(rhs: jax.Array, spec: Sequence[int], transpose_kernel: bool, layer: Layer) -> jax.Array:
@@ -187,10 +180,8 @@ def _weights(rhs: jax.Array, spec: Sequence[int], transpose_kernel: bool, layer:
     else:
         rhs = lax.rev(rhs, spatial)
     weights = _transposed(rhs, (into, out, *spatial))
-    if len(spatial) == 1:
-        weights = lax.expand_dims(weights, (2,))
     if layer.groups > 1:
         channels, outputs, *kernel = weights.shape
         weights = weights.reshape(channels, layer.groups, outputs // layer.groups, *kernel)
         weights = weights.swapaxes(0, 1).reshape(channels * layer.groups, outputs // layer.groups, *kernel)
-    return _transposed(weights, laid_out((0, 1, 2, 3), WEIGHT_AXES[layer.weight_layout]))
+    return _transposed(weights, laid_out(range(len(spec)), layer.weight_axes))

@@ -22,7 +22,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from .. import _library as lib
 from . import _sharding, _shim
-from ._layer import PLATFORMS, TENSOR_AXES, Layer
+from ._layer import PLATFORMS, Layer
 
 Operands = Sequence[Any]
 
@@ -56,7 +56,7 @@ def spread(bias: jax.Array, like: Any, channels: int) -> jax.Array:
 
 
 def _spread(bias: jax.Array, like: Any, layer: Layer) -> jax.Array:
-    return spread(bias, like, TENSOR_AXES[layer.layout][1])
+    return spread(bias, like, layer.axes[1])
 
 
 def _by_lax(primitive: Any, *operands: jax.Array, layer: Layer) -> jax.Array:

@@ -32,9 +32,9 @@ def conv_transpose(
     """jax.lax.conv_transpose, with a bias and groups, computed by tconv on the CPU and on CUDA.
 
     It has derivatives of every order in both modes, and goes through jit, vmap, scan, remat, shard_map and automatic
-    sharding, where images are split over devices. Lax computes what tconv does not have: layers of three spatial axes,
-    arrays without elements, dtypes that are not listed below, padding beyond what tconv has as padding and output
-    padding, and everything on other platforms, as on CUDA where the library has no CUDA or no GPU.
+    sharding, where images are split over devices. Lax computes what tconv does not have: arrays without elements,
+    dtypes that are not listed below, padding beyond what tconv has as padding and output padding, and everything on
+    other platforms, as on CUDA where the library has no CUDA or no GPU.
 
     Args:
         lhs: the input.
@@ -43,7 +43,7 @@ def conv_transpose(
         padding: "SAME", "VALID", or a pair for each spatial axis, by which the input, dilated by the stride, is padded.
         rhs_dilation: one for each spatial axis; None is 1.
         dimension_numbers: of lhs, rhs and the result, as jax.lax.conv_general_dilated has them; None is NHWC, HWIO,
-            NHWC, in one dimension NHC, HIO, NHC.
+            NHWC, in one dimension NHC, HIO, NHC, in three NHWDC, HWDIO, NHWDC.
         transpose_kernel: whether the kernel is that of the convolution whose gradient this is, as in Keras: its spatial
             axes are flipped and its channels change places.
         precision: as lax's convolutions have it. On CUDA float32 is TF32 unless an operand has the highest precision;
@@ -55,7 +55,7 @@ def conv_transpose(
         feature_group_count: groups, as jax.lax.conv_general_dilated has them.
 
     Shape:
-        - lhs: N, C, one or two spatial axes, in the order of dimension_numbers; float32, float64, float16, bfloat16
+        - lhs: N, C, one to three spatial axes, in the order of dimension_numbers; float32, float64, float16, bfloat16
         - rhs: C / groups ("I"), output features ("O"), spatial axes; with transpose_kernel "I" and "O" change places
         - bias: (output features,)
         - result: N, output features and the spatial axes, each (in - 1) * stride + 1 + before + after - dilation *

@@ -1,11 +1,13 @@
-"""The call, and how it is split over devices: by images, in equal parts. An operand that is split along channels, rows
-or columns is gathered first. The gradient of the weights is the sum of the gradients of the parts."""
+"""The call, and how it is split over devices: by images, in equal parts. An operand that is split along channels or the
+layer's own axes is gathered first. The gradient of the weights is the sum of the gradients of the parts."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import inspect
+import itertools
+import string
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,13 +21,26 @@ from .. import _library as lib
 from ._layer import Layer
 from ._shim import TARGETS, workspace_size
 
-# Shardy's rules, a letter for each axis of the operands and the result: n stands for images.
-_RULES = {
-    (lib.OP_FORWARD, 2): "n a b c, d e f g -> n h i j",
-    (lib.OP_FORWARD, 3): "n a b c, d e f g, h -> n i j k",
-    (lib.OP_BACKWARD_DATA, 2): "n a b c, d e f g -> n h i j",
-    (lib.OP_BACKWARD_WEIGHTS, 2): "n a b c, n d e f -> g h i j",
+# Whether the operands of an operation and its result have images. A bias comes third, with one axis.
+_HAVE_IMAGES = {
+    lib.OP_FORWARD: ((True, False), True),
+    lib.OP_BACKWARD_DATA: ((True, False), True),
+    lib.OP_BACKWARD_WEIGHTS: ((True, True), False),
 }
+
+
+def _rule(op: int, rank: int, count: int) -> str:
+    """Shardy's rule, a letter for each axis of the operands and the result: n stands for images."""
+    letters = (letter for letter in string.ascii_lowercase if letter != "n")
+
+    def axes(has_images: bool) -> str:
+        return " ".join([*"n"[:has_images], *itertools.islice(letters, rank - has_images)])
+
+    operands, result = _HAVE_IMAGES[op]
+    given = [axes(has_images) for has_images in operands]
+    if count == 3:
+        given.append(next(letters))
+    return f"{', '.join(given)} -> {axes(result)}"
 
 
 def call(op: int, layer: Layer, platform: str, *operands: jax.Array) -> jax.Array:
@@ -49,7 +64,7 @@ def _without_mesh() -> contextlib.AbstractContextManager[Any]:
 @functools.cache
 def partitioned(op: int, layer: Layer, platform: str, count: int) -> Callable[..., jax.Array]:
     """The call of an operation with so many operands, which JAX's partitioners may split."""
-    rule = _RULES[op, count]
+    rule = _rule(op, layer.rank, count)
     operands, result = (text.strip() for text in rule.split("->"))
     has_images = [text.strip().startswith("n") for text in operands.split(",")]
 
@@ -62,7 +77,11 @@ def partitioned(op: int, layer: Layer, platform: str, count: int) -> Callable[..
             return NamedSharding(mesh, PartitionSpec(*[images][:by_images], *[None] * (rank - by_images)))
 
         ranks = [len(text.split()) for text in operands.split(",")]
-        return images, [split(*of) for of in zip(ranks, has_images, strict=True)], split(4, result.startswith("n"))
+        return (
+            images,
+            [split(*of) for of in zip(ranks, has_images, strict=True)],
+            split(layer.rank, result.startswith("n")),
+        )
 
     def infer(mesh: Any, shapes: Sequence[Any], of_result: Any) -> NamedSharding:
         return shardings(mesh, shapes)[2]
@@ -80,6 +99,6 @@ def partitioned(op: int, layer: Layer, platform: str, count: int) -> Callable[..
     function = custom_partitioning(functools.partial(call, op, layer, platform))
     more: dict[str, Any] = {}
     if "need_replication_factors" in inspect.signature(function.def_partition).parameters:
-        more["need_replication_factors"] = tuple(sorted(set(rule) & set("abcdefghijk")))
+        more["need_replication_factors"] = tuple(sorted(set(rule) & set(string.ascii_lowercase) - {"n"}))
     function.def_partition(partition=partition, infer_sharding_from_operands=infer, sharding_rule=rule, **more)
     return function

@@ -38,7 +38,7 @@ _MISSING = (
 _FUNCTIONS = (
     "tconv_desc_init_sized",
     "tconv_options_init_sized",
-    "tconv_output_shape",
+    "tconv_output_shape3d",
     "tconv_plan_create",
     "tconv_plan_workspace_size",
     "tconv_plan_execute",
@@ -79,7 +79,7 @@ def _load() -> c.CDLL:
             ("bind", None, (c.c_void_p,)),
             ("version", c.c_char_p, ()),
             ("interface", None, (c.c_void_p, c.c_void_p)),
-            ("workspace", c.c_int, (c.c_void_p, c.c_int32, c.c_int32, c.c_void_p, c.c_void_p)),
+            ("workspace", c.c_int, (c.c_void_p, c.c_int64, c.c_int32, c.c_int32, c.c_void_p, c.c_void_p)),
             ("forget", None, ()),
             ("calls", c.c_int64, ()),
         ):
@@ -166,7 +166,7 @@ def workspace_size(words: Sequence[int], platform: str) -> int:
     what is wrong with the layer."""
     layer, size, issue, sizes = np.array(words, np.int64), c.c_size_t(), lib.Issue(), []
     for device in _gpus() if platform == "cuda" else (0,):
-        given = layer.ctypes.data, PLATFORMS[platform], device
+        given = layer.ctypes.data, layer.size, PLATFORMS[platform], device
         status = _shim.tconv_jax_workspace(*given, c.byref(size), c.byref(issue))
         if status == 0:
             sizes.append(size.value)

@@ -63,10 +63,11 @@ def _random_case(rng: np.random.Generator, device: Any) -> tuple[str, Any, Any]:
         return int(rng.integers(low, high + 1))
 
     dtype = _DTYPES[some(0, len(_DTYPES) - 1)]
-    kernel, strides, dilation = ((some(1, most), some(1, most)) for most in (4, 3, 2))
+    spatial = 3 if some(0, 6) == 0 else 2
+    kernel, strides, dilation = (tuple(some(1, most) for _ in range(spatial)) for most in (4, 3, 2))
     padding = ("SAME", "VALID")[some(0, 1)]
-    x_shape = some(1, 2), some(2, 6), some(2, 6), some(1, 8)
-    w_shape = *kernel, x_shape[3], some(1, 8)
+    x_shape = some(1, 2), *(some(2, 6) for _ in range(spatial)), some(1, 8)
+    w_shape = *kernel, x_shape[-1], some(1, 8)
     arrays = [rng.integers(-_INTEGERS, _INTEGERS + 1, shape).astype(dtype) for shape in (x_shape, w_shape)]
 
     def run(function: Any, device: Any) -> Any:

@@ -23,7 +23,7 @@ except ImportError as error:
 
 from ._public import conv_transpose
 
-__all__ = ["ConvTranspose1d", "ConvTranspose2d"]
+__all__ = ["ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
 
 Module = TypeVar("Module", bound="_FromLayer")
 
@@ -34,7 +34,7 @@ def __dir__() -> list[str]:
 
 
 class _FromLayer(equinox.nn.ConvTranspose):
-    """What both have."""
+    """What all have."""
 
     @classmethod
     def from_layer(cls: type[Module], layer: Any) -> Module:
@@ -74,7 +74,7 @@ class _FromLayer(equinox.nn.ConvTranspose):
         """
         if self.padding_mode == "CIRCULAR" or x.ndim != self.num_spatial_dims + 1:
             return super().__call__(x, key=key)
-        axes = "HW"[: self.num_spatial_dims]
+        axes = "DHW"[-self.num_spatial_dims :]
         y = conv_transpose(
             x[None],
             self.weight,
@@ -97,3 +97,7 @@ class ConvTranspose1d(_FromLayer, equinox.nn.ConvTranspose1d):
 
 class ConvTranspose2d(_FromLayer, equinox.nn.ConvTranspose2d):
     """equinox.nn.ConvTranspose2d by tconv."""
+
+
+class ConvTranspose3d(_FromLayer, equinox.nn.ConvTranspose3d):
+    """equinox.nn.ConvTranspose3d by tconv."""

@@ -1,4 +1,4 @@
-"""tconv for PyTorch: a drop-in for torch.nn.ConvTranspose2d and torch.nn.ConvTranspose1d.
+"""tconv for PyTorch: a drop-in for torch.nn.ConvTranspose1d, ConvTranspose2d and ConvTranspose3d.
 
 The functions and modules take what PyTorch's take and answer as they do; replace(model) changes the layers of a model
 in place, and fuse(model) has them compute what follows them. The forward pass on the CPU and on CUDA is tconv's. What
@@ -23,11 +23,18 @@ from ._cat import cat
 from ._explain import Explanation, explain
 from ._export import decompositions
 from ._freeze import Frozen, freeze, thaw
-from ._functional import conv_transpose1d, conv_transpose2d
+from ._functional import conv_transpose1d, conv_transpose2d, conv_transpose3d
 from ._fuse import Fused, fuse, unfuse
 from ._fusion import fuse_compiled, fusion_options
 from ._fusion_record import FusionReport, fusion_report
-from ._modules import ConvTranspose1d, ConvTranspose2d, LazyConvTranspose1d, LazyConvTranspose2d
+from ._modules import (
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+    LazyConvTranspose1d,
+    LazyConvTranspose2d,
+    LazyConvTranspose3d,
+)
 from ._portable import portable
 from ._reasons import Counters, counters
 from ._replace import Replaced, Restored, replace, restore
@@ -37,6 +44,7 @@ from ._streaming import StreamingConvTranspose1d
 __all__ = [
     "ConvTranspose1d",
     "ConvTranspose2d",
+    "ConvTranspose3d",
     "Counters",
     "Explanation",
     "Frozen",
@@ -44,6 +52,7 @@ __all__ = [
     "FusionReport",
     "LazyConvTranspose1d",
     "LazyConvTranspose2d",
+    "LazyConvTranspose3d",
     "Replaced",
     "Restored",
     "StreamingConvTranspose1d",
@@ -52,6 +61,7 @@ __all__ = [
     "conv_transpose1d_step",
     "conv_transpose1d_step_pure",
     "conv_transpose2d",
+    "conv_transpose3d",
     "counters",
     "decompositions",
     "explain",
@@ -77,3 +87,4 @@ def __dir__() -> list[str]:
 # the module in whose namespace the caller finds it.
 torch.fx.wrap("conv_transpose1d")
 torch.fx.wrap("conv_transpose2d")
+torch.fx.wrap("conv_transpose3d")

@@ -21,14 +21,14 @@ from .. import _posts
 from .._plan import Cache
 from ..post import PostOp
 from ._compute import PYTORCHS, Layer, find, key_of
-from ._functional import conv_transpose1d, conv_transpose2d, is_captured, wants_gradient
-from ._modules import ConvTranspose1d, ConvTranspose2d, arguments_of
+from ._functional import conv_transpose1d, conv_transpose2d, conv_transpose3d, is_captured, wants_gradient
+from ._modules import LAYERS, arguments_of, spatial_axes
 from ._operator import as_list
 from ._packed import PackedWeights
 from ._post import cast, computed, followed_by, operand_of
 from ._post_list import PostList, listed
 from ._reasons import PLAIN, Reason
-from ._sequential import HOOKS_OF_ALL, spatial_axes, why_not_layer
+from ._sequential import HOOKS_OF_ALL, why_not_layer
 
 _is_compiling = torch.compiler.is_compiling
 _autocast_enabled = torch._C._is_any_autocast_enabled
@@ -86,6 +86,10 @@ def _made(part: Any) -> Any:
 # ----------------------------------------------------------------------------------------------------- calls of layers
 
 
+# The functions by which a part may call a layer, with their spatial axes.
+_FUNCTIONS: dict[Any, int] = {conv_transpose1d: 1, conv_transpose2d: 2, conv_transpose3d: 3}
+
+
 class _Call(NamedTuple):
     """What a layer is given."""
 
@@ -107,10 +111,10 @@ def _understood(part: Any) -> _Call | None:
         return None
     called = part.func
     try:
-        if called is conv_transpose2d or called is conv_transpose1d:
+        if called in _FUNCTIONS:
             arguments, post = _of_function(*part.args, **part.keywords)
-            return _Call(2 if called is conv_transpose2d else 1, arguments, _posts.as_list(post), None)
-        if isinstance(called, (ConvTranspose1d, ConvTranspose2d)) and why_not_layer(called) is None:
+            return _Call(_FUNCTIONS[called], arguments, _posts.as_list(post), None)
+        if isinstance(called, LAYERS) and why_not_layer(called) is None:
             if not any(getattr(_of_all, hooks) for hooks in HOOKS_OF_ALL):
                 input, output_size = _of_module(*part.args, **part.keywords)
                 spatial = spatial_axes(called)

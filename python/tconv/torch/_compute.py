@@ -14,17 +14,18 @@ from .. import _library as lib
 from .._errors import TconvError
 from .._plan import Cache, Plan
 from . import _reasons as reasons
+from ._formats import memory_format
 from ._post_list import PostList
 from ._reasons import Reason
 from ._settings import TF32, Settings, settings
 
 # PyTorch's own functions, by the number of spatial axes.
-PYTORCHS = {1: torch.conv_transpose1d, 2: torch.conv_transpose2d}
+PYTORCHS = {1: torch.conv_transpose1d, 2: torch.conv_transpose2d, 3: torch.conv_transpose3d}
 
 
 class Layer(NamedTuple):
-    """What is found out once for a layer and the way in which its tensors lie. A 1-D layer is computed as a 2-D one of
-    height 1."""
+    """What is found out once for a layer and the way in which its tensors lie. A 1-D layer is a 2-D one of height 1, as
+    PyTorch has it, whose layouts begin at four axes."""
 
     plan: Plan
     shape: tuple[int, ...]  # of the result, as are the strides
@@ -32,7 +33,7 @@ class Layer(NamedTuple):
     workspace_elements: int  # of the input's type
     # of the result, which is PyTorch's choice, and of an input that has to be copied
     memory_format: torch.memory_format
-    missing_axes: list[int]  # which the input lacks of N, C, H, W
+    missing_axes: list[int]  # which the input lacks of N, C, H, W or N, C, D, H, W
     copy_input: bool
     copy_weight: bool
     copy_bias: bool
@@ -59,23 +60,20 @@ reasons.taken_by.append(lambda: counts.taken)
 reasons.fused_by.append(lambda: counts.fused)
 reasons.joined_by.append(lambda: counts.joined)
 
-# stride, padding, output padding, dilation and groups as the bytes of a key; refuses what is no integer, which as a
-# part of a tuple would pass for the integer that it equals.
-_pack_arguments = struct.Struct("9q").pack
-_unpack_arguments = struct.Struct("9q").unpack
+# stride, padding, output padding, dilation and groups as the bytes of a key, by the number of spatial axes; refuses
+# what is no integer, which as a part of a tuple would pass for the integer that it equals.
+_NUMBERS = {spatial: struct.Struct(f"{4 * spatial + 1}q") for spatial in PYTORCHS}
+_PACK = {spatial: numbers.pack for spatial, numbers in _NUMBERS.items()}
 
 
-def _pair(value: Any, neutral: int, spatial: int) -> tuple[Any, Any]:
-    """An argument of PyTorch's, one number for all axes or a sequence of that or of one for each, as those of height
-    and width. In a 1-D layer the height has what changes nothing."""
+def _each(value: Any, spatial: int) -> Sequence[Any]:
+    """An argument of PyTorch's, one number for all axes or a sequence of that or of one for each, as one for each."""
     if type(value) is int:
-        return (value, value) if spatial == 2 else (neutral, value)
-    if len(value) == 1:
-        return (value[0], value[0]) if spatial == 2 else (neutral, value[0])
-    first, second = value
-    if spatial != 2:
-        raise ValueError
-    return first, second
+        return (value,) * spatial
+    if len(value) == spatial:
+        return value
+    (number,) = value
+    return (number,) * spatial
 
 
 def find_layer(
@@ -112,14 +110,16 @@ def key_of(
     """What find finds a layer by, the arguments and settings at its begin; or why there is none."""
     try:
         spatial = weight.dim() - 2
-        sh, sw = _pair(stride, 1, spatial)
-        ph, pw = _pair(padding, 0, spatial)
-        oh, ow = _pair(output_padding, 0, spatial)
-        dh, dw = _pair(dilation, 1, spatial)
         if input.is_neg() or weight.is_neg() or (bias is not None and bias.is_neg()):
             return reasons.NEGATIVE_BIT
         return (
-            _pack_arguments(sh, sw, ph, pw, oh, ow, dh, dw, groups),
+            _PACK[spatial](
+                *_each(stride, spatial),
+                *_each(padding, spatial),
+                *_each(output_padding, spatial),
+                *_each(dilation, spatial),
+                groups,
+            ),
             settings(input),
             input.shape,
             input.stride(),
@@ -136,7 +136,7 @@ def key_of(
             None if addend is None else (addend.shape, addend.stride(), addend.dtype),
             None if into is None else (into.shape, into.stride()),
         )
-    except (TypeError, ValueError, RuntimeError, NotImplementedError, struct.error):
+    except (TypeError, ValueError, LookupError, RuntimeError, NotImplementedError, struct.error):
         return reasons.of_failed_lookup(input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
@@ -153,9 +153,9 @@ def find(
     addend: Tensor | None = None,
     into: Tensor | None = None,
 ) -> Layer | Reason:
-    """The layer of these arguments from the cache, or why PyTorch's operator is to be called. It is 1-D where weight
-    has three axes. Raises what is wrong with post-ops. addend is the tensor of that one which has the result's
-    shape, into the memory that the caller has for the result, or a tensor that lies as it does."""
+    """The layer of these arguments from the cache, or why PyTorch's operator is to be called. The weight's axes say
+    whether it is 1-D, 2-D or 3-D. Raises what is wrong with post-ops. addend is the tensor of that one which has the
+    result's shape, into the memory that the caller has for the result, or a tensor that lies as it does."""
     made = key_of(input, weight, bias, stride, padding, output_padding, groups, dilation, posts, addend, into)
     if isinstance(made, Reason):
         return made
@@ -174,13 +174,12 @@ def _make_layer(
     addend: Tensor | None,
     into: Tensor | None,
 ) -> Layer | Reason:
-    sh, sw, ph, pw, oh, ow, dh, dw, groups = _unpack_arguments(key[0])
-    arguments: _layer.Arguments = ((sh, sw), ((ph, ph), (pw, pw)), (oh, ow), groups, (dh, dw))
     now: Settings = key[1]
+    spatial = weight.dim() - 2
+    arguments = _unpacked(key[0], spatial)
     reason = reasons.of_tensors(input, weight, bias, arguments[3])
     if reason is not None:
         return reason
-    spatial = weight.dim() - 2
     missing_axes = ([0] if input.dim() - spatial == 1 else []) + ([2] if spatial == 1 else [])
     for axis in missing_axes:
         input = input.unsqueeze(axis)
@@ -188,16 +187,16 @@ def _make_layer(
         weight = weight.unsqueeze(2)
     try:
         desc = make_desc(input.shape, weight.shape, arguments, input.dtype, now)
-        shape = lib.output_shape(desc)
+        shape = _layer.output_shape(desc, weight.dim())
         # PyTorch makes the input of a 1-D layer dense before it chooses.
-        memory_format = choose_format(input.contiguous() if spatial == 1 else input, weight, bias, arguments)
+        lying = choose_format(input.contiguous() if spatial == 1 else input, weight, bias, arguments)
         copy_result = False
         if into is not None:
-            memory_format, copy_result = _describe_result(desc, shape, into, missing_axes, memory_format)
-        desc.layout = lib.NHWC if memory_format == torch.channels_last else lib.NCHW
+            lying, copy_result = _describe_result(desc, shape, into, missing_axes, lying)
+        desc.layout = lib.NCHW if lying == torch.contiguous_format else lib.NHWC
         as_it_lies = _layer.lies_in(desc.layout, input.shape, input.stride())
         if as_it_lies:
-            desc.src_strides[:] = _layer.strides_that_count(input.shape, input.stride())
+            _layer.give_strides(desc, "src", _layer.strides_that_count(input.shape, input.stride()))
         weight_layout = _layer.weight_layout(weight.shape, weight.stride())
         desc.weight_layout = lib.WEIGHT_IOHW if weight_layout is None else weight_layout
         copy_addend = False
@@ -206,11 +205,14 @@ def _make_layer(
         if posts is not None and addend is not None:
             copy_addend = _describe_addend(desc, shape, f"post[{posts.addend}]", addend, missing_axes)
         plan = make_plan(desc, input.device, now)
+        reason = reasons.of_speed("output", weight, plan.implementation, False)
+        if reason is not None:
+            return reason
     except (TconvError, TypeError) as error:
         if isinstance(error, TconvError) and (error.field.startswith("post") or error.field == "out"):
             raise
         return reasons.of_error(error)
-    result = torch.empty(shape, device="meta", memory_format=memory_format)
+    result = torch.empty(shape, device="meta", memory_format=lying)
     for axis in reversed(missing_axes):
         result = result.squeeze(axis)
     return Layer(
@@ -218,7 +220,7 @@ def _make_layer(
         result.shape,
         result.stride(),
         -(-plan.workspace_size // input.element_size()),
-        memory_format,
+        lying,
         missing_axes,
         not as_it_lies,
         weight_layout is None,
@@ -230,33 +232,56 @@ def _make_layer(
     )
 
 
+def _without_axes(missing: Sequence[int], values: Sequence[int]) -> tuple[int, ...]:
+    return tuple(value for axis, value in enumerate(values) if axis not in missing)
+
+
 def _describe_result(
     desc: lib.Desc, shape: Sequence[int], into: Tensor, missing: Sequence[int], wanted: torch.memory_format
 ) -> tuple[torch.memory_format, bool]:
     """Tells the library how the caller's memory for the result lies; the layout to compute in, and whether the result
     has to be copied there."""
-    _arrays.check_shape("out", tuple(into.shape), _layer.without_axes(missing, shape), "that of the result, ")
+    _arrays.check_shape("out", tuple(into.shape), _without_axes(missing, shape), "that of the result, ")
     for axis in missing:
         into = into.unsqueeze(axis)
-    formats = [_FORMATS[layout] for layout in _layer.lies_as(into.shape, into.stride())]
+    layouts = _layer.lies_as(into.shape, into.stride())
+    formats = [memory_format(layout == lib.NHWC, into.dim()) for layout in layouts]
     if not formats:
         return wanted, True
-    desc.dst_strides[:] = _layer.strides_that_count(into.shape, into.stride())
+    _layer.give_strides(desc, "dst", _layer.strides_that_count(into.shape, into.stride()))
     return wanted if wanted in formats else formats[0], False
 
 
-_FORMATS = {lib.NCHW: torch.contiguous_format, lib.NHWC: torch.channels_last}
+def _unpacked(numbers: bytes, spatial: int) -> _layer.Arguments:
+    """The arguments of a key, and of a 1-D layer those of the 2-D one."""
+    *lists, groups = _NUMBERS[spatial].unpack(numbers)
+    stride, padding, output_padding, dilation = (lists[i : i + spatial] for i in range(0, 4 * spatial, spatial))
+    return of_images(stride, padding, output_padding, groups, dilation)
+
+
+def of_images(
+    stride: Sequence[int], padding: Sequence[int], output_padding: Sequence[int], groups: int, dilation: Sequence[int]
+) -> _layer.Arguments:
+    """PyTorch's arguments, one for each axis, as the library's; of a 1-D layer those of the 2-D one."""
+    missing = 1 if len(stride) == 1 else 0
+    return (
+        (1,) * missing + tuple(stride),
+        ((0, 0),) * missing + tuple((side, side) for side in padding),
+        (0,) * missing + tuple(output_padding),
+        groups,
+        (1,) * missing + tuple(dilation),
+    )
 
 
 def _describe_addend(desc: lib.Desc, shape: Sequence[int], name: str, addend: Tensor, missing: Sequence[int]) -> bool:
     """Tells the library how the addend lies; whether it has to be copied."""
-    expected = _layer.without_axes(missing, shape)
+    expected = _without_axes(missing, shape)
     _arrays.check_shape(name, tuple(addend.shape), expected, "that of the result, ")
     for axis in missing:
         addend = addend.unsqueeze(axis)
     if not _layer.lies_in(desc.layout, addend.shape, addend.stride()):
         return True
-    desc.addend_strides[:] = _layer.strides_that_count(addend.shape, addend.stride())
+    _layer.give_strides(desc, "addend", _layer.strides_that_count(addend.shape, addend.stride()))
     return False
 
 

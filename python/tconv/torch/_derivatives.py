@@ -20,8 +20,8 @@ from typing import Any
 import torch
 import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
-from torch._prims_common import suggest_memory_format
 
+from ._formats import lies_channels_last
 from ._gradients import left_over
 from ._reasons import PLAIN
 
@@ -227,10 +227,6 @@ def _dual(primal: Tensor, tangent: Tensor | None) -> Tensor:
 
 
 # -------------------------------------------------------------------------------------------------------- reverse mode
-
-
-def lies_channels_last(tensor: Tensor) -> bool:
-    return suggest_memory_format(tensor) == torch.channels_last
 
 
 def gradients_of(

@@ -13,17 +13,17 @@ import torch.nn.functional as F
 from .. import _posts
 from ..post import PostOp
 from ._compute import Layer, find
-from ._functional import conv_transpose1d, conv_transpose2d
+from ._functional import conv_transpose1d, conv_transpose2d, conv_transpose3d
 from ._gradients import find as find_gradients
-from ._modules import ConvTranspose1d, arguments_of
+from ._modules import arguments_of, spatial_axes
 from ._operator import _autocast, as_list
 from ._packed import PackedWeights
 from ._post_list import listed
 from ._reasons import MISALIGNED, PLAIN, Reason, unusual
 from ._replace import _is_transposed, is_ours, why_left
 
-_OURS = {conv_transpose1d: 1, conv_transpose2d: 2}
-_PYTORCHS = {F.conv_transpose1d: "conv_transpose1d", F.conv_transpose2d: "conv_transpose2d"}
+_OURS = {conv_transpose1d: 1, conv_transpose2d: 2, conv_transpose3d: 3}
+_PYTORCHS = {getattr(F, name): name for name in ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +78,7 @@ def explain(layer_or_function: torch.nn.Module | Callable[..., Any], *arguments:
     if isinstance(call, torch.nn.Module) and is_ours(call):
         bound = inspect.signature(call.forward).bind(*arguments, **more)
         bound.apply_defaults()
-        spatial = 1 if isinstance(call, ConvTranspose1d) else 2
+        spatial = spatial_axes(call)
         packed: Any = call._tconv_packed
         return _of_arguments(spatial, *arguments_of(call, spatial, *bound.arguments.values()), packed=packed)
     if isinstance(call, torch.nn.Module) and _is_transposed(call):

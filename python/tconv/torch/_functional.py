@@ -1,11 +1,11 @@
-"""conv_transpose1d and conv_transpose2d: which way a call takes.
+"""conv_transpose1d, conv_transpose2d and conv_transpose3d: which way a call takes.
 
 Eager code goes to PyTorch's own function with a dispatch key that puts tconv in place of what that computes:
 arguments, autocast and autograd are PyTorch's C++, and the graph's node is PyTorch's (_eager.py). Under
 torch.compile, torch.export, torch.func's transforms, modes, tracing and the profiler it is the operator
-torch.ops.tconv.conv_transpose1d or conv_transpose2d (_operator.py). Modules whose weights are frozen compute by
-themselves where no gradients are wanted. All three end in _compute.py, or in the shim, which does the same for layers
-that it knows.
+torch.ops.tconv.conv_transpose2d, or that of 1-D or 3-D layers (_operator.py). Modules whose weights are frozen
+compute by themselves where no gradients are wanted. All three end in _compute.py, or in the shim, which does the same
+for layers that it knows.
 """
 
 from __future__ import annotations
@@ -151,6 +151,63 @@ def conv_transpose1d(
     """
     arguments = (input, weight, bias, stride, padding, output_padding, groups, dilation)
     return _call(1, arguments) if post is None else call_with_post(1, arguments, post)
+
+
+def conv_transpose3d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
+    groups: int = 1,
+    dilation: int | Sequence[int] = 1,
+    *,
+    post: Sequence[PostOp] | None = None,
+) -> Tensor:
+    """torch.nn.functional.conv_transpose3d, computed by tconv. What tconv does not take PyTorch computes, or refuses.
+
+    Args:
+        input (Tensor): the input, on the CPU or on CUDA, of float32, float64, float16 or bfloat16.
+        weight (Tensor): the kernel.
+        bias (Tensor, optional): what is added to each output channel.
+        stride (int or sequence): of the input's voxels in the result. A sequence has one number for planes, one for
+            rows and one for columns, or one for all.
+        padding (int or sequence): dilation * (kernel_size - 1) - padding zeros are added to both ends of the input.
+        output_padding (int or sequence): planes, rows and columns more at the result's back, lower and right end.
+        groups (int): parts of the channels that are computed each by itself.
+        dilation (int or sequence): distance of the kernel's taps.
+        post (sequence, optional): what every output goes through before it is stored, as tconv.post makes it, with
+            tensors. Where no gradients are wanted it is computed with the layer, else by PyTorch's functions after it.
+
+    Shape:
+        - input: (N, C, D, H, W) or (C, D, H, W)
+        - weight: (C, out_channels / groups, kd, kh, kw)
+        - bias: (out_channels,)
+        - result: (N, out_channels, D_out, H_out, W_out) or without the N, where
+          D_out = (D - 1) * stride - 2 * padding + dilation * (kd - 1) + output_padding + 1, H_out and W_out likewise
+
+    Returns:
+        Tensor: as PyTorch's function returns it, in the same strides, with derivatives of every order and both modes.
+
+    Raises:
+        RuntimeError, TypeError and others: PyTorch's own, as its function raises them.
+        tconv.EnvironmentVariableError: a TCONV_* variable has a value that it does not accept.
+        tconv.InvalidArgumentError: post is no such list, or one of its tensors has another shape.
+
+    Examples::
+
+        >>> import torch, tconv.torch
+        >>> input, weight = torch.ones(1, 3, 4, 8, 8), torch.ones(3, 2, 2, 4, 4, requires_grad=True)
+        >>> result = tconv.torch.conv_transpose3d(input, weight, stride=2, padding=(0, 1, 1))
+        >>> result.shape
+        torch.Size([1, 2, 8, 16, 16])
+        >>> result.sum().backward()
+        >>> weight.grad.shape
+        torch.Size([3, 2, 2, 4, 4])
+    """
+    arguments = (input, weight, bias, stride, padding, output_padding, groups, dilation)
+    return _call(3, arguments) if post is None else call_with_post(3, arguments, post)
 
 
 def _call(spatial: int, arguments: tuple[Any, ...], packed: PackedWeights | None = None) -> Tensor:

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
+from ._modules import spatial_axes
 from ._replace import _called, _change_class, _class_for, _is_transposed, is_ours, modules_of, unfuse_one, why_left
-from ._sequential import Sequential, followers, spatial_axes, why_not_follower, why_not_layer, why_watched
+from ._sequential import Sequential, followers, why_not_follower, why_not_layer, why_watched
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +35,7 @@ def fuse(model: torch.nn.Module) -> Fused:
     """For inference in eager mode: layers compute what follows them in a torch.nn.Sequential, in place. Normalization
     and activation then cost no pass over memory. unfuse undoes it.
 
-    What follows is any of BatchNorm1d and BatchNorm2d with running statistics, ReLU, ReLU6, LeakyReLU, Hardtanh, ELU,
+    What follows is any of BatchNorm1d to BatchNorm3d with running statistics, ReLU, ReLU6, LeakyReLU, Hardtanh, ELU,
     GELU, SiLU, Mish, Tanh, Sigmoid, Softplus (of beta 1 and a threshold of 17 or more; not in float64), Hardswish, and
     between them Identity and Dropout. The layers become tconv's, as by replace, and their Sequentials get a class
     derived from theirs; modules, parameters, buffers and state_dict stay what they are. Each call looks at the

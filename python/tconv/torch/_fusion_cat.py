@@ -67,8 +67,9 @@ def _why_not(layer: fx.Node, cats: Sequence[fx.Node]) -> Reason | None:
         parts: Any = cat.args[0]
         dim = cat.args[1] if len(cat.args) > 1 else cat.kwargs.get("dim", 0)
         values = [value_of(part) for part in parts]
-        if type(dim) is not int or (_AXES[layer.target] == 2 and dim % rank == rank - 1):
-            return Reason("columns", f"{cat.name} has parts of rows, which layers do not store")
+        if type(dim) is not int or dim % rank > rank - _AXES[layer.target]:
+            whole = "planes" if type(dim) is int and dim % rank < rank - 1 else "rows"
+            return Reason("columns", f"{cat.name} has parts of {whole}, which layers do not store")
         if any(part is None or part.dtype is not value.dtype or part.device != value.device for part in values):
             return Reason("other dtypes", f"a part of {cat.name} is of another dtype, or elsewhere")
         if any(part.dim() != rank for part in values):

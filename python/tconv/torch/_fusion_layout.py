@@ -11,7 +11,9 @@ from typing import Any
 import torch
 from torch import fx
 
+from ._formats import memory_format
 from ._fusion_chain import value_of
+from ._gradients import strides_of
 
 _aten = torch.ops.aten
 # Reductions, whose axes are their second argument.
@@ -100,7 +102,7 @@ def lay_channels_inside(graph: fx.Graph, layers: list[fx.Node]) -> bool:
     for layer in layers:
         source: Any = layer.args[0]
         input, result = value_of(source), value_of(layer)
-        if input is None or result is None or input.dim() != 4 or input.device.type not in DEVICES:
+        if input is None or result is None or input.dim() < 4 or input.device.type not in DEVICES:
             continue
         if any(type(size) is not int for size in (*input.shape, *result.shape)):
             continue
@@ -108,12 +110,11 @@ def lay_channels_inside(graph: fx.Graph, layers: list[fx.Node]) -> bool:
             continue
         if input.numel() > result.numel() or not _is_reduced(layer):
             continue
-        _, channels, rows, columns = input.shape
-        strides = [channels * rows * columns, 1, columns * channels, channels]
+        with input.fake_mode:
+            lying = input.clone(memory_format=memory_format(True, input.dim()))
         with graph.inserting_before(layer):
-            copied = graph.call_function(order, (source, strides))
-            with input.fake_mode:
-                copied.meta = {**source.meta, "val": input.clone(memory_format=torch.channels_last)}
+            copied = graph.call_function(order, (source, strides_of(input.shape, True)))
+            copied.meta = {**source.meta, "val": lying}
         layer.update_arg(0, copied)
         changed.append(layer)
     if changed:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._inductor.custom_graph_pass import CustomGraphPass
+from torch._inductor.virtualized import V
 
 from .. import _library as lib
 from .._version import VERSION
@@ -23,7 +24,7 @@ from ._fusion_layout import lay_channels_inside
 from ._fusion_replace import replace_convolutions
 from ._fusion_vectors import Emitter
 from ._operator import OPERATORS
-from ._post_list import as_text
+from ._post_list import WITH_OPERAND, as_text
 from ._post_operator import POST_OPERATORS
 from ._reasons import SLOWER, Reason, gains_with_layer
 
@@ -109,6 +110,9 @@ def _fuse(graph: fx.Graph, layer: fx.Node) -> bool:
         found = chain.grow()
         if found is None:
             record.left(name, chain.why)
+            return False
+        if V.aot_compilation and not any(step.kind in WITH_OPERAND for step in found.steps):
+            record.left(name, Reason("C++", "AOTInductor passes an operator no empty list of tensors"))
             return False
         value = chain.result
         if not gains_with_layer((step.kind for step in found.steps), value.device.type, value.dtype, compiled=True):

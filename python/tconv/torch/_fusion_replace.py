@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from ._derivatives import lies_channels_last
+from ._formats import lies_channels_last
 from ._fusion_chain import same_sizes, value_of
 from ._gradient_operators import DATA_OPERATORS, WEIGHTS_OPERATORS
 from ._operator import OPERATORS
@@ -39,7 +39,7 @@ def _is_taken(sizes: Sequence[Any], *tensors: Any) -> bool:
     first = values[0]
     if any(value is None or value.layout is not torch.strided for value in values):
         return False
-    if first.device.type not in DEVICES or first.dtype not in DTYPES or first.dim() not in (3, 4):
+    if first.device.type not in DEVICES or first.dtype not in DTYPES or first.dim() - 2 not in OPERATORS:
         return False
     if any(value.dtype is not first.dtype or value.device != first.device for value in values):
         return False
@@ -92,13 +92,13 @@ def _replace_backward(graph: fx.Graph, node: fx.Node) -> bool:
         if 0 in parts:
             lying = value_of(parts[0])
             data = DATA_OPERATORS[len(stride)]
-            made[0] = _call(graph, node, data, cotangent, weight, in_size, *rest, _is_channels_last(lying))
+            made[0] = _call(graph, node, data, cotangent, weight, in_size, *rest, lies_channels_last(lying))
             emitted.append(made[0])
         if 1 in parts or 2 in parts:
             lying = value_of(parts[1]) if 1 in parts else value_of(weight)
             weights = WEIGHTS_OPERATORS[len(stride)]
             both = [1 in parts, 2 in parts]
-            found = _call(graph, node, weights, input, cotangent, kernel_size, *rest, both, _is_channels_last(lying))
+            found = _call(graph, node, weights, input, cotangent, kernel_size, *rest, both, lies_channels_last(lying))
             emitted.append(found)
             for i in (1, 2):
                 if i in parts:
@@ -114,7 +114,3 @@ def _replace_backward(graph: fx.Graph, node: fx.Node) -> bool:
         graph.erase_node(part)
     graph.erase_node(node)
     return True
-
-
-def _is_channels_last(tensor: Any) -> bool:
-    return tensor.dim() == 4 and lies_channels_last(tensor)

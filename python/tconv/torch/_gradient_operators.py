@@ -1,5 +1,5 @@
 """The operators of the gradients, torch.ops.tconv.conv_transpose2d_backward_data and conv_transpose2d_backward_weights,
-and those of 1-D layers: what torch.compile, modes, transforms and tracers see of a backward pass.
+and those of 1-D and 3-D layers: what torch.compile, modes, transforms and tracers see of a backward pass.
 
 Sizes are among their arguments, and so is whether the result lies channels_last. Nothing is inferred.
 """
@@ -14,7 +14,9 @@ from torch import Tensor
 
 from . import _derivatives, _gradients, _native
 from ._batching import batched_data, batched_weights
+from ._compute import PYTORCHS
 from ._derivatives import have_derivatives, may_have_derivatives
+from ._formats import memory_format
 from ._raised import raising
 from ._tools import conv_flop_count, count_flops
 
@@ -53,7 +55,7 @@ def _define(
 
 
 def _new(like: Tensor, shape: Sequence[int], channels_last: bool) -> Tensor:
-    lying = torch.channels_last if channels_last else torch.contiguous_format
+    lying = memory_format(channels_last, len(shape))
     return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=lying)
 
 
@@ -202,7 +204,7 @@ def weights_by_pytorch(
 
 
 def _as(tensor: Tensor, channels_last: bool) -> Tensor:
-    return tensor.contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
+    return tensor.contiguous(memory_format=memory_format(channels_last, tensor.dim()))
 
 
 def _fake_weights(
@@ -266,7 +268,7 @@ def _define_weights(spatial: int) -> Any:
 
 
 # The operators by the number of spatial axes.
-DATA_OPERATORS = {spatial: _define_data(spatial) for spatial in (1, 2)}
-WEIGHTS_OPERATORS = {spatial: _define_weights(spatial) for spatial in (1, 2)}
+DATA_OPERATORS = {spatial: _define_data(spatial) for spatial in PYTORCHS}
+WEIGHTS_OPERATORS = {spatial: _define_weights(spatial) for spatial in PYTORCHS}
 _derivatives.DATA.update(DATA_OPERATORS)
 _derivatives.WEIGHTS.update(WEIGHTS_OPERATORS)

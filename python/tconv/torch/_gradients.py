@@ -15,7 +15,8 @@ from .. import _library as lib
 from .._errors import TconvError
 from .._plan import Cache, Plan
 from . import _reasons as reasons
-from ._compute import choose_format, make_desc, make_plan
+from ._compute import choose_format, make_desc, make_plan, of_images
+from ._formats import memory_format
 from ._reasons import Reason
 from ._settings import DETERMINISTIC, Settings, settings_of_gradients
 
@@ -122,13 +123,9 @@ def _plan(
         return reasons.of_error(error)
 
 
-def _four_axes(values: Sizes, value: int) -> tuple[int, ...]:
-    """Of a shape or strides, with the height that a 1-D layer lacks."""
-    return _layer.with_axes(_layer.missing_axes(len(values) - 2, True), values, value)
-
-
-def _pairs(values: Sizes, neutral: int) -> tuple[int, int]:
-    return (values[0], values[1]) if len(values) == 2 else (neutral, values[0])
+def _of_images(values: Sizes, value: int) -> tuple[int, ...]:
+    """Of a shape or strides, with the height that a 1-D layer lacks: PyTorch's layouts begin at four axes."""
+    return (*values[:2], value, values[2]) if len(values) == 3 else tuple(values)
 
 
 def left_over(
@@ -145,38 +142,34 @@ def _desc(
     """The layer whose output's gradient this is."""
     _, stride, padding, groups, dilation = sizes
     left = left_over(diff_dst.shape, shape, weight_shape, stride, padding, dilation)
-    rows, columns = _pairs(padding, 0)
-    arguments = (_pairs(stride, 1), ((rows, rows), (columns, columns)), _pairs(left, 0), groups, _pairs(dilation, 1))
-    desc = make_desc(_four_axes(shape, 1), _four_axes(weight_shape, 1), arguments, diff_dst.dtype, now)
+    arguments = of_images(stride, padding, left, groups, dilation)
+    desc = make_desc(_of_images(shape, 1), _of_images(weight_shape, 1), arguments, diff_dst.dtype, now)
     desc.op, desc.layout = op, layout
-    expected, given = lib.output_shape(desc), _four_axes(diff_dst.shape, 1)
+    given = _of_images(diff_dst.shape, 1)
+    expected = _layer.output_shape(desc, len(given))
     if given != expected:
         raise TypeError(f"diff_dst has the shape {given}: must be {expected}")
     return desc
 
 
 def _lies_as(tensor: Tensor) -> list[int]:
-    return _layer.lies_as(_four_axes(tensor.shape, 1), _four_axes(tensor.stride(), 0))
+    return _layer.lies_as(_of_images(tensor.shape, 1), _of_images(tensor.stride(), 0))
 
 
 def _counted(tensor: Tensor) -> tuple[int, ...]:
-    return _layer.strides_that_count(_four_axes(tensor.shape, 1), _four_axes(tensor.stride(), 0))
-
-
-def _format(layout: int) -> torch.memory_format:
-    return torch.channels_last if layout == lib.NHWC else torch.contiguous_format
+    return _layer.strides_that_count(_of_images(tensor.shape, 1), _of_images(tensor.stride(), 0))
 
 
 def strides_of(shape: Sizes, channels_last: bool) -> tuple[int, ...]:
-    """Of a new tensor. channels_last is for four axes."""
-    lying = torch.channels_last if channels_last else torch.contiguous_format
+    """Of a new tensor. channels_last is for four axes and five."""
+    lying = memory_format(channels_last, len(shape))
     return torch.empty(tuple(shape), device="meta", memory_format=lying).stride()
 
 
 def _strides_of_images(shape: Sizes, layout: int) -> tuple[int, ...]:
     """Of images that are copied to lie in a layout."""
-    strides = strides_of(_four_axes(shape, 1), layout == lib.NHWC)
-    return strides if len(shape) == 4 else (*strides[:2], strides[3])
+    strides = strides_of(_of_images(shape, 1), layout == lib.NHWC)
+    return (*strides[:2], strides[3]) if len(shape) == 3 else strides
 
 
 def _gradient(
@@ -194,7 +187,7 @@ def _gradient(
         tuple(shape),
         tuple(strides),
         -(-plan.workspace_size // diff_dst.element_size()),
-        _format(desc.layout),
+        memory_format(desc.layout == lib.NHWC, max(4, len(shape))),
         copy_diff_dst,
         copy_other,
         diff_dst.device.index if diff_dst.is_cuda else None,
@@ -208,8 +201,8 @@ def _plan_data(now: Settings, diff_dst: Tensor, weight: Tensor, sizes: Any, chan
     desc = _desc(now, diff_dst, shape, weight.shape, sizes, lib.OP_BACKWARD_DATA, layout)
     as_it_lies = layout in _lies_as(diff_dst)
     if as_it_lies:
-        desc.dst_strides[:] = _counted(diff_dst)
-    weight_layout = _layer.weight_layout(_four_axes(weight.shape, 1), _four_axes(weight.stride(), 0))
+        _layer.give_strides(desc, "dst", _counted(diff_dst))
+    weight_layout = _layer.weight_layout(_of_images(weight.shape, 1), _of_images(weight.stride(), 0))
     desc.weight_layout = lib.WEIGHT_IOHW if weight_layout is None else weight_layout
     copies = (
         () if as_it_lies else _strides_of_images(diff_dst.shape, layout),
@@ -225,10 +218,10 @@ def _plan_weights(now: Settings, diff_dst: Tensor, input: Tensor, sizes: Any, st
     layout = _layer.choose_layout(*(lying for _, lying in larger_first))  # the smaller is copied where they differ
     desc = _desc(now, diff_dst, input.shape, shape, sizes, lib.OP_BACKWARD_WEIGHTS, layout)
     if layout in layouts:
-        desc.src_strides[:] = _counted(input)
+        _layer.give_strides(desc, "src", _counted(input))
     if layout in dst_layouts:
-        desc.dst_strides[:] = _counted(diff_dst)
-    weight_layout = _layer.weight_layout(_four_axes(shape, 1), _four_axes(strides, 0))
+        _layer.give_strides(desc, "dst", _counted(diff_dst))
+    weight_layout = _layer.weight_layout(_of_images(shape, 1), _of_images(strides, 0))
     assert weight_layout is not None
     desc.weight_layout = weight_layout
     copies = (
@@ -248,7 +241,7 @@ def _plan_bias(now: Settings, diff_dst: Tensor) -> Gradient:
     sizes = (ones, ones, zeros, channels, ones)
     desc = _desc(now, diff_dst, diff_dst.shape, weight_shape, sizes, lib.OP_BACKWARD_WEIGHTS, layout)
     if layouts:
-        desc.dst_strides[:] = _counted(diff_dst)
+        _layer.give_strides(desc, "dst", _counted(diff_dst))
     copy = () if layouts else _strides_of_images(diff_dst.shape, layout)
     return _gradient(now, desc, diff_dst, weight_shape, strides_of(weight_shape, False), copy, ())
 
@@ -344,11 +337,11 @@ def _find(diff_dst: Tensor, input: Tensor, weight: Tensor, sizes: Any, wanted: S
     """With PyTorch's choice of the strides for the input's, and the weight's own, where they are dense."""
     stride, padding, groups, dilation = sizes
     channels_last = False
-    if input.dim() == 4:
+    if input.dim() >= 4:
         left = left_over(diff_dst.shape, input.shape, weight.shape, stride, padding, dilation)
-        pairs: Any = (stride, tuple((side, side) for side in padding), left, groups, dilation)
-        channels_last = choose_format(input, weight, None, pairs) == torch.channels_last
-    copy_as = None if _lies_as(diff_dst) else torch.channels_last if channels_last else torch.contiguous_format
+        arguments = of_images(stride, padding, left, groups, dilation)
+        channels_last = choose_format(input, weight, None, arguments) != torch.contiguous_format
+    copy_as = None if _lies_as(diff_dst) else memory_format(channels_last, input.dim())
     if copy_as is not None:
         diff_dst = diff_dst.contiguous(memory_format=copy_as)
     data = weights = None
@@ -356,7 +349,7 @@ def _find(diff_dst: Tensor, input: Tensor, weight: Tensor, sizes: Any, wanted: S
         data = find_data(diff_dst, weight, input.shape[2:], stride, padding, groups, dilation, channels_last, now)
     if wanted[1]:
         strides = weight.stride()
-        if _layer.weight_layout(_four_axes(weight.shape, 1), _four_axes(strides, 0)) is None:
+        if _layer.weight_layout(_of_images(weight.shape, 1), _of_images(strides, 0)) is None:
             strides = strides_of(weight.shape, False)
         weights = find_weights(input, diff_dst, weight.shape[2:], stride, padding, groups, dilation, strides, now)
     elif wanted[2]:

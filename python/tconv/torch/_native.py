@@ -18,6 +18,7 @@ from ._reasons import Reason
 from ._settings import Settings, all_flags
 
 _NAME = "libtconv_torch.so"
+_AXES = 5  # of the tensors of a 3-D layer
 _package = __name__.partition(".")[0]
 
 
@@ -37,9 +38,9 @@ class _Description(c.Structure):
         ("workspace_size", c.c_size_t),
         ("workspace_elements", c.c_int64),
         ("rank", c.c_int64),
-        ("sizes", c.c_int64 * 4),
-        ("strides", c.c_int64 * 4),
-        ("copies", c.c_int64 * 4 * 2),
+        ("sizes", c.c_int64 * _AXES),
+        ("strides", c.c_int64 * _AXES),
+        ("copies", c.c_int64 * _AXES * 2),
         ("dtype", c.c_int32),
         ("location", c.c_int32),
         ("op", c.c_int32),
@@ -85,7 +86,7 @@ def _install() -> c.CDLL | None:
             ("say", None, (c.c_char_p,)),
             ("own", c.c_void_p, (c.c_void_p,)),
             ("release", None, (c.c_void_p,)),
-            ("remember", None, (c.c_void_p, c.c_void_p, c.POINTER(c.c_int64 * 4), c.c_int64, c.c_int64)),
+            ("remember", None, (c.c_void_p, c.c_void_p, c.POINTER(c.c_int64 * _AXES), c.c_int64, c.c_int64)),
             ("forget", None, ()),
             ("taken", c.c_int64, ()),
             ("fused", c.c_int64, ()),
@@ -221,7 +222,7 @@ class _Table:
             return
         owners = [None if part is None else self._owner(part, operands) for part in parts]
         if all((owner is None) == (part is None) for owner, part in zip(owners, parts, strict=True)):
-            strides = (c.c_int64 * 4)(*copy) if copy else None
+            strides = (c.c_int64 * _AXES)(*copy) if copy else None
             _shim.tconv_torch_remember(*owners, *[None] * (2 - len(owners)), strides, *settings)
 
     def _owner(self, part: Layer | Gradient | Step, operands: Sequence[int | None]) -> int | None:

@@ -1,6 +1,6 @@
-"""The operators torch.ops.tconv.conv_transpose1d and conv_transpose2d, which torch.compile, torch.export, modes,
-transforms and tracers see. Their derivatives are in _derivatives.py, the operators of their gradients in
-_gradient_operators.py."""
+"""The operators torch.ops.tconv.conv_transpose1d, conv_transpose2d and conv_transpose3d, which torch.compile,
+torch.export, modes, transforms and tracers see. Their derivatives are in _derivatives.py, the operators of their
+gradients in _gradient_operators.py."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _autocast(device_type: str, *tensors: Tensor | None) -> list[Any]:
 
 
 def _define(spatial: int) -> Any:
-    """tconv::conv_transpose1d or conv_transpose2d, with its rules."""
+    """tconv::conv_transpose1d, conv_transpose2d or conv_transpose3d, with its rules."""
     name = f"conv_transpose{spatial}d"
     schema = (
         f"(Tensor input, Tensor weight, Tensor? bias=None, SymInt[{spatial}] stride=1, SymInt[{spatial}] padding=0, "
@@ -130,5 +130,5 @@ def _define(spatial: int) -> Any:
 
 
 # The operators by the number of spatial axes.
-OPERATORS = {spatial: _define(spatial) for spatial in (1, 2)}
+OPERATORS = {spatial: _define(spatial) for spatial in PYTORCHS}
 _derivatives.FORWARD.update(OPERATORS)

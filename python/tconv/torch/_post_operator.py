@@ -1,6 +1,6 @@
-"""The operators torch.ops.tconv.conv_transpose1d_post and conv_transpose2d_post: a layer with its post-ops, which the
-graph pass for torch.compile puts into programs (_fusion.py). They take the list as text, and the tensor of each step
-that has one, with Snake's two in one."""
+"""The operators torch.ops.tconv.conv_transpose2d_post and those of 1-D and 3-D layers: a layer with its post-ops, which
+the graph pass for torch.compile puts into programs (_fusion.py). They take the list as text, and the tensor of each
+step that has one, with Snake's two in one."""
 
 from __future__ import annotations
 
@@ -140,4 +140,4 @@ def _define(spatial: int) -> Any:
 
 
 # The operators by the number of spatial axes.
-POST_OPERATORS = {spatial: _define(spatial) for spatial in (1, 2)}
+POST_OPERATORS = {spatial: _define(spatial) for spatial in PYTORCHS}

@@ -17,6 +17,7 @@ from .._errors import EnvironmentVariableError, InvalidArgumentError, SizeOverfl
 
 DTYPES = {torch.float32: lib.F32, torch.float64: lib.F64, torch.float16: lib.F16, torch.bfloat16: lib.BF16}
 DEVICES = frozenset({"cpu", "cuda"})
+SPATIAL = (1, 2, 3)
 PLAIN = frozenset({Tensor, torch.nn.Parameter})
 
 
@@ -58,11 +59,15 @@ def gains_with_layer(kinds: Iterable[int], device: str, dtype: torch.dtype, comp
 # PyTorch's in the mean of many layers, by less work for the GPU or for the host
 # (docs/log/2026-11-26-gradients-from-pytorch.md). The bias's comes with the weight's; alone it is a sum.
 FAST_ON_CUDA = {
+    "output": frozenset(DTYPES),
     "input": frozenset(DTYPES),
     "weight": frozenset({torch.float32, torch.float16, torch.bfloat16}),
 }
-# Without tensor cores: for what the others decline.
-SLOW_ON_CUDA = frozenset({"cuda_general"})
+# Without tensor cores: for what the others decline. An output is tconv's all the same.
+SLOW_ON_CUDA = {"input": frozenset({"cuda_general"}), "weight": frozenset({"cuda_general"})}
+# The same for 3-D layers (docs/log/2026-11-29-third-axis.md).
+FAST_ON_CUDA_3D = {**FAST_ON_CUDA, "weight": frozenset({torch.float32})}
+SLOW_ON_CUDA_3D = dict(SLOW_ON_CUDA)
 
 
 # ---------------------------------------------------------------------------------------------------------- the causes
@@ -90,8 +95,8 @@ def of_tensors(input: Tensor, weight: Tensor, bias: Tensor | None, groups: int) 
     if reason is not None:
         return reason
     spatial = weight.dim() - 2
-    if spatial not in (1, 2):
-        return Reason("shape", f"weight has {weight.dim()} axes: must have 3 or 4")
+    if spatial not in SPATIAL:
+        return Reason("shape", f"weight has {weight.dim()} axes: must have 3, 4 or 5")
     if input.dim() - spatial not in (1, 2):
         return Reason("shape", f"input has {input.dim()} axes: must have {spatial + 1} or {spatial + 2}")
     if 0 in weight.shape or 0 in input.shape[-spatial - 1 :]:
@@ -134,22 +139,26 @@ def of_gradients(diff_dst: Tensor, *others: Tensor) -> Reason | None:
     if reason is not None:
         return reason
     axes = {tensor.dim() for tensor in (diff_dst, *others)}
-    if axes not in ({3}, {4}):
-        return Reason("shape", f"the gradient has {diff_dst.dim()} axes: must have 3 or 4, as all of its operands")
+    if len(axes) != 1 or diff_dst.dim() - 2 not in SPATIAL:
+        return Reason("shape", f"the gradient has {diff_dst.dim()} axes: must have 3, 4 or 5, as all of its operands")
     if any(0 in tensor.shape[1:] for tensor in (diff_dst, *others)):
         return Reason("shape", "a tensor has no elements")
     return None
 
 
 def of_speed(name: str, like: Tensor, implementation: str, deterministic: bool) -> Reason | None:
-    """Why the gradient of this name, of the input, weight or bias, is PyTorch's on CUDA, as the faster one, given what
-    tconv has for it; None where it is tconv's, as all are where algorithms are to be deterministic."""
+    """Why the output, or the gradient of the input, weight or bias, is PyTorch's on CUDA, as the faster one, given what
+    tconv has for it; None where it is tconv's, as all are where algorithms are to be deterministic. like has as many
+    axes as the layer."""
     if not like.is_cuda or deterministic:
         return None
-    if like.dtype not in FAST_ON_CUDA.get(name, ()):
-        return Reason("speed", f"the gradient of the {name} in {like.dtype} is as fast or faster by PyTorch on CUDA")
-    if implementation in SLOW_ON_CUDA:
-        return Reason("speed", f"tconv has its general implementation alone for this gradient of the {name}")
+    is_3d = like.dim() == 5
+    fast, slow = (FAST_ON_CUDA_3D, SLOW_ON_CUDA_3D) if is_3d else (FAST_ON_CUDA, SLOW_ON_CUDA)
+    what = "the output" if name == "output" else f"the gradient of the {name}"
+    if like.dtype not in fast.get(name, ()):
+        return Reason("speed", f"{what} in {like.dtype} is as fast or faster by PyTorch on CUDA")
+    if implementation in slow.get(name, ()):
+        return Reason("speed", f"tconv has its general implementation alone for {what}")
     return None
 
 
@@ -174,8 +183,8 @@ def of_failed_lookup(
         if tensor is not None and tensor.is_nested:
             return Reason("layout", f"{name} is a nested tensor")
     spatial = weight.dim() - 2
-    if spatial not in (1, 2):
-        return Reason("shape", f"weight has {weight.dim()} axes: must have 3 or 4")
+    if spatial not in SPATIAL:
+        return Reason("shape", f"weight has {weight.dim()} axes: must have 3, 4 or 5")
     named = {"stride": stride, "padding": padding, "output_padding": output_padding, "dilation": dilation}
     for name, value in named.items():
         numbers = (value,) if isinstance(value, int) else value

@@ -13,22 +13,32 @@ from torch.nn.modules.conv import _ConvTransposeNd
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils import parametrize
 
-from ._modules import ConvTranspose1d, ConvTranspose2d, LazyConvTranspose1d, LazyConvTranspose2d
+from ._modules import (
+    LAYERS,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+    LazyConvTranspose1d,
+    LazyConvTranspose2d,
+    LazyConvTranspose3d,
+)
 from ._replace_streams import Streamed, base_for, streamed_base, why_not_streamed
 from ._sequential import Sequential
 
 _OURS: dict[type, type] = {
     torch.nn.ConvTranspose1d: ConvTranspose1d,
     torch.nn.ConvTranspose2d: ConvTranspose2d,
+    torch.nn.ConvTranspose3d: ConvTranspose3d,
     torch.nn.LazyConvTranspose1d: LazyConvTranspose1d,
     torch.nn.LazyConvTranspose2d: LazyConvTranspose2d,
+    torch.nn.LazyConvTranspose3d: LazyConvTranspose3d,
 }
 # By whose classes _class_for goes: with those that fuse changes.
 _BASES: dict[type, type] = {**_OURS, torch.nn.Sequential: Sequential}
 _PYTORCHS = {ours: theirs for theirs, ours in _BASES.items()}
 _NAMES = frozenset(f"ConvTranspose{spatial}d" for spatial in (1, 2, 3))
 _LOOKED_FOR = (
-    "torch.nn.ConvTranspose1d, ConvTranspose2d, their lazy forms and subclasses, and streaming layers as moshi has them"
+    "torch.nn.ConvTranspose1d, 2d and 3d, their lazy forms and subclasses, and streaming layers as moshi has them"
 )
 
 
@@ -100,7 +110,7 @@ def modules_of(model: object, function: str) -> list[tuple[str, torch.nn.Module]
 
 
 def is_ours(module: torch.nn.Module) -> bool:
-    return isinstance(module, (ConvTranspose1d, ConvTranspose2d))
+    return isinstance(module, LAYERS)
 
 
 class _Derived:
@@ -194,8 +204,6 @@ def why_left(module: torch.nn.Module) -> str | None:
         return "it is scripted"
     kind = type(module)
     of = f"its class {kind.__module__}.{kind.__qualname__}"
-    if isinstance(module, torch.nn.ConvTranspose3d):
-        return "it is 3-D, which tconv does not have"
     if not isinstance(module, tuple(_OURS)):
         quantized = "quantized" in kind.__module__
         return f"{of} is quantized" if quantized else f"{of} is none of {_LOOKED_FOR}"
@@ -210,7 +218,7 @@ def why_left(module: torch.nn.Module) -> str | None:
 
 
 def replace(model: torch.nn.Module) -> Replaced:
-    """Makes every torch.nn.ConvTranspose1d and ConvTranspose2d in the model tconv's, in place.
+    """Makes every torch.nn.ConvTranspose1d, ConvTranspose2d and ConvTranspose3d in the model tconv's, in place.
 
     A module keeps its identity and everything in it: parameters, hooks, weight_norm and parametrizations, training
     flag; only its class changes. Subclasses whose forward is PyTorch's are taken too: the module's class is then

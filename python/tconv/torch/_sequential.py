@@ -16,14 +16,14 @@ from .. import _library as lib
 from .. import post
 from ..post import PostOp
 from ._functional import is_watched, try_fused
-from ._modules import ConvTranspose1d, ConvTranspose2d, arguments_of
+from ._modules import LAYERS, arguments_of, spatial_axes
 from ._packed import optimizer_steps
 from ._post import Prepared, fused_as_prepared, prepared
 from ._reasons import DTYPES, PLAIN, gains_with_layer
 
-_SPATIAL: dict[type, int] = {nn.BatchNorm1d: 1, nn.BatchNorm2d: 2}
+_SPATIAL: dict[type, int] = {nn.BatchNorm1d: 1, nn.BatchNorm2d: 2, nn.BatchNorm3d: 3}
 # In evaluation they answer what they are given.
-_NOTHING = frozenset({nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d})
+_NOTHING = frozenset({nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d})
 _ACTIVATIONS: dict[type, Callable[[Any], PostOp]] = {
     nn.ReLU: lambda module: post.relu(),
     nn.ReLU6: lambda module: post.clamp(0, 6),
@@ -45,6 +45,7 @@ _SOFTPLUS_THRESHOLD = 17
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 HOOKS_OF_ALL = ("_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks")
 _NORMS_KEPT = 64
+_FORWARDS = tuple(layer.forward for layer in LAYERS)
 
 
 # --------------------------------------------------------------------------------------------------- what can be fused
@@ -63,7 +64,7 @@ def why_watched(module: nn.Module) -> str | None:
 def why_not_layer(layer: nn.Module) -> str | None:
     """Why a layer of tconv's cannot compute what follows it."""
     why = why_watched(layer)
-    if why is None and type(layer).forward not in (ConvTranspose1d.forward, ConvTranspose2d.forward):
+    if why is None and type(layer).forward not in _FORWARDS:
         why = "has a class with a forward of its own"
     return why
 
@@ -92,10 +93,6 @@ def _why_not_norm(norm: Any, spatial: int, out_channels: int) -> str | None:
             + (f"{spatial}")
         )
     return None
-
-
-def spatial_axes(layer: nn.Module) -> int:
-    return 1 if isinstance(layer, nn.ConvTranspose1d) else 2
 
 
 def followers(modules: Sequence[nn.Module], layer: Any) -> list[nn.Module]:
@@ -212,9 +209,6 @@ class _Recipe:
         return all(state.get(name) is value for state, name, value in self._values)
 
 
-_FORWARDS = (ConvTranspose1d.forward, ConvTranspose2d.forward)
-
-
 class Sequential(nn.Sequential):
     """torch.nn.Sequential, in which layers of tconv's compute what follows them where no gradients are wanted. All
     other calls are those of PyTorch's class."""
@@ -242,7 +236,7 @@ class Sequential(nn.Sequential):
             module: Any = modules[done]
             done += 1
             fused = None
-            if isinstance(module, (ConvTranspose1d, ConvTranspose2d)) and type(input) in PLAIN:
+            if isinstance(module, LAYERS) and type(input) in PLAIN:
                 recipe = folds.recipes.get((id(module), input.dtype, input.dim()))
                 if recipe is not None and recipe.holds(modules, done - 1):
                     fused = _as_before(module, recipe, input, folds)

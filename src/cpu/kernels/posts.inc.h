@@ -20,11 +20,22 @@ static struct NAME(place) NAME(place_of)(const tconv_cpu_posts *posts, const ELE
     const tconv_problem *problem = posts->problem;
     const bool planes = problem->layout == TCONV_NCHW;
     const int64_t index = at - (const ELEMENT *)posts->dst, run_stride = planes ? problem->dst.c : problem->dst.w;
-    const int64_t image = quotient(index, problem->dst.n), in_image = index - image * problem->dst.n;
-    const int64_t run = quotient(in_image, run_stride);
+    const int64_t image_stride = problem->dst.n;
+    int64_t image, run, inside = index;
+    if (image_stride >= run_stride) {
+        image = quotient(inside, image_stride);
+        inside -= image * image_stride;
+        run = quotient(inside, run_stride);
+        inside -= run * run_stride;
+    } else { /* images are planes of a channel (core/volume.h) */
+        run = quotient(inside, run_stride);
+        inside -= run * run_stride;
+        image = quotient(inside, image_stride);
+        inside -= image * image_stride;
+    }
     return (struct NAME(place)){.image = image,
                                 .run = run,
-                                .inside = in_image - run * run_stride,
+                                .inside = inside,
                                 .step = step,
                                 .length = planes ? problem->h.out * problem->w.out : problem->out_channels,
                                 .planes = planes};

@@ -51,7 +51,7 @@ const char *tconv_cells_describe_words(const tconv_layer *layer, word_layer *wor
     tconv_problem *problem_of_words = &words->layer.problem;
     problem_of_words->dtype = TCONV_F32;
     problem_of_words->element_size = sizeof(float);
-    problem_of_words->src = (tconv_strides){src->n / 2, src->c / 2, src->h / 2, 1};
+    problem_of_words->src = (tconv_strides){.n = src->n / 2, .c = src->c / 2, .h = src->h / 2, .w = 1};
     problem_of_words->src_extent /= 2;
     problem_of_words->w.in /= 2;
     problem_of_words->w.kernel = words->straddle ? least : count;

@@ -270,7 +270,7 @@ bool tconv_dgrad_describe_inner(const tconv_layer *layer, int64_t channels, dgra
         describe_native(problem, plan, &desc);
     else
         describe_planes(problem, plan, &desc);
-    if (tconv_problem_init(&inner->problem, &desc, NULL) != TCONV_SUCCESS)
+    if (tconv_problem_derive(&inner->problem, &desc, NULL) != TCONV_SUCCESS)
         return false;
     inner->rows = tconv_one_phase(&inner->problem.h, plan->row_phases);
     inner->columns = tconv_one_phase(&inner->problem.w, plan->column_phases);

@@ -252,4 +252,5 @@ const tconv_implementation tconv_cuda_dgrad = {.name = "cuda_dgrad",
                                                .pack = pack,
                                                .execute = execute,
                                                .describe = describe,
-                                               .accumulates = true};
+                                               .accumulates = true,
+                                               .sums_planes = true};

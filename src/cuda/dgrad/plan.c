@@ -97,6 +97,9 @@ static bool is_tried(const tconv_problem *problem, const dgrad_form *form)
     const tconv_cuda_planes rows = tconv_cuda_planes_of(&problem->h, false);
     const tconv_cuda_planes columns = tconv_cuda_planes_of(&problem->w, false);
     const bool is_native = is_native_axis(&problem->h, &rows) && is_native_axis(&problem->w, &columns);
+    if (problem->plane_taps.taps > 0) /* which TMA finds where they lie */
+        return form->source == STRIDED && !form->one_pixel && !form->to_depth && rows.count <= MAX_PHASES &&
+               columns.count <= MAX_PHASES;
     if (form->one_pixel)
         return is_one_pixel(problem);
     if (form->source == NATIVE)
@@ -457,7 +460,8 @@ const char *tconv_dgrad_make_plan(const tconv_layer *layer, double limit, dgrad_
             tried.layer = FORMS[f].to_depth ? &deep : layer;
             tried.form = &FORMS[f];
             tried.parts = &PARTS[p];
-            if ((FORMS[f].to_depth && !has_depth) || !is_tried(&tried.layer->problem, &FORMS[f]))
+            if ((FORMS[f].to_depth && !has_depth) || (PARTS[p].count > 1 && layer->problem.plane_taps.taps > 0) ||
+                !is_tried(&tried.layer->problem, &FORMS[f]))
                 continue;
             const char *refusal = plan_form(tried.layer, tried.form, tried.parts, NULL,
                                             search.limited ? search.limit + saved : 0, plan, work);

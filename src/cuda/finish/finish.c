@@ -103,7 +103,7 @@ static tconv_status describe_inner(const tconv_layer *layer, finish_plan *plan, 
         memset(desc.dst_strides, 0, sizeof desc.dst_strides);
     if (!dst || plan->widens)
         memset(desc.src_strides, 0, sizeof desc.src_strides);
-    return tconv_problem_init(&inner->problem, &desc, issue);
+    return tconv_problem_derive(&inner->problem, &desc, issue);
 }
 
 /* Admits all but cuda_finish itself. */

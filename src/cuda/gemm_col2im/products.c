@@ -181,7 +181,7 @@ bool tconv_gemm_col2im_describe_products(const tconv_layer *layer, gemm_col2im_p
     desc.math = plan->widens ? TCONV_MATH_TF32 : layer->target.math;
     const tconv_weight_strides weight = plan->mode == EXCHANGED ? describe_exchanged(problem, &src, plan, &desc)
                                                                 : describe_straight(problem, &src, plan, &desc);
-    if (tconv_problem_init(&inner->problem, &desc, NULL) != TCONV_SUCCESS)
+    if (tconv_problem_derive(&inner->problem, &desc, NULL) != TCONV_SUCCESS)
         return false;
     tconv_problem *products = &inner->problem;
     products->weight.in = weight.in;

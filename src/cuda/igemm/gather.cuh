@@ -147,11 +147,11 @@ __device__ __forceinline__ void gather_pairs(const parameters &layer, const shar
         const int of_image = (int)(place >> COLUMN_BITS & ROW_MASK), image = (int)(place >> (ROW_BITS + COLUMN_BITS));
         const int of_row = 2 * (int)(place & COLUMN_MASK) - odd;
         const int row = origin.row + of_image, column = origin.column + of_row;
-        const bool exists = origin.image + image < layer.src_images && (unsigned)row < (unsigned)layer.in_rows &&
+        const int plane = origin.image + image * layer.image_planes;
+        const bool exists = (unsigned)plane < (unsigned)layer.src_images && (unsigned)row < (unsigned)layer.in_rows &&
                             (unsigned)column < (unsigned)layer.in_columns;
         const int channels = exists ? left : 0, pixel = image * layer.image_pixels + of_image * layer.pitch + of_row;
-        const typename Mode::Element *image_row =
-            src + (origin.image + image) * layer.from.n + row * layer.from.h + column;
+        const typename Mode::Element *image_row = src + plane * layer.from.n + row * layer.from.h + column;
 #pragma unroll 1
         for (int vector = share.sharer * COUNT; vector < vectors; vector += share.count * COUNT) {
             const typename Mode::Element *from = image_row + vector * CHANNELS * layer.from.c;

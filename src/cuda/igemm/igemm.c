@@ -290,6 +290,8 @@ const tconv_implementation tconv_cuda_igemm = {.name = "cuda_igemm",
                                                .execute = execute,
                                                .describe = describe,
                                                .accumulates = true,
+                                               .sums_planes = true,
+                                               .stacks_rows = true,
                                                .applies_posts = true};
 
 const tconv_implementation tconv_igemm_sums = {.name = "cuda_igemm",

@@ -26,6 +26,14 @@ struct stage_origin {
     int image, row, column, channel;
     int left;     /* channels from there on */
     int position; /* im2col: the tile's first */
+    /* Has a channel of several planes be one of its plane. */
+    __device__ __forceinline__ void find_plane(const parameters &layer)
+    {
+        const quotient plane = divide(channel, layer.by_plane_channels);
+        channel = plane.rest;
+        left = min(left, layer.held_channels - channel);
+        image = image * layer.image_planes + layer.first_plane + plane.whole * layer.plane_step;
+    }
     __device__ __forceinline__ stage_origin(const parameters &layer, const tile_place &tile, const tap_walk &tap,
                                             int k_block)
         : image(layer.image_rows > 0 ? layer.rows[tile.row_phase].src_image : tile.image),
@@ -76,7 +84,8 @@ __device__ __forceinline__ void fill_b_stages(const parameters &layer, const sha
             for (int k_block = 0; k_block < layer.k_blocks; k_block++) {
 #pragma unroll 1
                 for (int i = 0; i < stages; i++) {
-                    const stage_origin origin(layer, tile, tap, k_block);
+                    stage_origin origin(layer, tile, tap, k_block);
+                    origin.find_plane(layer);
                     stage.wait_empty();
                     fill(stage, origin);
                     stage.next();
@@ -249,14 +258,14 @@ struct pixel_coordinates {
     {
     }
     __device__ __forceinline__ pixel_coordinates(const parameters &layer, const stage_origin &origin, uint32_t place)
-        : image(origin.image + (int)(place >> (ROW_BITS + COLUMN_BITS))),
+        : image(origin.image + (int)(place >> (ROW_BITS + COLUMN_BITS)) * layer.image_planes),
           row(origin.row + (int)(place >> COLUMN_BITS & ROW_MASK) * layer.src_row_stride),
           column(origin.column + (int)(place & COLUMN_MASK) * layer.src_column_stride)
     {
     }
     __device__ __forceinline__ bool exists(const parameters &layer) const
     {
-        return image < layer.src_images && (unsigned)row < (unsigned)layer.in_rows &&
+        return (unsigned)image < (unsigned)layer.src_images && (unsigned)row < (unsigned)layer.in_rows &&
                (unsigned)column < (unsigned)layer.in_columns;
     }
 };

@@ -129,15 +129,16 @@ static tensor_map_recipe describe_pixels(const tconv_problem *problem, const lay
     const int row_step = params->src_row_stride, column_step = params->src_column_stride;
     tensor_map_recipe map = {.dtype = problem->dtype,
                              .swizzle = swizzle_of(params),
-                             .extents = {(uint64_t)problem->in_channels, (uint64_t)params->in_columns,
+                             .extents = {(uint64_t)tconv_src_channels(problem), (uint64_t)params->in_columns,
                                          (uint64_t)params->in_rows, (uint64_t)params->src_images},
                              .strides = {(uint64_t)params->from.w * element, (uint64_t)params->from.h * element,
                                          (uint64_t)params->from.n * element},
                              .box = {(uint32_t)params->k_block_channels, span_of(params->box_columns, column_step),
                                      span_of(params->image_pixels / params->pitch, row_step),
-                                     (uint32_t)params->tile_images},
+                                     span_of(params->tile_images, params->image_planes)},
                              .rounds = plan->arithmetic == NUMERICS_TF32,
-                             .steps = {1, (uint32_t)column_step, (uint32_t)row_step, 1}};
+                             .steps = {1, (uint32_t)column_step, (uint32_t)row_step,
+                                       params->tile_images > 1 ? (uint32_t)params->image_planes : 1}};
     if (params->im2col) {
         const int last_column = params->first_column + (params->flat_columns - 1) * params->src_column_stride;
         const int last_row = params->first_row + (params->flat_rows - 1) * params->src_row_stride;

@@ -150,8 +150,15 @@ typedef struct parameters {
     axis_phase columns[MAX_PHASES];
     int row_phases;
     int column_phases;
-    int src_phases;     /* that a tile sums over, where phases are those of src; else 1, its own */
-    bool sums_phases;   /* phases are those of src */
+    int src_phases;   /* that a tile sums over, where phases are those of src; else 1, its own */
+    bool sums_phases; /* phases are those of src */
+    /* Input channels are those of several planes (tconv_plane_taps): of each as many as this divides by, of which src has
+     * so many; the first plane, and planes from a tap to the next. Else they are all of one. */
+    fast_divisor by_plane_channels;
+    int held_channels;
+    int first_plane;
+    int plane_step;
+    int image_planes;   /* from an image to the next; else 1 */
     int src_groups;     /* channel groups of src: where phases of src come in parts, each part has them again */
     int row_step;       /* rows of src from a tap to the next */
     int column_step;    /* columns of src from a tap to the next */

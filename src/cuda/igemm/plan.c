@@ -27,7 +27,7 @@ static const kernel_config *configs_of(const tile_search *search)
 static bool may_be_transposed(const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
-    const int64_t elements = problem->batch * problem->in_channels * problem->h.in * problem->w.in;
+    const int64_t elements = tconv_src_images(problem) * tconv_src_channels(problem) * problem->h.in * problem->w.in;
     return problem->layout == TCONV_NCHW && !tconv_igemm_is_transposed_before(layer) &&
            elements <= MOST_TRANSPOSED_BYTES && tconv_igemm_transposed_bytes(problem) <= MOST_TRANSPOSED_BYTES;
 }
@@ -52,6 +52,16 @@ static bool may_have(const tile_search *search, const tile_choice *choice, const
             (params->src_channels_last || !params->per_tap));
 }
 
+/* Returns whether stages hold channels of one plane each, which TMA brings: where input channels are those of several. */
+static bool finds_planes(const layer_plan *plan, const tconv_plane_taps *taps)
+{
+    const parameters *params = &plan->params;
+    const int64_t planes = (params->tile_images - 1) * taps->image_step + 1; /* of a box */
+    return taps->taps == 0 || (params->by_tma && params->src_channels_last && !params->im2col &&
+                               taps->channels % params->k_block_channels == 0 &&
+                               (planes == 1 || (planes <= MAX_TMA_BOX && taps->image_step <= MAX_BOX_STEP)));
+}
+
 /* Describes the layer in tiles of this choice, and offers them with all stages that fit. */
 static void offer_tile(tile_search *search, const tile_choice *choice)
 {
@@ -73,7 +83,7 @@ static void offer_tile(tile_search *search, const tile_choice *choice)
     tconv_igemm_describe_mma_tiles(layer, choice, &plan);
     if (!tconv_igemm_describe_tile(layer, choice, &plan) ||
         (!config->long_sums && most_partial_sums(layer, &plan.params) > STRICT_ADDITIONS) ||
-        !may_have(search, choice, &plan))
+        !may_have(search, choice, &plan) || !finds_planes(&plan, &layer->problem.plane_taps))
         return;
     const tconv_cuda_work tile = tconv_igemm_tile_work(search, &plan);
     if (!tconv_search_is_beyond(&search->best, &tile))
@@ -141,7 +151,7 @@ void tconv_igemm_offer_candidates(tile_search *search)
                     choice.per_tap = per_tap == 1;
                     offer_tiles(search, choice, config);
                 }
-                choice.im2col = tconv_igemm_may_be_im2col(layer);
+                choice.im2col = layer->problem.plane_taps.taps == 0 && tconv_igemm_may_be_im2col(layer);
                 if (choice.im2col)
                     offer_tiles(search, choice, config);
                 choice.im2col = false;

@@ -193,7 +193,8 @@ bool tconv_igemm_is_transposed_before(const tconv_layer *layer)
 /* A K-block is always of four wgmmas in f32; in 16 bits of two where there are no more channels. */
 int tconv_igemm_pixel_bytes(const tconv_problem *problem)
 {
-    return problem->element_size == 2 && problem->group_in <= 32 ? 64 : 128;
+    const int64_t channels = problem->plane_taps.taps > 0 ? problem->plane_taps.channels : problem->group_in;
+    return problem->element_size == 2 && channels <= 32 ? 64 : 128;
 }
 
 position_space tconv_igemm_space(const tconv_layer *layer, bool per_tap, bool src_transposed)
@@ -210,8 +211,8 @@ position_space tconv_igemm_space(const tconv_layer *layer, bool per_tap, bool sr
     const int64_t pixels = problem->h.in * problem->w.in;
     space.flat = is_merged(layer) && space.rows <= problem->h.in && space.columns <= problem->w.in &&
                  src.h == problem->w.in * src.w;
-    space.whole = space.flat && (problem->layout == TCONV_NHWC || src_transposed) && src.n == pixels * src.w &&
-                  pixels * problem->batch < HOPPER_MAX_EXTENT;
+    space.whole = space.flat && problem->plane_taps.taps == 0 && (problem->layout == TCONV_NHWC || src_transposed) &&
+                  src.n == pixels * src.w && pixels * problem->batch < HOPPER_MAX_EXTENT;
     if (space.flat) {
         space.rows = 1;
         space.columns = space.whole ? pixels * space.images : pixels;
@@ -282,7 +283,17 @@ void tconv_igemm_describe_layer(const tconv_layer *layer, bool src_transposed, l
     describe_axis(&layer->rows, of_src, params->rows);
     describe_axis(&layer->columns, of_src, params->columns);
     params->column_taps = (int)taps_of(params->columns, params->column_phases);
-    params->src_images = params->images;
+    params->src_images = problem->plane_taps.taps > 0 ? (int)problem->plane_taps.planes : params->images;
+    params->by_plane_channels = divisor_of(INT_MAX);
+    params->held_channels = INT_MAX;
+    params->image_planes = 1;
+    if (problem->plane_taps.taps > 0) {
+        params->by_plane_channels = divisor_of((int)problem->plane_taps.channels);
+        params->held_channels = (int)problem->plane_taps.held;
+        params->first_plane = (int)problem->plane_taps.first;
+        params->plane_step = (int)problem->plane_taps.step;
+        params->image_planes = (int)problem->plane_taps.image_step;
+    }
     tconv_igemm_describe_phases(layer, params);
     params->kernel_columns = (int)problem->w.kernel;
     params->kernel_row_step = (int)layer->rows.kernel_step;

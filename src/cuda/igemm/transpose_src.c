@@ -10,12 +10,12 @@
 int64_t tconv_igemm_transposed_pixel(const tconv_problem *problem)
 {
     const int64_t vector = VECTOR_BYTES / (int64_t)problem->element_size;
-    return tconv_ceil_div(problem->in_channels, vector) * vector;
+    return tconv_ceil_div(tconv_src_channels(problem), vector) * vector;
 }
 
 int64_t tconv_igemm_transposed_bytes(const tconv_problem *problem)
 {
-    return problem->batch * problem->h.in * problem->w.in * tconv_igemm_transposed_pixel(problem) *
+    return tconv_src_images(problem) * problem->h.in * problem->w.in * tconv_igemm_transposed_pixel(problem) *
            (int64_t)problem->element_size;
 }
 
@@ -26,10 +26,10 @@ src_transpose tconv_igemm_transpose_of(const tconv_problem *problem)
     src_transpose transpose;
     memset(&transpose, 0, sizeof transpose);
     transpose.from = problem->src;
-    transpose.pixels = (int)(problem->batch * image);
+    transpose.pixels = (int)(tconv_src_images(problem) * image);
     transpose.rows = (int)problem->h.in;
     transpose.columns = (int)problem->w.in;
-    transpose.channels = (int)problem->in_channels;
+    transpose.channels = (int)tconv_src_channels(problem);
     transpose.pixel_vectors = (int)(tconv_igemm_transposed_pixel(problem) / vector);
     transpose.channel_tiles = (int)tconv_ceil_div(transpose.pixel_vectors, TRANSPOSE_VECTORS);
     transpose.thread_blocks = (int)tconv_ceil_div(transpose.pixels, TRANSPOSE_PIXELS) * transpose.channel_tiles;

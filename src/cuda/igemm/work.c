@@ -214,12 +214,13 @@ tconv_cuda_work tconv_igemm_tile_work(const tile_search *search, const layer_pla
     work.rounds = tconv_cuda_rounds(params->tiles, multiprocessors);
     if (params->src_transposed) {
         const tconv_problem *problem = &search->given->problem;
-        const double src = (double)(problem->batch * problem->in_channels) * (double)(problem->h.in * problem->w.in);
+        const int64_t src_channels = tconv_src_channels(problem);
+        const double src = (double)(tconv_src_images(problem) * src_channels) * (double)(problem->h.in * problem->w.in);
         work.passes += 1;
         /* A tile of few channels takes as long as a full one, which tells for the larger planes of gradients of src. */
         const int64_t tile = 4 * TRANSPOSE_WORDS / (int64_t)problem->element_size;
-        const int64_t channels = tconv_round_up(problem->in_channels, tile);
-        const double full = search->layer->phases_of_src ? (double)channels / (double)problem->in_channels : 1;
+        const int64_t channels = tconv_round_up(src_channels, tile);
+        const double full = search->layer->phases_of_src ? (double)channels / (double)src_channels : 1;
         work.pass_bytes += ((double)tconv_igemm_transposed_bytes(problem) + src * (double)problem->element_size) * full;
     }
     return work;

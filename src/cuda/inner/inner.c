@@ -19,7 +19,9 @@ bool tconv_inner_may_plan(const tconv_inner_plan *inner, const tconv_implementat
     return implementation->plan_bytes <= inner->capacity &&
            (implementation->dtypes & TCONV_DTYPE_BIT(problem->dtype)) != 0 &&
            (!problem->desc.accumulate || implementation->accumulates) &&
-           (!tconv_has_posts(problem) || implementation->applies_posts);
+           (!tconv_has_posts(problem) || implementation->applies_posts) &&
+           (problem->plane_taps.taps == 0 || implementation->sums_planes) &&
+           (!inner->layer.stacked_rows || implementation->stacks_rows);
 }
 
 tconv_planned tconv_inner_plan_by(tconv_inner_plan *inner, const tconv_implementation *implementation, double limit,

@@ -37,7 +37,8 @@ typedef struct tconv_inner_plan {
 void tconv_inner_begin(tconv_inner_plan *inner, void *bytes, size_t capacity);
 
 /* Returns whether an implementation may be asked for the inner layer: it has the layer's dtype, accumulates or applies
- * post-ops where the layer does, is not for streams, and its plan fits in the memory. */
+ * post-ops where the layer does, takes planes where they lie where the layer has them, is not for streams, and its plan fits in
+ * the memory. */
 bool tconv_inner_may_plan(const tconv_inner_plan *inner, const tconv_implementation *implementation);
 
 /* Has an implementation that may plan the inner layer plan it, to take less than limit seconds (0: any time), and sets

@@ -22,14 +22,14 @@ tconv_cuda_work tconv_cuda_begin_work(const tconv_layer *layer)
     /* Columns come by whole sectors. */
     const double columns =
         problem->layout == TCONV_NHWC ? inputs_read(layer, &problem->w, &layer->columns) : (double)problem->w.in;
-    const double src = (double)problem->in_channels * rows * columns;
+    const double src = (double)(tconv_src_images(problem) * tconv_src_channels(problem)) * rows * columns;
     const double dst = (double)problem->out_channels * (double)(problem->h.out * problem->w.out);
     const double weights =
         (double)(problem->in_channels * problem->group_out) * (double)(problem->h.kernel * problem->w.kernel);
     tconv_cuda_work work;
     memset(&work, 0, sizeof work);
     const double addend = tconv_cuda_has_addend(problem) ? dst : 0;
-    work.dram_bytes = ((double)problem->batch * (src + dst + addend) + weights) * (double)problem->element_size;
+    work.dram_bytes = (src + (double)problem->batch * (dst + addend) + weights) * (double)problem->element_size;
     work.rounds = work.resident = work.k_blocks = work.stage_k_blocks = work.store_warps = 1;
     return work;
 }

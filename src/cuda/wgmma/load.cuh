@@ -14,11 +14,12 @@ __device__ __forceinline__ void load_raw_stages(const parameters &params, const 
 {
     load_k_blocks(params, shared.raw, shared.raw.barriers, params.raw_stage_bytes,
                   [&](const tile_place &tile, int channel, uint32_t to, uint32_t full) {
+                      const plane_place plane(params, tile, channel);
 #pragma unroll 1
                       for (int box = 0; box < params.stage_boxes; box++)
                           tma_load(to + box * params.pixels_leading_bytes, map,
                                    box_column(params, tile) + box * SWIZZLE_PIXELS, tile.row + params.first_row,
-                                   channel, tile.image, full);
+                                   plane.channel, plane.image, full);
                   });
 }
 
@@ -31,12 +32,13 @@ __device__ __forceinline__ void load_b_stages_in_place(const parameters &params,
     constexpr int CORE_ROW_CHANNELS = CORE_ROW_BYTES / sizeof(typename Mode::Element);
     load_k_blocks(params, shared.b, shared.raw.barriers, params.b_stage_bytes,
                   [&](const tile_place &tile, int channel, uint32_t to, uint32_t full) {
+                      plane_place plane(params, tile, channel);
 #pragma unroll 1
                       for (int core = 0; core < 2 * params.k_steps; core++) {
-                          tma_load(to, map, box_column(params, tile), channel, tile.row + params.first_row, tile.image,
-                                   full);
+                          tma_load(to, map, box_column(params, tile), plane.channel, tile.row + params.first_row,
+                                   plane.image, full);
                           to += params.pixels_leading_bytes;
-                          channel += CORE_ROW_CHANNELS;
+                          plane.channel += CORE_ROW_CHANNELS;
                       }
                   });
 }

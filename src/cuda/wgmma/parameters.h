@@ -83,6 +83,12 @@ typedef struct parameters {
     int64_t src_image, src_channel, dst_image, dst_channel; /* strides in elements */
     bool by_tma; /* whether TMA can read src; else the transpose warps gather it themselves */
 
+    /* Input channels are those of several planes (tconv_plane_taps): of each as many as this divides by, of which src has
+     * so many; the first plane, and the distance of planes. Else they are all of one. */
+    fast_divisor by_plane_channels;
+    int held_channels, first_plane, plane_step;
+    int src_images;
+
     fast_divisor by_m_blocks, by_group_m_blocks, by_column_tiles, by_row_tiles, by_flat_columns;
     fast_divisor by_row;      /* elements of a row of dst that a tile stores */
     fast_divisor by_last_row; /* the same of the last tile of a row */

@@ -5,6 +5,7 @@
 #include "plan.h"
 #include "../cuda_target.h"
 
+#include <limits.h>
 #include <string.h>
 
 #include "../../core/checked.h"
@@ -37,6 +38,22 @@ static void describe_divisors(parameters *params)
     params->by_last_row = params->flat_columns > 0 ? params->by_row : divisor_of(last);
 }
 
+/* Describes where channels of several planes are; false where a K-block has some of two. */
+static bool describe_planes(const tconv_problem *problem, const tile_choice *choice, parameters *params)
+{
+    const tconv_plane_taps *taps = &problem->plane_taps;
+    params->src_images = (int)tconv_src_images(problem);
+    params->by_plane_channels = divisor_of(INT_MAX);
+    params->held_channels = INT_MAX;
+    if (taps->taps == 0)
+        return true;
+    params->by_plane_channels = divisor_of((int)taps->channels);
+    params->held_channels = (int)taps->held;
+    params->first_plane = (int)taps->first;
+    params->plane_step = (int)taps->step;
+    return !choice->realigned && taps->image_step == 1 && taps->channels % params->k_block_channels == 0;
+}
+
 /* Makes the plan of the layer in tiles of this choice; false where that does not fit. */
 static bool make_plan(const tconv_layer *layer, const tile_choice *choice, tile_plan *plan)
 {
@@ -51,6 +68,8 @@ static bool make_plan(const tconv_layer *layer, const tile_choice *choice, tile_
     if (!tconv_wgmma_lay_out_tile(layer, plan) || !tconv_wgmma_lay_out_stages(layer, plan) ||
         (plan->arithmetic == NUMERICS_STRICT &&
          tconv_max(tconv_wgmma_commit_groups(params, 0), tconv_wgmma_commit_groups(params, 1)) > STRICT_ADDITIONS))
+        return false;
+    if (!describe_planes(problem, choice, params))
         return false;
     params->src_image = problem->src.n;
     params->src_channel = problem->src.c;

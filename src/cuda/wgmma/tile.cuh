@@ -123,6 +123,17 @@ __device__ __forceinline__ int stage_column(const parameters &params, const tile
     return first_column(params, tile) & -params.stage_alignment;
 }
 
+/* The image and the channel of it that a K-block begins with. */
+struct plane_place {
+    int image, channel;
+    __device__ __forceinline__ plane_place(const parameters &params, const tile_place &tile, int first_channel)
+    {
+        const quotient plane = divide(first_channel, params.by_plane_channels);
+        image = tile.image + params.first_plane + plane.whole * params.plane_step;
+        channel = plane.rest;
+    }
+};
+
 } // namespace tconv::wgmma
 
 #endif

@@ -204,9 +204,14 @@ __device__ __forceinline__ void gather_src(const parameters &params, const share
     for (int number = (int)blockIdx.x; number < params.tiles; number += (int)gridDim.x) {
         const tile_place tile = find_tile(params, number);
         const int first_column = stage_column(params, tile), first_row = tile.row + params.first_row;
-        const Element *src = static_cast<const Element *>(params.src) + tile.image * params.src_image +
-                             (int64_t)tile.group * params.group_in * params.src_channel;
+        int channel_of_layer = tile.group * params.group_in;
         for (int channels = params.group_in; channels > 0; channels -= params.k_block_channels) {
+            const plane_place at(params, tile, channel_of_layer);
+            const Element *src = static_cast<const Element *>(params.src) + at.image * params.src_image +
+                                 at.channel * params.src_channel;
+            const int there = (unsigned)at.image < (unsigned)params.src_images
+                                  ? min(min(channels, params.k_block_channels), params.held_channels - at.channel)
+                                  : 0;
             stage.wait_empty();
             const uint32_t to = stage.buffer();
             for (int pixel = warp * WARP + lane; pixel < params.patch; pixel += TRANSPOSE_WARPS * WARP) {
@@ -217,7 +222,7 @@ __device__ __forceinline__ void gather_src(const parameters &params, const share
                                       : pixel - column_of + (column_of & 1) * (params.pitch / 2) + column_of / 2;
                 const bool inside =
                     (unsigned)row < (unsigned)params.in_rows && (unsigned)column < (unsigned)params.in_columns;
-                int left = inside ? min(channels, params.k_block_channels) : 0;
+                int left = inside ? there : 0;
                 const Element *from = src + (int64_t)row * params.in_columns + column;
 #pragma unroll 1
                 for (int first = 0; first < cores; first += AT_ONCE) {
@@ -240,7 +245,7 @@ __device__ __forceinline__ void gather_src(const parameters &params, const share
             }
             stage.signal_written(lane);
             stage.next();
-            src += params.k_block_channels * params.src_channel;
+            channel_of_layer += params.k_block_channels;
         }
     }
 }

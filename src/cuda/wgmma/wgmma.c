@@ -77,13 +77,13 @@ static tensor_map_recipe describe_src(const tconv_layer *layer, const tile_plan 
         return describe_misaligned_src(layer, params);
     /* From a row to the next; where there is but one, a number that TMA takes. */
     const uint64_t row_stride = (uint64_t)(params->in_rows > 1 ? problem->src.h : problem->src.c) * element;
-    const uint64_t rows = (uint64_t)params->in_rows, channels = (uint64_t)problem->in_channels;
+    const uint64_t rows = (uint64_t)params->in_rows, channels = (uint64_t)tconv_src_channels(problem);
     const uint64_t channel_stride = (uint64_t)problem->src.c * element;
     const bool in_place = params->in_place; /* rows are outside of channels, those of a core */
     return (tensor_map_recipe){.dtype = problem->dtype,
                                .swizzle = plan->choice.mn_major ? SWIZZLE_128B : SWIZZLE_NONE,
                                .extents = {(uint64_t)params->in_columns, in_place ? channels : rows,
-                                           in_place ? rows : channels, (uint64_t)problem->batch},
+                                           in_place ? rows : channels, (uint64_t)tconv_src_images(problem)},
                                .strides = {in_place ? channel_stride : row_stride,
                                            in_place ? row_stride : channel_stride, (uint64_t)problem->src.n * element},
                                .box = {(uint32_t)(plan->choice.mn_major ? SWIZZLE_PIXELS : params->box_pitch),
@@ -329,4 +329,5 @@ const tconv_implementation tconv_cuda_wgmma = {.name = "cuda_wgmma",
                                                .pack = pack,
                                                .execute = execute,
                                                .describe = describe,
+                                               .sums_planes = true,
                                                .applies_posts = true};

@@ -60,22 +60,20 @@ copy_cut tconv_wgrad_cut_copies(const tconv_problem *problem, int64_t most_bytes
     return cut;
 }
 
-tconv_problem tconv_wgrad_problem_of_chunk(const tconv_problem *problem, const copy_cut *cut)
+void tconv_wgrad_take_chunk(tconv_problem *problem, const copy_cut *cut)
 {
-    tconv_problem chunk = *problem;
-    chunk.layout = TCONV_NHWC;
-    chunk.batch = cut->images;
-    chunk.h.in = cut->rows;
-    chunk.h.out = cut->out_rows;
-    chunk.h.pad = 0;
-    const int64_t src_row = chunk.w.in * cut->src_pixel, dst_row = chunk.w.out * cut->dst_pixel;
-    chunk.src = (tconv_strides){cut->rows * src_row, 1, src_row, cut->src_pixel};
-    chunk.dst = (tconv_strides){cut->out_rows * dst_row, 1, dst_row, cut->dst_pixel};
+    problem->layout = TCONV_NHWC;
+    problem->batch = cut->images;
+    problem->h.in = cut->rows;
+    problem->h.out = cut->out_rows;
+    problem->h.pad = 0;
+    const int64_t src_row = problem->w.in * cut->src_pixel, dst_row = problem->w.out * cut->dst_pixel;
+    problem->src = (tconv_strides){.n = cut->rows * src_row, .c = 1, .h = src_row, .w = cut->src_pixel};
+    problem->dst = (tconv_strides){.n = cut->out_rows * dst_row, .c = 1, .h = dst_row, .w = cut->dst_pixel};
     if (problem->groups == 1) { /* the padding of a pixel counts as channels */
-        chunk.in_channels = chunk.group_in = cut->src_pixel;
-        chunk.out_channels = chunk.group_out = cut->dst_pixel;
+        problem->in_channels = problem->group_in = cut->src_pixel;
+        problem->out_channels = problem->group_out = cut->dst_pixel;
     }
-    return chunk;
 }
 
 /* Returns whether a tensor's rows follow one another, and its channels are neighbours or can be transposed. */

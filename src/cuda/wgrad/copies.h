@@ -41,8 +41,8 @@ bool tconv_wgrad_can_copy(const tconv_problem *problem);
 /* Cuts a layer into chunks whose copies take at most so many bytes; no images where it cannot. */
 copy_cut tconv_wgrad_cut_copies(const tconv_problem *problem, int64_t most_bytes);
 
-/* Returns the layer of a chunk as its copies lie, with channels that fill vectors where there is one channel group. */
-tconv_problem tconv_wgrad_problem_of_chunk(const tconv_problem *problem, const copy_cut *cut);
+/* Makes a layer that of a chunk as its copies lie, with channels that fill vectors where there is one channel group. */
+void tconv_wgrad_take_chunk(tconv_problem *problem, const copy_cut *cut);
 
 /* Launches the kernels that make the copies of a chunk at `copy`: of src, and behind it of the gradient of dst. */
 tconv_status tconv_wgrad_make_copies(const tconv_layer *layer, const copy_cut *cut, int64_t chunk, const void *src,

@@ -323,7 +323,7 @@ static void offer_copies(tile_search *search)
     if (cut.images == 0)
         return;
     tconv_layer chunk = *layer;
-    chunk.problem = tconv_wgrad_problem_of_chunk(problem, &cut);
+    tconv_wgrad_take_chunk(&chunk.problem, &cut);
     tile_search copies = *search;
     copies.layer = &chunk;
     copies.begun = tconv_wgrad_begin_work(layer, &cut);

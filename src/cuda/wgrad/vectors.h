@@ -16,7 +16,8 @@ static inline int64_t vector_length(const tconv_problem *problem)
 static inline bool has_vectors(const tconv_problem *problem, const tconv_strides *strides, int64_t group_channels)
 {
     const int64_t vector = vector_length(problem);
-    const tconv_strides apart = {strides->n, strides->w, strides->h, 0}; /* pixels take the place of channels */
+    const tconv_strides apart = {
+        .n = strides->n, .c = strides->w, .h = strides->h}; /* pixels take the place of channels */
     return problem->layout == TCONV_NHWC && strides->c == 1 && group_channels % vector == 0 &&
            tconv_rows_begin_at_multiples(&apart, vector);
 }

@@ -5,7 +5,7 @@
     session = onnxruntime_ep_tconv.session("model.onnx")
     outputs = session.run(None, {"x": x})
 
-The provider takes nodes `ConvTranspose` of one and two dimensions. ONNX Runtime's own CPU provider runs everything
+The provider takes nodes `ConvTranspose` of one to three dimensions. ONNX Runtime's own CPU provider runs everything
 else. ONNX Runtime has to be 1.24 or newer. It comes in several packages, of which this package therefore names none.
 """
 

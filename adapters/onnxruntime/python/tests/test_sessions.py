@@ -279,12 +279,12 @@ def test_verbose():
     said = run_alone(
         "import numpy as np; from onnx_models import *; W = np.ones((6, 4, 8), np.float32)\n"
         "tconv_session(model([node('x', 'w')], {'x': [1, 6, 4]}, {'w': W}))\n"
-        "x = [1, 6, 2, 2, 2]; W = np.ones((6, 4, 2, 2, 2), np.float32)\n"
+        "x = [1, 6, 2, 2, 2, 2]; W = np.ones((6, 4, 2, 2, 2, 2), np.float32)\n"
         "tconv_session(model([node('x', 'w', output='z')], {'x': x}, {'w': W}, outputs=['z']))\n",
         TCONV_VERBOSE="1",
     )
     assert "tconv,onnxruntime,node=up_y,taken\n" in said
-    assert "tconv,onnxruntime,node=up_z,left to ONNX Runtime: rank = 5: must be 3 or 4" in said
+    assert "tconv,onnxruntime,node=up_z,left to ONNX Runtime: rank = 6: must be 3, 4 or 5" in said
 
 
 def test_registered_again():

@@ -1,0 +1,496 @@
+/* Layers with depth: their parts as plans of two axes, what these need, and their calls. */
+#include "volume.h"
+
+#include <string.h>
+
+#include "../core/alloc.h"
+#include "../core/checked.h"
+#include "../core/status.h"
+#include "../cpu/cpu_target.h"
+#include "impl_list.h"
+#include "volume_plan.h"
+
+/* Bytes of planes that are copied side by side at a time: what the second-level cache of a GPU holds beside the outputs. It is
+ * chosen, not measured. */
+static const int64_t MOST_COPIED_CUDA = (int64_t)32 << 20;
+
+/* What copying planes takes, beside the layer that reads them: bytes in a second, and a launch. They are chosen, not
+ * measured. */
+static const double COPY_RATE = 3e12, COPY_SECONDS = 3e-6;
+
+/* Bytes of a tap's channels that kernels take at a time. */
+static const int64_t WHOLE_TAP_BYTES = 128;
+
+/* The most depth taps whose borders are parts of their own on the CPU (tconv_volume_parts_create). */
+static const int64_t MOST_EXACT_TAPS = 32;
+
+/* The most calls whose gradients of the weights are added up in f32 one after another; beyond that, planes are copied. */
+static const int64_t MOST_ADDED = 16;
+
+static bool is_cuda(const tconv_plan *plan)
+{
+    return plan->layer.target.backend == TCONV_BACKEND_CUDA;
+}
+
+static size_t aligned(size_t bytes)
+{
+    return tconv_align_up(bytes, TCONV_CUDA_ALIGNMENT);
+}
+
+static size_t most(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* ------------------------------------------------------------------------------------------------------- cutting parts */
+
+/* Whether all planes of all volumes are equally far apart. */
+static bool merges(const tconv_problem *problem, const tconv_strides *strides, const tconv_plane_walk *walk,
+                   int64_t planes)
+{
+    return problem->batch <= 1 || planes == 1 || strides->n == planes * walk->step * strides->d;
+}
+
+/* Elements of src, or of dst, that one plane has. */
+static int64_t plane_elements(const tconv_problem *problem, bool src)
+{
+    return src ? problem->in_channels * problem->h.in * problem->w.in
+               : problem->out_channels * problem->h.out * problem->w.out;
+}
+
+/* How many of `have` a call takes, at most `limit`: as even as they come, all alike where they can be. */
+static int64_t share(int64_t have, int64_t limit)
+{
+    if (have <= limit)
+        return have;
+    const int64_t least = tconv_ceil_div(have, tconv_max(limit, 1));
+    for (int64_t calls = least; calls <= 2 * least; calls++)
+        if (have % calls == 0)
+            return have / calls;
+    return tconv_ceil_div(have, least);
+}
+
+/* Bytes of copied planes that a call may have. */
+static int64_t most_copied(const tconv_plan *plan)
+{
+    if (is_cuda(plan))
+        return MOST_COPIED_CUDA;
+    const tconv_cpu_target cpu = tconv_cpu_target_of(&plan->layer.target);
+    return tconv_max((int64_t)cpu.l2_bytes, (int64_t)1 << 20) * cpu.threads;
+}
+
+/* Decides what is copied, and how many planes and volumes a call takes. */
+static void cut_calls(const tconv_plan *plan, const tconv_volume_part *part, part_plan *made)
+{
+    const tconv_problem *problem = &plan->layer.problem;
+    const int64_t volumes = problem->batch, size = (int64_t)problem->element_size;
+    const bool weights = made->kind == KERNEL;
+    made->copies_src = made->kind == SUM && part->taps > 1 && problem->desc.op == TCONV_FORWARD;
+    made->copies_dst = made->kind == SUM && part->taps > 1 && problem->desc.op == TCONV_BACKWARD_DATA;
+    const bool src_merges = merges(problem, &problem->src, &part->src, part->images);
+    const bool dst_merges = merges(problem, &problem->dst, &part->dst, part->images);
+    bool all = (made->copies_src || made->kind == BIAS || src_merges) && (made->copies_dst || dst_merges) &&
+               (problem->addend_extent == 0 || merges(problem, &problem->addend, &part->dst, part->images));
+    if (made->kind == BIAS && part->dst.step == 1)
+        all = true;
+    if (weights && !all && (size == 2 || tconv_min(volumes, part->images) > MOST_ADDED)) {
+        made->copies_src = !src_merges;
+        made->copies_dst = !dst_merges;
+        all = true;
+    }
+    int64_t limit = INT64_MAX;
+    if (!weights && (made->copies_src || made->copies_dst))
+        limit = tconv_max(1, most_copied(plan) / size / part->taps / plane_elements(problem, made->copies_src));
+    made->volumes = made->planes = 1;
+    if (all && part->images <= limit) {
+        made->planes = part->images;
+        made->volumes = share(volumes, limit / part->images);
+    } else if (all || volumes <= part->images) {
+        made->planes = share(part->images, limit);
+    } else {
+        made->volumes = share(volumes, limit);
+    }
+}
+
+static int64_t calls_of(const tconv_problem *problem, const tconv_volume_part *part, const part_plan *made)
+{
+    if (made->kind == FLAT)
+        return 1;
+    if (made->kind == ZERO || problem->batch == 0)
+        return 0;
+    return tconv_ceil_div(problem->batch, made->volumes) * tconv_ceil_div(part->images, made->planes);
+}
+
+/* Whether the weights of a part are no layer's where they lie. */
+static bool copies_weights(const tconv_problem *problem, const tconv_volume_part *part)
+{
+    if (problem->d.kernel == 1)
+        return false;
+    return part->taps > 1 || problem->desc.weight_layout != TCONV_WEIGHT_HWOI;
+}
+
+/* Products of all calls of a part, as far as layers are compared by them. */
+static double work_of(const tconv_problem *problem, const tconv_volume_part *part)
+{
+    return (double)part->images * (double)tconv_max(part->taps, 0) * (double)tconv_max(problem->batch, 1);
+}
+
+/* Plans the layer of a slot; counts what it needs in `packed`, where weights that are packed for the part end, and `scratch`. */
+static tconv_status plan_slot(tconv_plan *plan, part_plan *made, int slot, const plane_layer *wanted, size_t *packed,
+                              size_t *scratch, tconv_issue *issue)
+{
+    tconv_status status = tconv_volume_find_layer(plan, wanted, &made->layers[slot], issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    const tconv_plan *layer = plan->volume->layers[made->layers[slot]];
+    made->packed_at[slot] = *packed;
+    if (plan->holds_packed || wanted->packed_before || !layer->sizes.reads_unpacked)
+        *packed += aligned(layer->sizes.packed);
+    *scratch = most(*scratch, layer->sizes.scratch);
+    return TCONV_SUCCESS;
+}
+
+/* Plans the calls of a part. Returns through *packed and *scratch what they need. */
+static tconv_status plan_calls(tconv_plan *plan, const tconv_volume_part *part, part_plan *made, size_t *packed,
+                               size_t *scratch, tconv_issue *issue)
+{
+    const tconv_problem *problem = &plan->layer.problem;
+    const int64_t calls = calls_of(problem, part, made), last_volumes = problem->batch % tconv_max(made->volumes, 1);
+    const int64_t last_planes = part->images % made->planes;
+    plane_layer wanted = {.taps = tconv_volume_plane_taps(problem, part, made),
+                          .stacked = made->stacked,
+                          .packed_before =
+                              plan->layer.packed_before || (calls > 1 && made->kind != KERNEL && !plan->holds_packed)};
+    for (int slot = 0; slot < SLOTS; slot++) {
+        const bool fewer_volumes = (slot & FEWER_VOLUMES) != 0, fewer_planes = (slot & FEWER_PLANES) != 0;
+        const bool again = (slot & AGAIN) != 0, only = problem->batch < made->volumes;
+        made->layers[slot] = -1;
+        if ((fewer_volumes && last_volumes == 0) || (fewer_planes && last_planes == 0) ||
+            (again && (made->kind != KERNEL || calls == 1)) || (!fewer_volumes && only))
+            continue;
+        wanted.desc = tconv_volume_describe_call(problem, part, made, fewer_volumes ? last_volumes : made->volumes,
+                                                 fewer_planes ? last_planes : made->planes, again);
+        const tconv_status status = plan_slot(plan, made, slot, &wanted, packed, scratch, issue);
+        if (status != TCONV_SUCCESS)
+            return status;
+    }
+    return TCONV_SUCCESS;
+}
+
+/* Seconds of all calls of a part by prediction, copies of planes among them. */
+static double seconds_of(const tconv_plan *plan, const tconv_volume_part *part, const part_plan *made)
+{
+    const tconv_problem *problem = &plan->layer.problem;
+    const double calls = (double)calls_of(problem, part, made);
+    const double images =
+        made->copies_src || made->copies_dst ? (double)(made->volumes * made->planes * part->taps) : 0;
+    const double bytes = images * (double)plane_elements(problem, made->copies_src) * (double)problem->element_size;
+    return calls *
+           (plan->volume->layers[made->layers[0]]->seconds + (images > 0 ? COPY_SECONDS : 0) + 2 * bytes / COPY_RATE);
+}
+
+/* Counts the part's layers among those of the plan. */
+static void count_work(tconv_plan *plan, const tconv_volume_part *part, const part_plan *made)
+{
+    tconv_volume_plan *volume = plan->volume;
+    const double work = work_of(&plan->layer.problem, part);
+    if (made->layers[0] < 0)
+        return;
+    plan->seconds += made->kind == FLAT ? volume->layers[made->layers[0]]->seconds : seconds_of(plan, part, made);
+    if (volume->main < 0 || work > volume->main_work) {
+        volume->main = made->layers[0];
+        volume->main_work = work;
+    }
+}
+
+/* Bytes of the weights that a part has as a layer's. */
+static int64_t weight_bytes(const tconv_problem *problem, const tconv_volume_part *part, const part_plan *made)
+{
+    const int64_t in_channels =
+        problem->desc.op == TCONV_FORWARD ? tconv_max(problem->in_channels, made->tap_channels) : problem->in_channels;
+    return part->taps * in_channels * problem->group_out * problem->h.kernel * problem->w.kernel *
+           (int64_t)problem->element_size;
+}
+
+/* Plans the calls of a part whose taps are read where their planes lie, each as so many channels: one for each volume, or for
+ * all where there are no others between their planes. */
+static tconv_status plan_in_place(tconv_plan *plan, const tconv_volume_part *part, int64_t tap_channels,
+                                  part_plan *made, size_t *packed, size_t *scratch, tconv_issue *issue)
+{
+    made->copies_src = made->copies_dst = false;
+    made->tap_channels = tap_channels;
+    made->volumes = 1;
+    made->planes = part->images;
+    return plan_calls(plan, part, made, packed, scratch, issue);
+}
+
+/* Plans the calls of a part by copies, or where an implementation is predicted to be faster by planes as they lie. */
+static tconv_status plan_best_calls(tconv_plan *plan, const tconv_volume_part *part, part_plan *made, size_t *packed,
+                                    size_t *scratch, tconv_issue *issue)
+{
+    const tconv_problem *problem = &plan->layer.problem;
+    tconv_status status;
+    cut_calls(plan, part, made);
+    status = plan_calls(plan, part, made, packed, scratch, issue);
+    if (status != TCONV_SUCCESS || !is_cuda(plan) || !(made->copies_src || made->copies_dst) || problem->groups > 1 ||
+        problem->batch == 0)
+        return status;
+    double least = seconds_of(plan, part, made);
+    const int64_t whole = WHOLE_TAP_BYTES / (int64_t)problem->element_size;
+    const int64_t held = made->copies_src ? problem->in_channels : problem->out_channels;
+    const int64_t channels[] = {held, tconv_round_up(held, whole)};
+    for (int i = 0; i < (channels[0] == channels[1] || made->copies_dst ? 1 : 2); i++) {
+        part_plan trial = *made;
+        size_t trial_packed = 0, trial_scratch = 0;
+        status = plan_in_place(plan, part, channels[i], &trial, &trial_packed, &trial_scratch, issue);
+        if (status == TCONV_ERROR_UNSUPPORTED || status == TCONV_ERROR_OVERFLOW)
+            continue;
+        if (status != TCONV_SUCCESS)
+            return status;
+        if (seconds_of(plan, part, &trial) < least) {
+            least = seconds_of(plan, part, &trial);
+            *made = trial;
+            *packed = trial_packed;
+            *scratch = trial_scratch;
+        }
+    }
+    tconv_issue_clear(issue);
+    return TCONV_SUCCESS;
+}
+
+static tconv_status plan_part(tconv_plan *plan, const tconv_volume_part *part, part_plan *made, size_t *packed_all,
+                              tconv_issue *issue)
+{
+    const tconv_problem *problem = &plan->layer.problem;
+    tconv_volume_plan *volume = plan->volume;
+    const int64_t size = (int64_t)problem->element_size;
+    size_t packed = 0, scratch = 0;
+    const tconv_op op = problem->desc.op;
+    for (int slot = 0; slot < SLOTS; slot++)
+        made->layers[slot] = -1;
+    made->kind = op == TCONV_BACKWARD_WEIGHTS ? (part->taps > 0 && problem->batch > 0 ? KERNEL : ZERO)
+                 : part->taps > 0             ? SUM
+                 : op == TCONV_FORWARD        ? BIAS
+                                              : ZERO;
+    if (made->kind == ZERO)
+        return TCONV_SUCCESS;
+    made->copies_weights = made->kind != BIAS && copies_weights(problem, part);
+    const tconv_status status = plan_best_calls(plan, part, made, &packed, &scratch, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    const int64_t images = made->volumes * made->planes * part->taps;
+    const size_t src = made->copies_src ? aligned((size_t)(images * plane_elements(problem, true) * size)) : 0;
+    const size_t dst = made->copies_dst ? aligned((size_t)(images * plane_elements(problem, false) * size)) : 0;
+    volume->src_bytes = most(volume->src_bytes, src);
+    volume->dst_bytes = most(volume->dst_bytes, dst);
+    if (made->copies_weights) {
+        size_t *const bytes = plan->holds_packed && made->kind == SUM ? &volume->packing_bytes : &volume->weights_bytes;
+        *bytes = most(*bytes, aligned((size_t)weight_bytes(problem, part, made)));
+    }
+    made->packed_bytes = plan->holds_packed ? 0 : packed;
+    volume->inner_bytes = most(volume->inner_bytes, made->packed_bytes + scratch);
+    if (plan->holds_packed)
+        for (int slot = 0; slot < SLOTS; slot++)
+            made->packed_at[slot] += *packed_all;
+    *packed_all += packed;
+    count_work(plan, part, made);
+    return TCONV_SUCCESS;
+}
+
+/* Plans the gradient of the bias, which no part has. */
+static tconv_status plan_bias(tconv_plan *plan, tconv_issue *issue)
+{
+    tconv_volume_plan *volume = plan->volume;
+    if (plan->layer.problem.desc.op != TCONV_BACKWARD_WEIGHTS)
+        return TCONV_SUCCESS;
+    const plane_layer wanted = {.desc = tconv_volume_describe_bias_gradient(&plan->layer.problem),
+                                .packed_before = plan->layer.packed_before};
+    const tconv_status status = tconv_volume_find_layer(plan, &wanted, &volume->bias, issue);
+    if (status == TCONV_SUCCESS)
+        volume->inner_bytes = most(volume->inner_bytes, volume->layers[volume->bias]->sizes.scratch);
+    return status;
+}
+
+static tconv_status plan_flat(tconv_plan *plan, const tconv_desc *flat, size_t *packed, tconv_issue *issue)
+{
+    const plane_layer wanted = {.desc = *flat, .packed_before = plan->layer.packed_before};
+    const tconv_volume_part all = {.images = 1, .taps = 1, .whole = true};
+    tconv_volume_plan *volume = plan->volume;
+    part_plan *made = volume->plans;
+    size_t scratch = 0;
+    tconv_status status;
+    for (int slot = 0; slot < SLOTS; slot++)
+        made->layers[slot] = -1;
+    made->kind = FLAT;
+    if ((status = plan_slot(plan, made, 0, &wanted, packed, &scratch, issue)))
+        return status;
+    made->packed_bytes = plan->holds_packed ? 0 : *packed;
+    volume->inner_bytes = made->packed_bytes + scratch;
+    count_work(plan, &all, made);
+    return TCONV_SUCCESS;
+}
+
+/* The layer of a slot of a part; NULL where no call has it. */
+static const tconv_plan *layer_of(const tconv_volume_plan *volume, int64_t part, int slot)
+{
+    const int64_t index = volume->plans[part].layers[slot];
+    return index < 0 ? NULL : volume->layers[index];
+}
+
+/* Whether the implementation that the plan names computes a part, or the plan names none, or there is nothing to compute. */
+static bool has_named(const tconv_plan *plan)
+{
+    bool any = plan->named == NULL || plan->volume->main < 0;
+    for (int64_t i = 0; i < plan->volume->plan_count; i++)
+        for (int slot = 0; slot < SLOTS; slot++) {
+            const tconv_plan *layer = layer_of(plan->volume, i, slot);
+            any |= layer != NULL && layer->implementation == plan->named;
+        }
+    return any;
+}
+
+/* The last implementation of the plan's operation and backend: it stands for a plan that has nothing to compute. */
+static const tconv_implementation *last_implementation(const tconv_plan *plan)
+{
+    const tconv_implementation *at, *last = NULL;
+    for (size_t i = 0; (at = tconv_implementation_at(plan->layer.problem.desc.op, i)) != NULL; i++)
+        if (at->backend == plan->layer.target.backend)
+            last = at;
+    return plan->named != NULL ? plan->named : last;
+}
+
+/* Plans so many parts, or of a layer that is flat in memory the one that it is. */
+static tconv_status plan_all(tconv_plan *plan, const tconv_desc *flat, size_t *packed, tconv_issue *issue)
+{
+    tconv_volume_plan *volume = plan->volume;
+    void *memory;
+    tconv_status status;
+    volume->plan_count = flat != NULL ? 1 : volume->parts.count;
+    const size_t bytes = (size_t)volume->plan_count * sizeof *volume->plans;
+    if ((status = tconv_allocate_for(&plan->allocator, bytes, "parts", &memory, issue)))
+        return status;
+    volume->plans = memset(memory, 0, bytes);
+    if (flat != NULL)
+        return plan_flat(plan, flat, packed, issue);
+    for (int64_t i = 0; i < volume->plan_count; i++)
+        if ((status = plan_part(plan, &volume->parts.parts[i], &volume->plans[i], packed, issue)))
+            return status;
+    return plan_bias(plan, issue);
+}
+
+/* Plans all outputs as rows of one image for each plane of src. */
+static tconv_status plan_stack(tconv_plan *plan, part_plan *made, const tconv_volume_part *part, size_t *packed,
+                               size_t *scratch, tconv_issue *issue)
+{
+    *made = (part_plan){.kind = SUM, .stacked = true};
+    cut_calls(plan, part, made);
+    return plan_calls(plan, part, made, packed, scratch, issue);
+}
+
+/* Has all outputs be rows of one image for each plane of src, where an implementation is predicted to be faster by that than
+ * by a part for each phase of depth: a launch takes the place of several, and src is read once. */
+static tconv_status try_stack(tconv_plan *plan, size_t *packed, tconv_issue *issue)
+{
+    tconv_volume_plan *volume = plan->volume;
+    const tconv_problem *problem = &plan->layer.problem;
+    const tconv_volume_part part = {
+        .images = problem->d.in, .taps = 1, .src = {0, 1, 0}, .dst = {0, problem->d.stride, 0}, .whole = true};
+    part_plan made;
+    size_t stack_packed = 0, scratch = 0;
+    if (!is_cuda(plan) || !tconv_volume_stacks(problem) || problem->batch == 0)
+        return TCONV_SUCCESS;
+    const tconv_status status = plan_stack(plan, &made, &part, &stack_packed, &scratch, issue);
+    if (status == TCONV_ERROR_UNSUPPORTED || status == TCONV_ERROR_OVERFLOW) {
+        tconv_issue_clear(issue);
+        return TCONV_SUCCESS;
+    }
+    if (status != TCONV_SUCCESS || seconds_of(plan, &part, &made) >= plan->seconds)
+        return status;
+    volume->parts.parts[0] = part;
+    volume->plans[0] = made;
+    volume->parts.count = volume->plan_count = 1;
+    volume->weights_bytes = volume->src_bytes = volume->dst_bytes = volume->packing_bytes = 0;
+    volume->plans[0].packed_bytes = plan->holds_packed ? 0 : stack_packed;
+    volume->inner_bytes = volume->plans[0].packed_bytes + scratch;
+    volume->main = -1;
+    plan->seconds = 0;
+    *packed = stack_packed;
+    count_work(plan, &part, &made);
+    return TCONV_SUCCESS;
+}
+
+static tconv_status plan_parts(tconv_plan *plan, size_t *packed, tconv_issue *issue)
+{
+    const tconv_problem *problem = &plan->layer.problem;
+    const bool exact = !is_cuda(plan) && problem->d.kernel <= MOST_EXACT_TAPS;
+    tconv_desc flat;
+    tconv_status status;
+    if (tconv_volume_flatten(problem, &flat))
+        return plan_all(plan, &flat, packed, issue);
+    if ((status = tconv_volume_parts_create(problem, exact, &plan->allocator, &plan->volume->parts, issue)) ||
+        (status = plan_all(plan, NULL, packed, issue)))
+        return status;
+    return try_stack(plan, packed, issue);
+}
+
+tconv_status tconv_volume_choose(tconv_plan *plan, tconv_issue *issue)
+{
+    size_t packed = 0;
+    void *memory;
+    tconv_status status = tconv_allocate_for(&plan->allocator, sizeof *plan->volume, "plan", &memory, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    plan->volume = memset(memory, 0, sizeof *plan->volume);
+    plan->volume->main = plan->volume->bias = -1;
+    plan->seconds = 0;
+    if ((status = plan_parts(plan, &packed, issue)))
+        return status;
+    if (!has_named(plan))
+        return tconv_fail(issue, TCONV_ERROR_UNSUPPORTED, "implementation",
+                          "implementation = %.40s: takes no part of this layer with depth", plan->named->name);
+    const tconv_plan *main = tconv_volume_main(plan->volume);
+    plan->implementation = main != NULL ? main->implementation : last_implementation(plan);
+    plan->sizes = (tconv_memory_sizes){.packed = plan->holds_packed ? packed : 0,
+                                       .scratch = plan->volume->weights_bytes + plan->volume->src_bytes +
+                                                  plan->volume->dst_bytes + plan->volume->inner_bytes,
+                                       .execute_packs = true,
+                                       .reads_unpacked = true};
+    return TCONV_SUCCESS;
+}
+
+void tconv_volume_release(tconv_volume_plan *volume, const tconv_allocator *allocator)
+{
+    if (volume == NULL)
+        return;
+    tconv_volume_release_layers(volume, allocator);
+    tconv_release(allocator, volume->plans);
+    tconv_volume_parts_release(&volume->parts, allocator);
+    tconv_release(allocator, volume);
+}
+
+bool tconv_volume_is_batch_invariant(const tconv_volume_plan *volume)
+{
+    for (int64_t i = 0; i < volume->plan_count; i++)
+        for (int slot = 0; slot < SLOTS; slot++) {
+            const tconv_plan *layer = layer_of(volume, i, slot);
+            if (layer != NULL && !tconv_is_batch_invariant(layer->implementation, &layer->layer, layer->made))
+                return false;
+        }
+    return true;
+}
+
+int64_t tconv_volume_calls(const tconv_plan *plan)
+{
+    const tconv_volume_plan *volume = plan->volume;
+    int64_t calls = 0;
+    for (int64_t i = 0; i < volume->plan_count; i++)
+        calls += volume->plans[i].kind == FLAT
+                     ? 1
+                     : calls_of(&plan->layer.problem, &volume->parts.parts[i], &volume->plans[i]);
+    return calls;
+}
+
+const tconv_plan *tconv_volume_main(const tconv_volume_plan *volume)
+{
+    return volume->main >= 0 ? volume->layers[volume->main] : NULL;
+}

@@ -1,0 +1,79 @@
+/* What a plan of a layer with depth holds: volume.c fills it in by layers of two axes (volume_layers.c), volume_calls.c runs it. */
+#ifndef TCONV_DISPATCH_VOLUME_PLAN_H
+#define TCONV_DISPATCH_VOLUME_PLAN_H
+
+#include "../core/volume.h"
+#include "plan_object.h"
+
+/* What is done for a part. */
+enum part_kind {
+    FLAT,   /* all of the layer: it is a layer of two axes in memory */
+    SUM,    /* outputs, or the gradient of src, by one tap in place, by several from copies */
+    BIAS,   /* outputs without a tap */
+    ZERO,   /* gradients without a tap: 0, and nothing to add */
+    KERNEL, /* the gradient of one kernel plane */
+};
+
+/* The layers of a part: of whole calls, and of the last ones, which have fewer planes or volumes. Gradients of the weights
+ * have the same again for calls that add to what others gave. */
+enum { FEWER_PLANES = 1, FEWER_VOLUMES = 2, AGAIN = 4, SLOTS = 8 };
+
+/* How a part is computed. */
+typedef struct part_plan {
+    enum part_kind kind;
+    int64_t volumes, planes; /* of a whole call */
+    bool copies_weights;     /* the kernel planes are copied to be a layer's weights, or from a layer's gradient */
+    bool copies_src, copies_dst;
+    /* Taps are read where their planes lie, each as so many channels (tconv_plane_taps); else 0. */
+    int64_t tap_channels;
+    bool stacked;            /* outputs of all phases of depth are rows of one image (tconv_layer.stacked_rows) */
+    int64_t layers[SLOTS];   /* indices; -1: no call has it */
+    size_t packed_at[SLOTS]; /* bytes of the packed weights, where the plan holds them or execute makes them */
+    size_t packed_bytes;     /* that execute makes */
+} part_plan;
+
+struct tconv_volume_plan {
+    tconv_volume_parts parts;
+    part_plan *plans; /* of the parts, or one of kind FLAT */
+    int64_t plan_count;
+    tconv_plan **layers; /* of two axes */
+    int64_t layer_count, layer_room;
+    int64_t main;     /* the layer with the most work; -1: there is none */
+    int64_t bias;     /* the layer that gives the gradient of the bias; -1: none */
+    double main_work; /* products of the layer in all calls */
+    /* The scratch, in this order: copied weights, copied planes of src and of dst, and what layers need. */
+    size_t weights_bytes, src_bytes, dst_bytes, inner_bytes;
+    size_t packing_bytes; /* of copied weights, while weights are packed once for the plan */
+};
+
+/* A layer of two axes. */
+typedef struct plane_layer {
+    tconv_desc desc;
+    tconv_plane_taps taps; /* all 0 where src is as the desc says */
+    bool stacked;          /* the desc is that of the first plane that is stacked */
+    bool packed_before;
+} plane_layer;
+
+/* Describes a call of a part: so many volumes and planes of each. With `again`, it adds to the gradient of the weights that
+ * others gave. */
+tconv_desc tconv_volume_describe_call(const tconv_problem *problem, const tconv_volume_part *part,
+                                      const part_plan *made, int64_t volumes, int64_t planes, bool again);
+
+/* Describes the layer whose gradient of the bias is that of the layer with depth: planes are rows. */
+tconv_desc tconv_volume_describe_bias_gradient(const tconv_problem *problem);
+
+/* Which planes the channels of a part are of, where they are read as they lie; else all 0. */
+tconv_plane_taps tconv_volume_plane_taps(const tconv_problem *problem, const tconv_volume_part *part,
+                                         const part_plan *made);
+
+/* Finds the plan of a layer of two axes among those of the plan's volume, or makes it. UNSUPPORTED where no implementation
+ * takes planes as they lie. */
+tconv_status tconv_volume_find_layer(const tconv_plan *plan, const plane_layer *wanted, int64_t *index,
+                                     tconv_issue *issue);
+
+/* Whether all phases of depth and of rows have one tap, which reads the input of the output's number, so that they can be
+ * stacked. */
+bool tconv_volume_stacks(const tconv_problem *problem);
+void tconv_volume_release_layers(tconv_volume_plan *volume, const tconv_allocator *allocator);
+
+#endif
