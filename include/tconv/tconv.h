@@ -607,10 +607,12 @@ TCONV_API tconv_status tconv_conv_transpose(const tconv_desc *desc, const tconv_
 TCONV_API tconv_status tconv_conv_transpose_with(const tconv_desc *desc, const tconv_options *options,
                                                  const tconv_operands *operands, tconv_issue *issue);
 
-/* tconv_conv_transpose by its first name, and tconv_conv_transpose_with. */
+/* tconv_conv_transpose by its first name. */
 TCONV_API tconv_status tconv_conv_transpose2d(const tconv_desc *desc, const tconv_options *options,
                                               const tconv_tensor *src, const tconv_tensor *weights,
                                               const tconv_tensor *bias, const tconv_tensor *dst, tconv_issue *issue);
+
+/* tconv_conv_transpose_with by its first name. */
 TCONV_API tconv_status tconv_conv_transpose2d_with(const tconv_desc *desc, const tconv_options *options,
                                                    const tconv_operands *operands, tconv_issue *issue);
 
