@@ -32,9 +32,11 @@ struct reach {
     int64_t next;       /* the first image after, whose taps are others */
 };
 
-/* The first image after i at which floor((a + step * i) / b) is another number; step is not 0, and b is at least 1. */
+/* The first image after i at which floor((a + step * i) / b) is another number; b is at least 1. */
 static int64_t next_change(int64_t a, int64_t step, int64_t b, int64_t i)
 {
+    if (step == 0)
+        return INT64_MAX;
     const int64_t rest = (a + step * i) - tconv_floor_div(a + step * i, b) * b;
     return step > 0 ? i + tconv_ceil_div(b - rest, step) : i + rest / -step + 1;
 }
@@ -42,7 +44,7 @@ static int64_t next_change(int64_t a, int64_t step, int64_t b, int64_t i)
 /* Finds the taps t < taps whose plane first + step * i + tap * t is one of `planes`. */
 static struct reach reach_of(const tconv_plane_walk *walk, int64_t taps, int64_t planes, int64_t i)
 {
-    const int64_t at = walk->first + walk->step * i, step = walk->tap > 0 ? walk->tap : -walk->tap;
+    const int64_t at = walk->first + walk->step * i, step = tconv_max(1, walk->tap > 0 ? walk->tap : -walk->tap);
     struct reach found;
     if (walk->tap > 0) {
         found.first = -tconv_floor_div(at, step);

@@ -202,7 +202,7 @@ void check_cells_case(const cells_case &of, bool has_bias, bool has_posts, size_
                                  terms.as<float>()};
         layer.posts.rounds[1] = {ROUND_BOUNDS_BELOW | ROUND_BOUNDS_ABOVE, 1, -0.0f, 1, -0.5f, 0.5f, nullptr, nullptr};
     }
-    layer.dst_strides = {wanted.image, wanted.channel, layer.out_columns, 1};
+    layer.dst_strides = {wanted.image, wanted.channel, layer.out_columns, 1, 0};
     store_cells<<<blocks, CELLS_THREADS>>>(layer, from.as<float>());
     finish_kernels();
     wanted.compare(dst, 4);
@@ -238,7 +238,7 @@ void bench_cells()
                             dst = output("dst", bytes);
         layer.dst = dst.data;
         layer.dst_strides = {(int64_t)of.group_out * layer.out_rows * layer.out_columns,
-                             (int64_t)layer.out_rows * layer.out_columns, layer.out_columns, 1};
+                             (int64_t)layer.out_rows * layer.out_columns, layer.out_columns, 1, 0};
         char variant[32];
         snprintf(variant, sizeof variant, "%d columns", cell_columns);
         rate(

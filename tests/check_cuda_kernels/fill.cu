@@ -33,8 +33,8 @@ void check_fill_case(const fill_case &of)
     tconv_problem &problem = layer.problem;
     problem.layout = of.layout;
     problem.dst = of.layout == TCONV_NCHW
-                      ? tconv_strides{of.channels * plane, plane, of.columns, 1}
-                      : tconv_strides{of.channels * plane, 1, (int64_t)of.columns * of.channels, of.channels};
+                      ? tconv_strides{of.channels * plane, plane, of.columns, 1, 0}
+                      : tconv_strides{of.channels * plane, 1, (int64_t)of.columns * of.channels, of.channels, 0};
     for (int64_t i = 0; i < all; i++) {
         const int column = (int)(i % of.columns), row = (int)(i / of.columns % of.rows);
         const int64_t channel = i / plane % of.channels, image = i / plane / of.channels;

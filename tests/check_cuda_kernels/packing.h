@@ -52,9 +52,9 @@ inline weights_tensor make_weights(const weights_shape &shape, bool any_bits)
     const int64_t taps = (int64_t)shape.kernel_rows * shape.kernel_columns,
                   channels = (int64_t)shape.groups * shape.group_in * shape.group_out;
     if (shape.kernel_inside)
-        made.strides = {shape.group_out * taps, taps, shape.kernel_columns, 1};
+        made.strides = {shape.group_out * taps, taps, shape.kernel_columns, 1, 0};
     else
-        made.strides = {shape.group_out, 1, shape.kernel_columns * channels, channels};
+        made.strides = {shape.group_out, 1, shape.kernel_columns * channels, channels, 0};
     made.bits.resize((size_t)(taps * channels));
     for (uint32_t &bits : made.bits)
         bits = shape.dtype == TCONV_F32 ? (any_bits ? random_word() : bits_of(random_real())) : random_bits() & 0xffff;

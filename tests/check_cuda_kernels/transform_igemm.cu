@@ -29,7 +29,7 @@ igemm::src_transpose make_transpose(const nchw_case &of, int element)
 {
     igemm::src_transpose made = {};
     const int vector = 16 / element, plane = of.rows * of.columns + of.channel_gap;
-    made.from = {(int64_t)of.channels * plane, plane, of.columns, 1};
+    made.from = {(int64_t)of.channels * plane, plane, of.columns, 1, 0};
     made.pixels = of.images * of.rows * of.columns;
     made.rows = of.rows;
     made.columns = of.columns;

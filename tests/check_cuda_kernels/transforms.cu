@@ -6,6 +6,8 @@
 #include "families.h"
 #include "hopper.cuh"
 
+#include <climits>
+
 namespace tconv::check
 {
 
@@ -212,6 +214,9 @@ template <class Mode> made_stages make_stages(const stages_case &of, stage_way w
     params.in_columns = of.columns;
     params.src_channel = of.rows * of.columns + of.channel_gap;
     params.src_image = params.src_channel * of.channels;
+    params.src_images = of.images;
+    params.by_plane_channels = divisor_of(INT_MAX); /* one plane holds all channels */
+    params.held_channels = INT_MAX;
     params.group_in = of.channels;
     params.k_steps = of.k_steps;
     params.tile_rows = of.tile_rows;
