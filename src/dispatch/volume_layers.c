@@ -101,11 +101,11 @@ static tconv_status grow(tconv_volume_plan *volume, const tconv_allocator *alloc
         return TCONV_SUCCESS;
     const int64_t room = volume->layer_room * 2 + 8;
     const tconv_status status =
-        tconv_allocate_for(allocator, (size_t)room * sizeof *volume->layers, "layers", &memory, issue);
+        tconv_allocate_for(allocator, (size_t)room * sizeof(tconv_plan *), "layers", &memory, issue);
     if (status != TCONV_SUCCESS)
         return status;
     if (volume->layer_count > 0)
-        memcpy(memory, volume->layers, (size_t)volume->layer_count * sizeof *volume->layers);
+        memcpy(memory, volume->layers, (size_t)volume->layer_count * sizeof(tconv_plan *));
     tconv_release(allocator, volume->layers);
     volume->layers = memory;
     volume->layer_room = room;

@@ -60,6 +60,7 @@ void attack_layer_init(attack_layer *layer, attack_size size)
     d->in_h = size == ATTACK_SMALL ? 3 : 24, d->in_w = size == ATTACK_SMALL ? 5 : 40;
     d->kernel_h = 3, d->kernel_w = 2, d->stride_h = d->stride_w = 2, d->pad_top = 1;
     d->dilation_h = d->dilation_w = 1;
+    d->in_d = d->kernel_d = d->stride_d = d->dilation_d = 1;
     int64_t out_h = (d->in_h - 1) * 2 - 1 + 2 + 1, out_w = (d->in_w - 1) * 2 + 1 + 1;
     layer->src_data = numbers(d->batch * d->in_channels * d->in_h * d->in_w, 7, 11);
     layer->weights_data = numbers(d->in_channels * d->out_channels / d->groups * 3 * 2, 5, 9);
