@@ -142,7 +142,8 @@ static bool read_axes(const struct tconv_ort_attributes *from, const struct axis
         if (values[i] < attribute->least || values[i] > LARGEST)
             return fail(issue, attribute->name, "%s[%d] = %" PRId64 ": must be %" PRId64 " to %" PRId64,
                         attribute->name, i, values[i], attribute->least, LARGEST);
-        (i < layer->axes ? attribute->first : attribute->second)[axis] = values[i];
+        int64_t *const to = i >= layer->axes && attribute->second != NULL ? attribute->second : attribute->first;
+        to[axis] = values[i];
     }
     return true;
 }

@@ -152,7 +152,8 @@ static double taps(const tconv_desc *desc)
 
 static double backward_data_terms(const tconv_desc *desc)
 {
-    return (double)(desc->out_channels / desc->groups) * taps(desc);
+    const int64_t group_out = desc->out_channels / desc->groups;
+    return (double)group_out * taps(desc);
 }
 
 /* A sum of the bias has as many terms as an image has outputs, without a second factor. */
@@ -165,7 +166,8 @@ static double backward_weights_terms(const tconv_desc *desc)
 
 static double forward_terms(const tconv_desc *desc)
 {
-    return (double)(desc->in_channels / desc->groups) * taps(desc);
+    const int64_t group_in = desc->in_channels / desc->groups;
+    return (double)group_in * taps(desc);
 }
 
 static const harness_operation operations[] = {

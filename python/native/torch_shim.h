@@ -87,8 +87,8 @@ TCONV_TORCH_API int64_t *tconv_torch_flags(void);
 
 /* Takes over a plan. The caller passes the result to tconv_torch_release, where it would have passed the plan to
  * tconv_plan_destroy. Returns NULL where calls of the plan do not belong in the table; it then stays the caller's. */
-TCONV_TORCH_API tconv_torch_plan *tconv_torch_own(const tconv_torch_layer *layer);
-TCONV_TORCH_API void tconv_torch_release(tconv_torch_plan *plan);
+TCONV_TORCH_API tconv_torch_plan *tconv_torch_own(const tconv_torch_layer *description);
+TCONV_TORCH_API void tconv_torch_release(tconv_torch_plan *given);
 
 /* Puts the call that Python is serving for a kernel into the table, if it belongs there: with the plan of a layer, or
  * those of the gradients of its input and of its weight and bias, NULL where PyTorch computes them or they are not

@@ -25,20 +25,15 @@ static void add(struct list *list, tconv_volume_part part)
     list->count++;
 }
 
-/* Planes that images sum: tap t of image i takes plane first + step * i + tap * t of `planes`. Of the images from one on,
- * the taps that are there. */
+/* Planes that images sum: tap t of image i takes plane first + step * i + tap * t of `planes`. The taps that are there;
+ * both ends rise with the image, or both fall. */
 struct reach {
     int64_t first, end; /* of taps; none where end <= first */
-    int64_t next;       /* the first image after, whose taps are others */
 };
 
-/* The first image after i at which floor((a + step * i) / b) is another number; b is at least 1. */
-static int64_t next_change(int64_t a, int64_t step, int64_t b, int64_t i)
+static int64_t limited(int64_t tap, int64_t taps)
 {
-    if (step == 0)
-        return INT64_MAX;
-    const int64_t rest = (a + step * i) - tconv_floor_div(a + step * i, b) * b;
-    return step > 0 ? i + tconv_ceil_div(b - rest, step) : i + rest / -step + 1;
+    return tconv_min(tconv_max(tap, 0), taps);
 }
 
 /* Finds the taps t < taps whose plane first + step * i + tap * t is one of `planes`. */
@@ -49,17 +44,32 @@ static struct reach reach_of(const tconv_plane_walk *walk, int64_t taps, int64_t
     if (walk->tap > 0) {
         found.first = -tconv_floor_div(at, step);
         found.end = tconv_floor_div(planes - 1 - at, step) + 1;
-        found.next = tconv_min(next_change(walk->first, walk->step, step, i),
-                               next_change(planes - 1 - walk->first, -walk->step, step, i));
     } else {
         found.first = tconv_floor_div(at - planes, step) + 1;
         found.end = tconv_floor_div(at, step) + 1;
-        found.next = tconv_min(next_change(walk->first - planes, walk->step, step, i),
-                               next_change(walk->first, walk->step, step, i));
     }
-    found.first = tconv_max(found.first, 0);
-    found.end = tconv_min(found.end, taps);
+    found.first = limited(found.first, taps);
+    found.end = limited(found.end, taps);
     return found;
+}
+
+static bool is_same(const struct reach *a, const struct reach *b)
+{
+    return a->first == b->first && a->end == b->end;
+}
+
+/* Returns the first image behind i, whose taps are given, that has others, or the number of images: by bisection, so that
+ * an axis of any length is planned at once. */
+static int64_t next_change(const tconv_volume_part *part, const tconv_plane_walk *sums, int64_t planes, int64_t i,
+                           const struct reach *reach)
+{
+    int64_t same = i, other = part->images;
+    while (other - same > 1) {
+        const int64_t middle = same + (other - same) / 2;
+        const struct reach found = reach_of(sums, part->taps, planes, middle);
+        *(is_same(&found, reach) ? &same : &other) = middle;
+    }
+    return other;
 }
 
 /* Cuts the part that sums planes of `sums` to images from i on, and to taps. */
@@ -79,17 +89,17 @@ static tconv_volume_part cut(const tconv_volume_part *part, int64_t i, int64_t i
 static void add_exact(struct list *list, const tconv_volume_part *part, const tconv_plane_walk *sums, int64_t planes)
 {
     int64_t begin = 0;
-    struct reach of_begin = {0, 0, 0};
+    struct reach of_begin = {0, 0};
     for (int64_t i = 0; i < part->images && list->count <= TCONV_MOST_PARTS;) {
         const struct reach reach = reach_of(sums, part->taps, planes, i);
         const bool none = reach.end <= reach.first && of_begin.end <= of_begin.first;
-        if (i > begin && !none && (reach.first != of_begin.first || reach.end != of_begin.end)) {
+        if (i > begin && !none && !is_same(&reach, &of_begin)) {
             add(list, cut(part, begin, i - begin, &of_begin));
             begin = i;
         }
         if (i == begin)
             of_begin = reach;
-        i = tconv_min(reach.next, part->images);
+        i = next_change(part, sums, planes, i, &reach);
     }
     add(list, cut(part, begin, part->images - begin, &of_begin));
 }
@@ -99,10 +109,9 @@ static void add_exact(struct list *list, const tconv_volume_part *part, const tc
 static void add_summing(struct list *list, const tconv_volume_part *part, const tconv_plane_walk *sums, int64_t planes,
                         bool exact)
 {
-    /* Both ends of the range of taps rise with the image, or both fall. */
     const struct reach first = reach_of(sums, part->taps, planes, 0);
     const struct reach last = reach_of(sums, part->taps, planes, part->images - 1);
-    const struct reach all = {tconv_min(first.first, last.first), tconv_max(first.end, last.end), 0};
+    const struct reach all = {tconv_min(first.first, last.first), tconv_max(first.end, last.end)};
     if (exact || all.end - all.first <= 1) {
         add_exact(list, part, sums, planes);
         return;
@@ -130,7 +139,7 @@ static void add_bias(struct list *list, const tconv_axis *axis, int64_t begin, i
         for (int64_t q = 0; q < periods && list->count <= TCONV_MOST_PARTS; q++)
             add_bias_planes(list, axis->stride * q + begin, 1, tconv_min(end, axis->out - axis->stride * q) - begin);
     else
-        for (int64_t r = begin; r < end; r++)
+        for (int64_t r = begin; r < end && list->count <= TCONV_MOST_PARTS; r++)
             add_bias_planes(list, r, axis->stride, tconv_ceil_div(axis->out - r, axis->stride));
 }
 

@@ -58,13 +58,16 @@ static int64_t plane_elements(const tconv_problem *problem, bool src)
                : problem->out_channels * problem->h.out * problem->w.out;
 }
 
+enum { MOST_EVEN_TRIES = 1024 };
+
 /* How many of `have` a call takes, at most `limit`: as even as they come, all alike where they can be. */
 static int64_t share(int64_t have, int64_t limit)
 {
     if (have <= limit)
         return have;
     const int64_t least = tconv_ceil_div(have, tconv_max(limit, 1));
-    for (int64_t calls = least; calls <= 2 * least; calls++)
+    const int64_t last = least + tconv_min(least, MOST_EVEN_TRIES);
+    for (int64_t calls = least; calls <= last; calls++)
         if (have % calls == 0)
             return have / calls;
     return tconv_ceil_div(have, least);

@@ -63,6 +63,7 @@ static int64_t elements_behind(const tconv_plane_copy *copy, int axis)
 }
 
 /* Copies in as many launches as words of 32 bits' numbers ask for: pieces of the first axis that has several. */
+/* NOLINTNEXTLINE(misc-no-recursion): at most once for each axis */
 static tconv_status copy_pieces(const tconv_plane_copy *copy, int word, const void *from, void *to, void *stream,
                                 tconv_issue *issue)
 {
