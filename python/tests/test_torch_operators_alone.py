@@ -16,6 +16,7 @@ from torch import nn  # noqa: E402
 import tconv  # noqa: E402
 import tconv.torch as tt  # noqa: E402
 from tconv import _library  # noqa: E402
+from tconv.torch import _fusion_record  # noqa: E402
 
 TESTS = pathlib.Path(__file__).parent
 NAME = "libtconv_torch_operators.so"
@@ -129,6 +130,7 @@ def program(tmp_path_factory):
 @pytest.mark.parametrize("fused", [False, True], ids=["layers", "fused"])
 def test_packages_run_in_cpp(device, fused, program, tmp_path):
     torch.manual_seed(0)
+    _fusion_record.clear()  # of the tests before
     model = Decoder().eval().requires_grad_(False).to(device)
     x = (torch.arange(180, device=device) * 0.1).sin().reshape(2, 3, 5, 6)
     package, options = str(tmp_path / "model.pt2"), tt.fusion_options() if fused else {}
@@ -137,9 +139,7 @@ def test_packages_run_in_cpp(device, fused, program, tmp_path):
         torch.export.export(model, (x,)), package_path=package, inductor_configs=configs
     )
     posts = []
-    if (
-        fused
-    ):  # but for the ReLU, whose list of tensors is empty, and on CUDA for tanh, which is a pass there in any case
+    if fused:  # but for the ReLU, whose list of tensors is empty, and on CUDA for tanh, which is a pass there in any case
         posts = ["mul_channel add_channel"] + ["mul_channel tanh"] * (device == "cpu")
         report = tt.fusion_report()
         assert [*report.fused.values()] == posts and "no empty list" in str(report), report

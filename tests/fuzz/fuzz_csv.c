@@ -57,8 +57,9 @@ static void check_again(const workload_list *list)
         harness_drop_depth(&flat);
         deep = deep || memcmp(&flat, &list->items[i].layer.desc, sizeof flat) != 0;
     }
-    strcpy(text, deep ? HEADER_OF_DEPTH : HEADER);
-    size_t length = strlen(text);
+    const char *const header = deep ? HEADER_OF_DEPTH : HEADER;
+    size_t length = strlen(header);
+    memcpy(text, header, length + 1);
     for (size_t i = 0; i < list->count; ++i) {
         format_line(&list->items[i], deep, text + length);
         length += strlen(text + length);
