@@ -139,7 +139,7 @@ def test_packages_run_in_cpp(device, fused, program, tmp_path):
         torch.export.export(model, (x,)), package_path=package, inductor_configs=configs
     )
     posts = []
-    if fused:  # but for the ReLU, whose list of tensors is empty, and on CUDA for tanh, which is a pass there in any case
+    if fused:  # but for the ReLU, whose list of tensors is empty, and on CUDA for tanh, which is a pass there anyway
         posts = ["mul_channel add_channel"] + ["mul_channel tanh"] * (device == "cpu")
         report = tt.fusion_report()
         assert [*report.fused.values()] == posts and "no empty list" in str(report), report
