@@ -102,7 +102,7 @@ static const struct kernel kernels[] = {KERNELS_OF(conv_transpose1d),      KERNE
 
 static torch_library *definitions, *installed[KERNELS];
 
-/* Where this PyTorch does not say what its settings are: no TF32. */
+/* Stands for the settings where this PyTorch does not say what they are: no TF32. */
 static int64_t settings_unknown(void)
 {
     return TCONV_TORCH_OURS | TCONV_TORCH_CUDNN;

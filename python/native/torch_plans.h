@@ -1,6 +1,6 @@
 /*
- * What the operators do in a process that has no Python: tensors are laid as the library reads them, and layers are planned
- * here. With the package both are Python's (tconv/torch/_compute.py).
+ * In a process that has no Python the operators do by themselves what the package does else (tconv/torch/_compute.py): they
+ * lay tensors as the library reads them, and plan layers.
  */
 #ifndef TCONV_TORCH_PLANS_H
 #define TCONV_TORCH_PLANS_H

@@ -30,7 +30,7 @@ class Prepared(NamedTuple):
 
 prepared_layers: Cache[Prepared] = Cache()
 
-# By the number of axes, their order in memory.
+# The order of the axes in memory, by their number.
 _CHANNELS_LAST = {rank: _layer.channels_last(rank) for rank in (3, 4, 5)}
 
 

@@ -11,7 +11,7 @@ THEIRS = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
 DATA = {spatial: getattr(torch.ops.tconv, f"conv_transpose{spatial}d_backward_data") for spatial in SPATIAL}
 WEIGHTS = {spatial: getattr(torch.ops.tconv, f"conv_transpose{spatial}d_backward_weights") for spatial in SPATIAL}
 CHANNELS_LAST = {2: torch.channels_last, 3: torch.channels_last_3d}
-# Of inputs and kernels.
+# The extents of inputs and kernels.
 EXTENTS = {1: (5,), 2: (4, 5), 3: (3, 2, 3)}
 KERNELS = {1: (2,), 2: (3, 2), 3: (2, 3, 2)}
 

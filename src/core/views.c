@@ -13,6 +13,12 @@ bool tconv_is_one_pixel_axis(const tconv_axis *axis)
     return axis->in == 1 && axis->out == 1 && axis->kernel == 1 && axis->pad == 0;
 }
 
+bool tconv_has_single_taps(const tconv_axis *axis)
+{
+    return axis->kernel == axis->stride && axis->dilation == 1 && axis->pad == 0 &&
+           axis->out == axis->in * axis->stride;
+}
+
 tconv_phase_table tconv_one_phase(const tconv_axis *axis, tconv_phase *phase)
 {
     *phase = (tconv_phase){.outputs = axis->out, .taps = axis->kernel, .first_shift = axis->pad};

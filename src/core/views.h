@@ -33,6 +33,9 @@ tconv_axis tconv_one_pixel_axis(void);
 /* Returns whether an axis has one input and one output, by one tap. Its stride has no effect. */
 bool tconv_is_one_pixel_axis(const tconv_axis *axis);
 
+/* Returns whether each output of an axis has exactly one tap, and each input as many outputs of its own as the stride. */
+bool tconv_has_single_taps(const tconv_axis *axis);
+
 /* Returns the phase table of an axis of stride 1, or of one input, where stride has no effect: the one phase, which is
  * written to *phase, and to which the table points. */
 tconv_phase_table tconv_one_phase(const tconv_axis *axis, tconv_phase *phase);

@@ -8,7 +8,6 @@
 #include "checked.h"
 #include "phases.h"
 #include "status.h"
-#include "views.h"
 
 /* Receives parts; counts them where there is no room yet. */
 struct list {
@@ -199,11 +198,11 @@ tconv_status tconv_volume_parts_create(const tconv_problem *problem, bool exact,
                                        tconv_volume_parts *parts, tconv_issue *issue)
 {
     struct list counted = {NULL, 0};
-    tconv_phase_table table;
+    tconv_phase_table table = {.phases = NULL}; /* of forward alone */
     void *memory = NULL;
-    tconv_status status = tconv_phases_create(&problem->d, allocator, &table, issue);
+    tconv_status status = TCONV_SUCCESS;
     *parts = (tconv_volume_parts){NULL, 0};
-    if (status != TCONV_SUCCESS)
+    if (problem->desc.op == TCONV_FORWARD && (status = tconv_phases_create(&problem->d, allocator, &table, issue)))
         return status;
     list_parts(&counted, problem, &table, exact);
     if (counted.count > TCONV_MOST_PARTS)
@@ -228,6 +227,13 @@ void tconv_volume_parts_release(tconv_volume_parts *parts, const tconv_allocator
 }
 
 /* ------------------------------------------------------------------------------------------------- the same in memory */
+
+void tconv_drop_depth(tconv_desc *desc)
+{
+    desc->in_d = desc->kernel_d = desc->stride_d = desc->dilation_d = 1;
+    desc->pad_front = desc->pad_back = desc->output_padding_d = 0;
+    desc->src_stride_d = desc->dst_stride_d = desc->addend_stride_d = 0;
+}
 
 /* Whether an axis has an output for each input, by one tap. */
 static bool is_trivial(const tconv_axis *axis)
@@ -276,9 +282,7 @@ bool tconv_volume_flatten(const tconv_problem *problem, tconv_desc *flat)
         flat->kernel_w = flat->stride_w = flat->dilation_w = 1;
         flat->pad_left = flat->pad_right = flat->output_padding_w = 0;
     }
-    flat->in_d = flat->kernel_d = flat->stride_d = flat->dilation_d = 1;
-    flat->pad_front = flat->pad_back = flat->output_padding_d = 0;
-    flat->src_stride_d = flat->dst_stride_d = flat->addend_stride_d = 0;
+    tconv_drop_depth(flat);
     flatten_strides(flat->src_strides, &problem->src, problem->layout, !planes_are_rows);
     flatten_strides(flat->dst_strides, &problem->dst, problem->layout, !planes_are_rows);
     if (problem->addend_extent > 0)

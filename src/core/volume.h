@@ -52,6 +52,9 @@ tconv_status tconv_volume_parts_create(const tconv_problem *problem, bool exact,
                                        tconv_volume_parts *parts, tconv_issue *issue);
 void tconv_volume_parts_release(tconv_volume_parts *parts, const tconv_allocator *allocator);
 
+/* Sets the fields of depth to those of a layer of one plane. */
+void tconv_drop_depth(tconv_desc *desc);
+
 /* Writes a layer of two axes that is the same in memory to *flat; false where there is none. Where neither depth nor rows
  * overlap, all planes of a volume are rows of one image; where rows and columns have one tap each, depth is rows. */
 bool tconv_volume_flatten(const tconv_problem *problem, tconv_desc *flat);

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "../core/post.h"
+#include "../core/capability.h"
 #include "../core/status.h"
 #include "../core/stream.h"
 #include "../cpu/cpu_backend.h"
@@ -92,14 +92,9 @@ tconv_status tconv_implementation_plan(const tconv_implementation *implementatio
     *planned = (tconv_planned){.work = planned->work, .limit = planned->limit, .named = planned->named};
     if ((unsigned)dtype >= TCONV_DTYPES || !(implementation->dtypes & TCONV_DTYPE_BIT(dtype)))
         return tconv_decline(issue, "does not take dtype %d (%s)", (int)dtype, tconv_dtype_name(dtype));
-    if (layer->problem.desc.accumulate && !implementation->accumulates)
-        return tconv_decline(issue, "does not accumulate");
-    if (tconv_has_posts(&layer->problem) && !implementation->applies_posts)
-        return tconv_decline(issue, "applies no post-ops");
-    if (layer->problem.plane_taps.taps > 0 && !implementation->sums_planes)
-        return tconv_decline(issue, "sums no planes");
-    if (layer->stacked_rows && !implementation->stacks_rows)
-        return tconv_decline(issue, "stacks no planes");
+    const char *const missing = tconv_missing_capability(implementation, layer);
+    if (missing != NULL)
+        return tconv_decline(issue, "%s", missing);
     if (tconv_is_stream(&layer->problem) && !implementation->streams)
         return tconv_decline(issue, "computes no streams");
     memset(made, 0, implementation->plan_bytes);

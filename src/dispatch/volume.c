@@ -58,7 +58,8 @@ static int64_t plane_elements(const tconv_problem *problem, bool src)
                : problem->out_channels * problem->h.out * problem->w.out;
 }
 
-enum { MOST_EVEN_TRIES = 1024 };
+/* The most numbers of calls that are tried for calls that are all alike. It is chosen, not measured. */
+static const int64_t MOST_EVEN_TRIES = 1024;
 
 /* How many of `have` a call takes, at most `limit`: as even as they come, all alike where they can be. */
 static int64_t share(int64_t have, int64_t limit)
@@ -250,8 +251,9 @@ static tconv_status plan_best_calls(tconv_plan *plan, const tconv_volume_part *p
             continue;
         if (status != TCONV_SUCCESS)
             return status;
-        if (seconds_of(plan, part, &trial) < least) {
-            least = seconds_of(plan, part, &trial);
+        const double seconds = seconds_of(plan, part, &trial);
+        if (seconds < least) {
+            least = seconds;
             *made = trial;
             *packed = trial_packed;
             *scratch = trial_scratch;
@@ -269,8 +271,6 @@ static tconv_status plan_part(tconv_plan *plan, const tconv_volume_part *part, p
     const int64_t size = (int64_t)problem->element_size;
     size_t packed = 0, scratch = 0;
     const tconv_op op = problem->desc.op;
-    for (int slot = 0; slot < SLOTS; slot++)
-        made->layers[slot] = -1;
     made->kind = op == TCONV_BACKWARD_WEIGHTS ? (part->taps > 0 && problem->batch > 0 ? KERNEL : ZERO)
                  : part->taps > 0             ? SUM
                  : op == TCONV_FORWARD        ? BIAS
@@ -322,8 +322,6 @@ static tconv_status plan_flat(tconv_plan *plan, const tconv_desc *flat, size_t *
     part_plan *made = volume->plans;
     size_t scratch = 0;
     tconv_status status;
-    for (int slot = 0; slot < SLOTS; slot++)
-        made->layers[slot] = -1;
     made->kind = FLAT;
     if ((status = plan_slot(plan, made, 0, &wanted, packed, &scratch, issue)))
         return status;
@@ -373,6 +371,9 @@ static tconv_status plan_all(tconv_plan *plan, const tconv_desc *flat, size_t *p
     if ((status = tconv_allocate_for(&plan->allocator, bytes, "parts", &memory, issue)))
         return status;
     volume->plans = memset(memory, 0, bytes);
+    for (int64_t i = 0; i < volume->plan_count; i++)
+        for (int slot = 0; slot < SLOTS; slot++)
+            volume->plans[i].layers[slot] = -1;
     if (flat != NULL)
         return plan_flat(plan, flat, packed, issue);
     for (int64_t i = 0; i < volume->plan_count; i++)

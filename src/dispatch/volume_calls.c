@@ -44,6 +44,12 @@ static char *at(const void *data, int64_t element, const tconv_problem *problem)
 
 /* ------------------------------------------------------------------------------------------------------------- weights */
 
+/* Where the first kernel plane of a part lies. */
+static char *kernel_at(const struct run *run, const void *weights, const tconv_volume_part *part)
+{
+    return at(weights, part->kernel.first * run->problem->weight.d, run->problem);
+}
+
 static void set_axis(tconv_plane_copy *axes, int axis, int64_t extent, int64_t from, int64_t to)
 {
     axes->extents[axis] = extent;
@@ -151,7 +157,7 @@ static tconv_status copy_weights(const struct run *run, const tconv_volume_part 
                                  const void *weights, void *to, tconv_issue *issue)
 {
     tconv_plane_copy axes = weight_axes(run->problem, part, made->tap_channels);
-    return copy(run, &axes, at(weights, part->kernel.first * run->problem->weight.d, run->problem), to, issue);
+    return copy(run, &axes, kernel_at(run, weights, part), to, issue);
 }
 
 /* Copies a layer's gradient of the weights to a kernel plane; from is NULL for zeros. */
@@ -168,12 +174,12 @@ static tconv_status copy_gradient(const struct run *run, const tconv_volume_part
     }
     if (from == NULL)
         axes.planes = 0;
-    return copy(run, &axes, from, at(weights, part->kernel.first * run->problem->weight.d, run->problem), issue);
+    return copy(run, &axes, from, kernel_at(run, weights, part), issue);
 }
 
 /* -------------------------------------------------------------------------------------------------------------- planes */
 
-/* Copies the planes that a call sums side by side. With `zeros`, writes zeros to the planes of the call instead. */
+/* Copies the planes that a call sums side by side. */
 static tconv_status copy_planes(const struct run *run, const tconv_volume_part *part, const struct place *place,
                                 int64_t volumes, int64_t planes, bool src, const void *from, void *to,
                                 tconv_issue *issue)
@@ -327,8 +333,7 @@ static tconv_status run_kernel(const struct run *run, const tconv_volume_part *p
     if (weights == NULL)
         return TCONV_SUCCESS;
     if (!made->copies_weights)
-        return run_calls(run, part, made, at(weights, part->kernel.first * run->problem->weight.d, run->problem),
-                         issue);
+        return run_calls(run, part, made, kernel_at(run, weights, part), issue);
     if ((run->problem->desc.accumulate && (status = copy_weights(run, part, made, weights, run->weights, issue))) ||
         (status = run_calls(run, part, made, run->weights, issue)))
         return status;
@@ -339,7 +344,7 @@ static tconv_status run_part(const struct run *run, const tconv_volume_part *par
                              tconv_issue *issue)
 {
     const tconv_problem *problem = run->problem;
-    char *weights = at(run->given->weights, part->kernel.first * problem->weight.d, problem);
+    char *weights = kernel_at(run, run->given->weights, part);
     tconv_status status;
     if (made->kind == KERNEL)
         return run_kernel(run, part, made, issue);
@@ -413,7 +418,6 @@ static tconv_status pack_part(const struct run *run, const part_plan *made, cons
 static tconv_status pack_parts(const struct run *run, const void *weights, void *packed, tconv_issue *issue)
 {
     const tconv_volume_plan *volume = run->plan->volume;
-    const tconv_problem *problem = run->problem;
     tconv_status status = TCONV_SUCCESS;
     for (int64_t i = 0; i < volume->plan_count && status == TCONV_SUCCESS; i++) {
         const part_plan *made = &volume->plans[i];
@@ -422,10 +426,8 @@ static tconv_status pack_parts(const struct run *run, const void *weights, void 
         const tconv_volume_part *part = &volume->parts.parts[i];
         if (made->copies_weights && (status = copy_weights(run, part, made, weights, run->weights, issue)))
             return status;
-        status = pack_part(run, made,
-                           made->copies_weights ? run->weights
-                                                : at(weights, part->kernel.first * problem->weight.d, problem),
-                           packed, issue);
+        status =
+            pack_part(run, made, made->copies_weights ? run->weights : kernel_at(run, weights, part), packed, issue);
     }
     return status;
 }

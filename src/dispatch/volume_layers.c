@@ -3,6 +3,7 @@
 
 #include "../core/alloc.h"
 #include "../core/status.h"
+#include "../core/views.h"
 #include "choose.h"
 #include "resolve.h"
 #include "volume_plan.h"
@@ -18,16 +19,10 @@ static void release_layer(tconv_plan *layer, const tconv_allocator *allocator)
     tconv_release(allocator, layer);
 }
 
-/* Whether an axis has an output of each residue, by one tap, for each input. */
-static bool is_of_single_taps(const tconv_axis *axis)
-{
-    return axis->pad == 0 && axis->out == axis->stride * axis->in && axis->kernel == axis->stride &&
-           axis->dilation == 1;
-}
-
 bool tconv_volume_stacks(const tconv_problem *problem)
 {
-    return problem->desc.op == TCONV_FORWARD && is_of_single_taps(&problem->d) && is_of_single_taps(&problem->h);
+    return problem->desc.op == TCONV_FORWARD && tconv_has_single_taps(&problem->d) &&
+           tconv_has_single_taps(&problem->h);
 }
 
 /* Has the rows of a layer be those of as many planes as the stride of depth says. */
@@ -150,9 +145,7 @@ void tconv_volume_release_layers(tconv_volume_plan *volume, const tconv_allocato
 static tconv_desc begin_desc(const tconv_problem *problem)
 {
     tconv_desc desc = problem->desc;
-    desc.in_d = desc.kernel_d = desc.stride_d = desc.dilation_d = 1;
-    desc.pad_front = desc.pad_back = desc.output_padding_d = 0;
-    desc.src_stride_d = desc.dst_stride_d = desc.addend_stride_d = 0;
+    tconv_drop_depth(&desc);
     memset(desc.src_strides, 0, sizeof desc.src_strides);
     memset(desc.dst_strides, 0, sizeof desc.dst_strides);
     memset(desc.addend_strides, 0, sizeof desc.addend_strides);

@@ -65,7 +65,7 @@ FAST_ON_CUDA = {
 }
 # Without tensor cores: for what the others decline. An output is tconv's all the same.
 SLOW_ON_CUDA = {"input": frozenset({"cuda_general"}), "weight": frozenset({"cuda_general"})}
-# The same for 3-D layers (docs/log/2026-11-29-third-axis.md).
+# The gradients of 3-D layers on CUDA that are tconv's (docs/log/2026-11-29-third-axis.md).
 FAST_ON_CUDA_3D = {**FAST_ON_CUDA, "weight": frozenset({torch.float32})}
 SLOW_ON_CUDA_3D = dict(SLOW_ON_CUDA)
 

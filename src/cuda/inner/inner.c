@@ -1,7 +1,7 @@
 /* Plans, packs and executes the inner layer of a plan. */
 #include "inner.h"
 
-#include "../../core/post.h"
+#include "../../core/capability.h"
 #include "../model/search.h"
 
 #include <string.h>
@@ -15,13 +15,9 @@ void tconv_inner_begin(tconv_inner_plan *inner, void *bytes, size_t capacity)
 
 bool tconv_inner_may_plan(const tconv_inner_plan *inner, const tconv_implementation *implementation)
 {
-    const tconv_problem *problem = &inner->layer.problem;
     return implementation->plan_bytes <= inner->capacity &&
-           (implementation->dtypes & TCONV_DTYPE_BIT(problem->dtype)) != 0 &&
-           (!problem->desc.accumulate || implementation->accumulates) &&
-           (!tconv_has_posts(problem) || implementation->applies_posts) &&
-           (problem->plane_taps.taps == 0 || implementation->sums_planes) &&
-           (!inner->layer.stacked_rows || implementation->stacks_rows);
+           (implementation->dtypes & TCONV_DTYPE_BIT(inner->layer.problem.dtype)) != 0 &&
+           tconv_missing_capability(implementation, &inner->layer) == NULL;
 }
 
 tconv_planned tconv_inner_plan_by(tconv_inner_plan *inner, const tconv_implementation *implementation, double limit,

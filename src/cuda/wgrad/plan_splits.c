@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "../../core/checked.h"
+#include "../../core/views.h"
 #include "../model/planned.h"
 #include "work.h"
 
@@ -43,13 +44,6 @@ double tconv_wgrad_written_part(const planned_layer *plan)
     return bytes >= SECTOR_BYTES ? 1 : SECTOR_BYTES / bytes;
 }
 
-/* Returns whether each output of an axis has exactly one tap. */
-static bool has_single_taps(const tconv_axis *axis)
-{
-    return axis->kernel == axis->stride && axis->dilation == 1 && axis->pad == 0 &&
-           axis->out == axis->in * axis->stride;
-}
-
 int64_t tconv_wgrad_bias_parts(const tconv_layer *layer, const planned_layer *plan)
 {
     const tconv_problem *problem = &layer->problem;
@@ -61,8 +55,8 @@ int64_t tconv_wgrad_bias_parts(const tconv_layer *layer, const planned_layer *pl
     if (tiles->chunk < LEAST_SUMMED_CHANNELS || params->sharers > 1)
         return 0;
     if (plan->kernel->family == BY_MMA || plan->math == NUMERICS_STRICT || plan->writes_weights ||
-        !sums_bias(plan->load, problem->element_size == 2) || !has_single_taps(&problem->h) ||
-        !has_single_taps(&problem->w))
+        !sums_bias(plan->load, problem->element_size == 2) || !tconv_has_single_taps(&problem->h) ||
+        !tconv_has_single_taps(&problem->w))
         return 0;
     if (plan->load == LINES && (problem->layout != TCONV_NCHW || tiles->columns.groups > 1 || line % LINE_BYTES != 0 ||
                                 tiles->chunk > MAX_LINE_CHANNELS))
