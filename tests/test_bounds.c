@@ -146,6 +146,29 @@ Test(bounds, no_access_out_of_bounds_on_corners)
     }
 }
 
+/* Planes without a tap are computed by layers of two axes that have more inputs than the layer's src. */
+Test(bounds, no_access_out_of_bounds_where_planes_are_the_bias)
+{
+    enum { DEPTHS = 4 };
+    static const int64_t depths[DEPTHS][2] = {{3, 1}, {5, 1}, {4, 2}, {6, 3}}; /* stride, dilation */
+    way_count = list_ways(TCONV_BACKEND_CPU, ways);
+    for (size_t i = 0; i < 8 * DEPTHS; i++) {
+        harness_layer layer = {.has_bias = true};
+        tconv_desc_init(&layer.desc);
+        layer.desc.layout = (tconv_layout)(i % 2);
+        layer.desc.batch = layer.desc.in_d = 1 + (int64_t)(i / 2 % 2);
+        layer.desc.in_channels = layer.desc.groups = 1 + (int64_t)(i / 4 % 2);
+        layer.desc.out_channels = 6;
+        layer.desc.in_h = layer.desc.in_w = 1;
+        layer.desc.kernel_h = layer.desc.kernel_w = 5;
+        layer.desc.kernel_d = 2;
+        layer.desc.stride_d = depths[i / 8][0];
+        layer.desc.dilation_d = depths[i / 8][1];
+        check_guarded_layer(&layer, i, false);
+        check_guarded_layer(&layer, i + 1, false); /* pages before it, or behind it */
+    }
+}
+
 Test(bounds, no_access_out_of_bounds_where_threads_share_the_work)
 {
     way_count = list_ways(TCONV_BACKEND_CPU, ways);

@@ -77,7 +77,8 @@ static bool plan_once(const tconv_desc *desc, const struct way *way, const char 
     }
     double seconds = now() - start;
     cr_assert_lt(seconds, MOST_SECONDS, "%s, %s: planned in %.3f s", text, way->text, seconds);
-    cr_assert_leq(allocated, own.kernel_d * own.stride_d == 1 && own.in_d == 1 ? MOST_BYTES : MOST_BYTES_OF_VOLUME,
+    cr_assert_leq(allocated,
+                  own.kernel_d == 1 && own.stride_d == 1 && own.in_d == 1 ? MOST_BYTES : MOST_BYTES_OF_VOLUME,
                   "%s, %s: %zu bytes allocated", text, way->text, allocated);
     return status == TCONV_SUCCESS;
 }

@@ -44,11 +44,13 @@ static size_t most(size_t a, size_t b)
 
 /* ------------------------------------------------------------------------------------------------------- cutting parts */
 
-/* Whether all planes of all volumes are equally far apart. */
+/* Whether all planes of all volumes are equally far apart. A step may be so long that all of them reach beyond any memory. */
 static bool merges(const tconv_problem *problem, const tconv_strides *strides, const tconv_plane_walk *walk,
                    int64_t planes)
 {
-    return problem->batch <= 1 || planes == 1 || strides->n == planes * walk->step * strides->d;
+    int64_t apart;
+    return problem->batch <= 1 || planes == 1 ||
+           (tconv_checked_mul(planes * walk->step, strides->d, &apart) && strides->n == apart);
 }
 
 /* Elements of src, or of dst, that one plane has. */
@@ -282,7 +284,9 @@ static tconv_status plan_part(tconv_plan *plan, const tconv_volume_part *part, p
     if (status != TCONV_SUCCESS)
         return status;
     const int64_t images = made->volumes * made->planes * part->taps;
-    const size_t src = made->copies_src ? aligned((size_t)(images * plane_elements(problem, true) * size)) : 0;
+    size_t src = made->copies_src ? aligned((size_t)(images * plane_elements(problem, true) * size)) : 0;
+    if (made->kind == BIAS && made->layers[0] >= 0) /* inputs without an output, which may be read */
+        src = aligned((size_t)(volume->layers[made->layers[0]]->layer.problem.src_extent * size));
     const size_t dst = made->copies_dst ? aligned((size_t)(images * plane_elements(problem, false) * size)) : 0;
     volume->src_bytes = most(volume->src_bytes, src);
     volume->dst_bytes = most(volume->dst_bytes, dst);

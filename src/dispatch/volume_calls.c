@@ -277,8 +277,8 @@ static tconv_status run_call(const struct run *run, const tconv_volume_part *par
     arguments.packs = false;
     arguments.src = planes_at(given->src, &problem->src, &part->src, place, problem);
     arguments.dst = planes_at(given->dst, &problem->dst, &part->dst, place, problem);
-    if (made->kind == BIAS) /* which does not read it */
-        arguments.src = given->src;
+    if (made->kind == BIAS) /* no output is of it, but it may be read: it has another shape than src */
+        arguments.src = run->src;
     if (made->tap_channels > 0 && problem->desc.op == TCONV_FORWARD)
         arguments.src = at(given->src, place->volume * problem->src.n, problem);
     else if (made->tap_channels > 0)
