@@ -1,7 +1,7 @@
 """How the machine of compare_gpu.py is timed, and what it reaches: the copy and matrix products that floors are made of.
 
 A GPU runs everything as CUDA graphs, so that neither side pays for its calls from Python and both pay the same for a launch.
-CpuMachine stands in where there is no GPU, to try the scripts; its figures mean nothing.
+CpuMachine has the same calls: it runs one call after another.
 """
 
 import math
@@ -23,6 +23,7 @@ QUEUE_CYCLES = 400_000
 SUSTAINED_REPLAYS = 25
 COPY_BYTES, COPIES = 2**32, 30
 GEMM_SIZE = 8192
+CPU_COPY_BYTES, CPU_GEMM_SIZE = 2**28, 2048
 
 
 def clamp(value, least, most):
@@ -134,19 +135,22 @@ class GpuMachine:
 
 
 class LoopReplay:
-    estimate_ms = runs = 1
+    """Runs one after another on the CPU, over the sets of buffers in turn."""
 
-    def __init__(self, run):
-        self.run = run
+    def __init__(self, run, sets):
+        self.run, self.sets, self.at = run, sets, 0
+        self.launch()
+        self.estimate_ms = max(1e-3, self._timed(1)[0])
 
     def launch(self):
-        self.run(0)
+        self.run(self.at % self.sets)
+        self.at += 1
 
     def burst(self):
-        return self._timed(2)
+        return self._timed(clamp(BURST_MS / self.estimate_ms, 2, MOST_REPLAYS))
 
     def sustained(self, seconds):
-        return self._timed(2)
+        return self._timed(clamp(1e3 * seconds / self.estimate_ms, 2, SUSTAINED_REPLAYS))
 
     def _timed(self, count):
         times = []
@@ -158,7 +162,8 @@ class LoopReplay:
 
 
 class CpuMachine:
-    device, name, cache_bytes, stream_handle = "cpu", "a CPU, to try the scripts", 0, None
+    device, stream_handle, name = "cpu", None, "CPU"
+    cache_bytes = 2**25  # what is read again at once would lie in the cores' own caches
 
     def synchronize(self):
         pass
@@ -167,11 +172,16 @@ class CpuMachine:
         pass
 
     def capture(self, run, sets):
-        run(0)
-        return LoopReplay(run)
+        return LoopReplay(run, sets)
 
     def copy_rate(self):
-        return 20e9
+        a = torch.zeros(CPU_COPY_BYTES // 4)
+        b = torch.empty_like(a)
+        times = LoopReplay(lambda _: b.copy_(a), 1).sustained(1)
+        return 2e3 * CPU_COPY_BYTES / statistics.median(times)
 
     def gemm_rates(self, dtype, allow_tf32, idle, seconds):
-        return 100e9, 90e9
+        a, b = (torch.rand(CPU_GEMM_SIZE, CPU_GEMM_SIZE).sub_(0.5).to(dtype) for _ in range(2))
+        c = torch.empty_like(a)
+        replay = LoopReplay(lambda _: torch.mm(a, b, out=c), 1)
+        return tuple(2e3 * CPU_GEMM_SIZE**3 / min(times) for times in (replay.burst(), replay.sustained(seconds)))

@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
-"""tconv against PyTorch (cuDNN) on layers with depth (ConvTranspose3d), on the GPU, in one process, in turn.
+"""tconv against PyTorch (cuDNN, oneDNN) on layers with depth (ConvTranspose3d), in one process, in turn.
 
     volumes.py --library build-gpu/libtconv.so [--ops forward,backward_data,backward_weights]
                [--dtypes tf32,f32,f16,bf16] [--layouts ncdhw,ndhwc] [--out FILE.csv] [CASE...]
+    volumes.py --library build/libtconv.so --device cpu [--threads 2] [--gflop 2] [--dtypes f32]
 
 The layers are those of workloads_3d.csv. Contenders: tconv as the C API is called, with weights that are packed in each
 call and, forward and backward_data, with weights that are packed once; PyTorch with cudnn.benchmark on and off, the
 faster of which counts, input and weights in the layout (channels_last_3d for ndhwc). Each is a CUDA graph of several
 calls over as many sets of activations as fill the second-level cache several times over; contenders take turns in each
-of several rounds, and the figure is the median.
+of several rounds, and the figure is the median. On the CPU calls follow each other, and layers are cut to so many GFLOP:
+their images first, then their planes and rows.
 
 The floor is max(bytes / copy rate, FLOP / matrix product rate) without a launch, both rates measured in the same run;
-strict f32 counts three products of the TF32 rate. Results are compared with PyTorch's in strict f32: a relative L2
+strict f32 counts three products of the TF32 rate, on the CPU one. Results are compared with PyTorch's in strict f32: a relative L2
 error is printed.
 
 Prints a line for each layer, layout, precision and operation, then geometric means; --out writes the lines as CSV.
@@ -35,15 +37,32 @@ import torch
 import torch.nn.functional as F
 
 HERE = pathlib.Path(__file__).resolve().parent
-# The tensors' dtype, tconv's dtype and math, whether PyTorch may use TF32, how many products of which rate.
+# The tensors' dtype, tconv's dtype and math, whether PyTorch may use TF32, how many products of which dtype's rate.
 PRECISIONS = {
-    "f32": (torch.float32, t.F32, t.MATH_STRICT, False, ("tf32", 3)),
-    "tf32": (torch.float32, t.F32, t.MATH_TF32, True, ("tf32", 1)),
-    "f16": (torch.float16, t.F16, t.MATH_STRICT, False, ("bf16", 1)),
-    "bf16": (torch.bfloat16, t.BF16, t.MATH_STRICT, False, ("bf16", 1)),
+    "f32": (torch.float32, t.F32, t.MATH_STRICT, False, (torch.float32, 3)),
+    "tf32": (torch.float32, t.F32, t.MATH_TF32, True, (torch.float32, 1)),
+    "f16": (torch.float16, t.F16, t.MATH_STRICT, False, (torch.bfloat16, 1)),
+    "bf16": (torch.bfloat16, t.BF16, t.MATH_STRICT, False, (torch.bfloat16, 1)),
+}
+PLACES = {
+    "cuda": {"backend": t.BACKEND_CUDA, "location": t.LOCATION_CUDA},
+    "cpu": {"backend": t.BACKEND_CPU, "location": t.LOCATION_HOST},
 }
 OPS = {"forward": 0, "backward_data": 1, "backward_weights": 2}
 ROUNDS = 3
+
+
+def flop_of(row):
+    pixels = row["N"] * math.prod(row[key] for key in "DHW")
+    return 2 * pixels * row["Cin"] * (row["Cout"] // row["g"]) * math.prod(row["k" + axis] for axis in "dhw")
+
+
+def cut(row, most):
+    """The layer with fewer images, planes and rows, in this order, so that it has no more than so many FLOP."""
+    row = dict(row)
+    for key in "NDH":
+        row[key] = max(1, min(row[key], int(row[key] * most / flop_of(row))))
+    return row
 
 
 def read_cases(names):
@@ -58,7 +77,8 @@ def read_cases(names):
 class Case:
     """A layer's tensors in one layout and precision."""
 
-    def __init__(self, row, layout, precision, sets):
+    def __init__(self, row, layout, precision, sets, device):
+        self.device = device
         self.row, self.layout, self.precision = row, layout, precision
         self.dtype = PRECISIONS[precision][0]
         three = lambda key: tuple(row[key + axis] for axis in "dhw")  # noqa: E731
@@ -71,8 +91,8 @@ class Case:
                 self.size, self.stride, self.padding, self.dilation, self.kernel, self.output_padding, strict=True
             )
         )
-        generator = torch.Generator("cuda").manual_seed(1)
-        made = lambda *shape: torch.rand(*shape, device="cuda", generator=generator).sub_(0.5)  # noqa: E731
+        generator = torch.Generator(device).manual_seed(1)
+        made = lambda *shape: torch.rand(*shape, device=device, generator=generator).sub_(0.5)  # noqa: E731
         memory = torch.channels_last_3d if layout == "ndhwc" else torch.contiguous_format
         lie = lambda x: x.to(self.dtype).contiguous(memory_format=memory)  # noqa: E731
         n, ci, co = row["N"], row["Cin"], row["Cout"]
@@ -123,14 +143,11 @@ class Case:
         ):
             for name in names:
                 fields[name] = self.padding[i]
-        return library.plan(library.desc(**fields), backend=t.BACKEND_CUDA, location=t.LOCATION_CUDA)
+        where = PLACES[self.device]
+        return library.plan(library.desc(**fields), **where, threads=torch.get_num_threads())
 
     def bytes(self):
         return (self.srcs[0].numel() + self.weights.numel() + self.dsts[0].numel()) * self.srcs[0].element_size()
-
-    def flop(self):
-        row = self.row
-        return 2 * row["N"] * row["Cin"] * math.prod(self.size) * (row["Cout"] // row["g"]) * math.prod(self.kernel)
 
 
 class Tconv:
@@ -142,7 +159,7 @@ class Tconv:
         if self.packed:
             plan.pack(case.weights.data_ptr(), machine.stream_handle)
         self.plan = plan
-        self.workspace = torch.empty(max(1, plan.workspace_size), dtype=torch.uint8, device="cuda")
+        self.workspace = torch.empty(max(1, plan.workspace_size), dtype=torch.uint8, device=case.device)
         address = lambda x: None if x is None else x.data_ptr()  # noqa: E731
         like = lambda x: torch.empty_like(x)  # noqa: E731
         if op == "forward":
@@ -176,10 +193,10 @@ class Torch:
         self.benchmark, self.name = benchmark, "tuned" if benchmark else "default"
 
     @staticmethod
-    def displace():
+    def displace(device):
         """Has cuDNN choose for another layer, in each operation."""
         torch.backends.cudnn.benchmark = False
-        src, weights = torch.zeros(1, 1, 2, 2, 2, device="cuda"), torch.zeros(1, 1, 2, 2, 2, device="cuda")
+        src, weights = (torch.zeros(1, 1, 2, 2, 2, device=device) for _ in range(2))
         dst = F.conv_transpose3d(src, weights)
         for mask in ([True, False, False], [False, True, False]):
             torch.ops.aten.convolution_backward(
@@ -187,7 +204,7 @@ class Torch:
             )
 
     def prepare(self, case, op, machine):
-        self.displace()
+        self.displace(case.device)
         torch.backends.cudnn.benchmark = self.benchmark
         torch.backends.cudnn.allow_tf32 = PRECISIONS[case.precision][3]
         self.written = [None] * len(case.srcs)
@@ -220,7 +237,7 @@ def compare(case, op, library, machine):
     entrants, times, failures = [*ours], {}, {}
     prepared = {entrant.name: prepare(entrant, case, op, machine, failures) for entrant in ours}
     # One graph of PyTorch's at a time: with two, replaying the older one crashed.
-    for peer in (Torch(False), Torch(True)):
+    for peer in (Torch(False), Torch(True)) if case.device == "cuda" else (Torch(False),):
         replays = {**prepared, peer.name: prepare(peer, case, op, machine, failures)}
         names = [name for name, replay in replays.items() if replay is not None]
         for turn in range(ROUNDS):
@@ -231,7 +248,7 @@ def compare(case, op, library, machine):
     found = {name: statistics.median(ms) for name, ms in times.items()}
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = False
-    wide = Case(case.row, case.layout, "f32", 1) if case.precision != "f32" else case
+    wide = Case(case.row, case.layout, "f32", 1, case.device) if case.precision != "f32" else case
     if wide is not case:
         wide.srcs, wide.dsts = [case.srcs[0].float()], [case.dsts[0].float()]
         wide.weights = case.weights.float()
@@ -247,29 +264,36 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", required=True)
     parser.add_argument("--ops", default="forward,backward_data,backward_weights")
-    parser.add_argument("--dtypes", default="tf32,bf16")
+    parser.add_argument("--dtypes", help="default: tf32,bf16, on the CPU f32")
     parser.add_argument("--layouts", default="ncdhw,ndhwc")
+    parser.add_argument("--device", choices=PLACES, default="cuda")
+    parser.add_argument("--threads", type=int, default=2, help="of the CPU")
+    parser.add_argument("--gflop", type=float, default=2, help="the most of a layer, on the CPU")
     parser.add_argument("--out")
     parser.add_argument("cases", nargs="*")
     options = parser.parse_args()
-    library, machine = t.Library(options.library), gpu_machine.GpuMachine()
+    on_gpu = options.device == "cuda"
+    options.dtypes = options.dtypes or ("tf32,bf16" if on_gpu else "f32")
+    library = t.Library(options.library)
+    if not on_gpu:
+        torch.set_num_threads(options.threads)
+    machine = gpu_machine.GpuMachine() if on_gpu else gpu_machine.CpuMachine()
+    cases = read_cases(options.cases)
+    if not on_gpu:
+        cases = [cut(row, 1e9 * options.gflop) for row in cases]
     copy = machine.copy_rate()
-    rates = {
-        name: machine.gemm_rates(dtype, True, 0.1, 0.5)[1]
-        for name, dtype in (("tf32", torch.float32), ("bf16", torch.bfloat16))
-    }
+    rates = {dtype: machine.gemm_rates(dtype, True, 0.1, 0.5)[1] for dtype in (torch.float32, torch.bfloat16)}
     print(
-        f"{machine.name}, PyTorch {torch.__version__}, copy {copy * 1e-12:.2f} TB/s, "
-        + ", ".join(f"product {name} {rate * 1e-12:.0f} TFLOP/s" for name, rate in rates.items())
+        f"{machine.name}, PyTorch {torch.__version__}, copy {copy * 1e-9:.0f} GB/s, products "
+        + ", ".join(f"{dtype} {rate * 1e-9:.0f} GFLOP/s" for dtype, rate in rates.items())
     )
     lines = []
-    for row, precision, layout in itertools.product(
-        read_cases(options.cases), options.dtypes.split(","), options.layouts.split(",")
-    ):
-        size = sum(Case(row, layout, precision, 1).bytes() for _ in range(1))
-        case = Case(row, layout, precision, gpu_machine.sets_for(size, machine.cache_bytes))
+    for row, precision, layout in itertools.product(cases, options.dtypes.split(","), options.layouts.split(",")):
+        size = Case(row, layout, precision, 1, options.device).bytes()
+        case = Case(row, layout, precision, gpu_machine.sets_for(size, machine.cache_bytes), options.device)
         product, count = PRECISIONS[precision][4]
-        floor = 1e3 * max(case.bytes() / copy, count * case.flop() / rates[product])
+        count = count if on_gpu else 1
+        floor = 1e3 * max(case.bytes() / copy, count * flop_of(row) / rates[product])
         for op in options.ops.split(","):
             found, facts, errors, failures = compare(case, op, library, machine)
             peers = [found[name] for name in ("default", "tuned") if name in found]

@@ -11,11 +11,13 @@
 
 #include "../src/core/problem.h"
 #include "../src/core/volume.h"
+#include "../src/cpu/cpu_backend.h"
+#include "../src/cpu/cpu_target.h"
 #include "harness.h"
 #include "support/counting_allocator.h"
 #include "support/expect.h"
 
-enum { AXES = 4000, MOST_PLANES = 64, MOST_KERNEL = 8 };
+enum { AXES = 4000, MOST_PLANES = 64, MOST_KERNEL = 8, COPIES = 1000 };
 
 static const tconv_allocator from_malloc;
 static tconv_issue issue;
@@ -290,5 +292,98 @@ Test(volume, nothing_leaks_where_memory_runs_out)
         cr_assert_gt(calls, (size_t)8);
         for (size_t fail_at = 1; fail_at <= calls; fail_at++)
             expect_no_leak((tconv_op)op, fail_at);
+    }
+}
+
+/* -------------------------------------------------------------------------------------------------------------- copies */
+
+/* Draws a copy of up to a few 10,000 elements, whose target is dense but for gaps between its outermost parts, and whose source
+ * lies in the same order or in any other. Returns the elements of one plane of the source; *held is those of the target. */
+static int64_t draw_copy(harness_random *random, tconv_plane_copy *copy, int64_t *held)
+{
+    static const int64_t many[] = {1, 1, 2, 3, 4, 8, 9, 16, 17, 40};
+    int64_t from = 1, to = 1;
+    const bool turned = harness_random_chance(random, 30);
+    *copy = (tconv_plane_copy){.element_size = (size_t)2 << harness_random_integer(random, 0, 2)};
+    for (int axis = TCONV_COPY_AXES - 1; axis >= 0; axis--) {
+        copy->extents[axis] = many[harness_random_integer(random, 0, to < 400 ? 9 : to < 4000 ? 4 : 1)];
+        copy->from[axis] = from;
+        copy->to[axis] = to;
+        from *= copy->extents[axis];
+        to = to * copy->extents[axis] + (axis < 2 ? harness_random_integer(random, 0, 3) : 0);
+    }
+    for (int axis = TCONV_COPY_AXES - 2; turned && axis > 0; axis--) {
+        const int64_t other = harness_random_integer(random, 0, axis), kept = copy->from[axis];
+        copy->from[axis] = copy->from[other];
+        copy->from[other] = kept;
+    }
+    copy->planes = harness_random_integer(random, 0, 4);
+    copy->plane = harness_random_integer(random, -2, 2);
+    copy->step = harness_random_integer(random, -1, 1);
+    copy->tap = harness_random_integer(random, -1, 1);
+    copy->plane_stride = 1;
+    for (int axis = 0; axis < TCONV_COPY_AXES; axis++)
+        copy->plane_stride += (copy->extents[axis] - 1) * copy->from[axis];
+    *held = to;
+    return copy->plane_stride;
+}
+
+/* The same by the words of volume.h, for one byte of an element. */
+static unsigned char expected_byte(const tconv_plane_copy *copy, const unsigned char *from, const int64_t at[],
+                                   size_t byte)
+{
+    const int64_t plane = copy->plane + copy->step * at[1] + copy->tap * at[2];
+    int64_t element = plane * copy->plane_stride;
+    for (int axis = 0; axis < TCONV_COPY_AXES; axis++)
+        element += at[axis] * copy->from[axis];
+    return plane >= 0 && plane < copy->planes ? from[(size_t)element * copy->element_size + byte] : 0;
+}
+
+static void expect_copied(const tconv_plane_copy *copy, const unsigned char *from, const unsigned char *to,
+                          int64_t held, int drawn)
+{
+    const size_t size = copy->element_size;
+    unsigned char *expected = malloc((size_t)held * size);
+    int64_t all = 1, at[TCONV_COPY_AXES];
+    cr_assert_not_null(expected);
+    memset(expected, 0xee, (size_t)held * size);
+    for (int axis = 0; axis < TCONV_COPY_AXES; axis++)
+        all *= copy->extents[axis];
+    for (int64_t i = 0; i < all; i++) {
+        int64_t rest = i, element = 0;
+        for (int axis = TCONV_COPY_AXES - 1; axis >= 0; axis--) {
+            at[axis] = rest % copy->extents[axis];
+            rest /= copy->extents[axis];
+            element += at[axis] * copy->to[axis];
+        }
+        for (size_t byte = 0; byte < size; byte++)
+            expected[(size_t)element * size + byte] = expected_byte(copy, from, at, byte);
+    }
+    cr_assert(memcmp(expected, to, (size_t)held * size) == 0, "copy %d", drawn);
+    free(expected);
+}
+
+Test(volume, the_cpu_copies_what_the_axes_say)
+{
+    harness_random random;
+    harness_random_seed(&random, 54);
+    for (int drawn = 0; drawn < COPIES; drawn++) {
+        tconv_plane_copy copy;
+        int64_t held;
+        const int64_t plane_elements = draw_copy(&random, &copy, &held);
+        tconv_target target = {.backend = TCONV_BACKEND_CPU};
+        tconv_cpu_target_set(&target, (tconv_cpu_target){.threads = 1 + drawn % 3});
+        unsigned char *const from = malloc((size_t)(plane_elements * 4) * copy.element_size);
+        unsigned char *const to = malloc((size_t)held * copy.element_size);
+        cr_assert(from != NULL && to != NULL);
+        for (size_t i = 0; i < (size_t)(plane_elements * 4) * copy.element_size; i++)
+            from[i] = (unsigned char)harness_random_integer(&random, 1, 255);
+        memset(to, 0xee, (size_t)held * copy.element_size);
+        if (drawn % 2 != 0)
+            tconv_plane_copy_simplify(&copy);
+        tconv_cpu_copy_planes(&target, &copy, from, to);
+        expect_copied(&copy, from, to, held, drawn);
+        free(from);
+        free(to);
     }
 }
