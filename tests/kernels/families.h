@@ -6,6 +6,7 @@
 
 check_family check_cpu_microtile;
 check_family check_cpu_load;
+check_family check_cpu_pack;
 check_family check_cpu_store;
 check_family check_cpu_pixel_microtile;
 check_family check_cpu_pixel_rows;

@@ -12,8 +12,9 @@
 
 #include "families.h"
 
-static check_family *const families[] = {check_cpu_microtile,       check_cpu_load,       check_cpu_store,
-                                         check_cpu_pixel_microtile, check_cpu_pixel_rows, check_cpu_activate};
+static check_family *const families[] = {
+    check_cpu_microtile,       check_cpu_load,       check_cpu_pack,    check_cpu_store,
+    check_cpu_pixel_microtile, check_cpu_pixel_rows, check_cpu_activate};
 
 static const char usage[] =
     "Usage: check_kernels [OPTION]... [PATTERN]\n"

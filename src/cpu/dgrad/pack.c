@@ -3,114 +3,69 @@
  * layout. Taps that reach no output from any input are left out. The header says whether some weight is Inf or NaN.
  */
 #include <stdatomic.h>
-#include <string.h>
 
 #include "../../core/alloc.h"
 #include "../../core/checked.h"
 #include "../cpu_target.h"
-#include "../kernels/half.h"
 #include "../threads/parallel.h"
 #include "task.h"
 
-/* Output channels and taps that are packed at a time. Weights are transposed in a buffer that stays in the first-level
- * cache, at most 4 KiB: straight from one tensor to the other, either side would jump by powers of two and evict itself.
- * They are chosen, not measured. */
-enum { PACK_CHANNELS = 2, PACK_TAPS = 16 };
+/* Output channels that are packed at a time, a cache line of those that are neighbours in memory; and taps, those of a kernel
+ * unless it is large. They are chosen, not measured. */
+enum { PACK_CHANNELS = 16, PACK_TAPS = 64 };
 
-/* Bytes of input channels of the widest block, as Real. */
-enum { MAX_WIDTH_BYTES = TCONV_CPU_MAX_PIXEL_VECTORS * TCONV_ALIGNMENT };
+/* The most input channels of a block. */
+enum { MAX_WIDTH = TCONV_CPU_MAX_PIXEL_VECTORS * TCONV_ALIGNMENT / sizeof(float) };
 
 /* Bytes of packed weights that are worth another thread, because waking a thread takes about as long. It is chosen, not
  * measured. */
 enum { BYTES_PER_THREAD = 64 << 10 };
 
-/* A block of input channels, some output channels and some taps. */
-struct part {
-    const void *weights; /* those of the first input and output channel, at the first kernel index */
-    void *packed;        /* the first of them */
-    int64_t count, width, channels, taps;
-    int64_t input_stride, output_stride; /* of the weights */
-    int64_t channel_pitch;               /* of what is packed, from output channel to output channel */
-    bool odd;                            /* pairs: the last channel of the group has no second one */
-    bool dense;                          /* all of it follows on each other in what is packed */
-    int64_t from[PACK_TAPS], to[PACK_TAPS];
-};
-
-/* Packs a part; tells whether all its weights are finite. */
-#define DEFINE_PACK(name, type, real, convert)                                                                         \
-    static bool pack_##name(const struct part *part)                                                                   \
-    {                                                                                                                  \
-        real transposed[PACK_CHANNELS * PACK_TAPS * MAX_WIDTH_BYTES / sizeof(real)] = {0};                             \
-        const int64_t taps = part->taps, width = part->width, pitch = taps * width;                                    \
-        int32_t nonfinite = 0;                                                                                         \
-        for (int64_t m = 0; m < width; m++)                                                                            \
-            for (int64_t o = 0; o < part->channels; o++) {                                                             \
-                const type *filter = (const type *)part->weights + m * part->input_stride + o * part->output_stride;   \
-                real *to = transposed + o * pitch + m;                                                                 \
-                for (int64_t t = 0; t < taps; t++)                                                                     \
-                    to[t * width] = m < part->count ? convert(filter[part->from[t]]) : 0;                              \
-            }                                                                                                          \
-        for (int64_t i = 0; i < part->channels * pitch; i++) /* Inf - Inf and NaN - NaN are NaN */                     \
-            nonfinite |= !(transposed[i] - transposed[i] == 0);                                                        \
-        if (part->dense) {                                                                                             \
-            memcpy(part->packed, transposed, (size_t)(part->channels * pitch) * sizeof(real));                         \
-            return nonfinite == 0;                                                                                     \
-        }                                                                                                              \
-        for (int64_t o = 0; o < part->channels; o++)                                                                   \
-            for (int64_t t = 0; t < taps; t++)                                                                         \
-                memcpy((real *)part->packed + o * part->channel_pitch + part->to[t],                                   \
-                       transposed + o * pitch + t * width, (size_t)width * sizeof(real));                              \
-        return nonfinite == 0;                                                                                         \
-    }
-
 /* The same for words of two output channels; `odd`: the last word has one. */
-static bool pack_pairs(const struct part *part)
+static bool pack_pairs(const tconv_cpu_pack *pack, int64_t output_stride, bool odd)
 {
-    const int64_t taps = part->taps, width = part->width;
-    for (int64_t o = 0; o < part->channels; o++)
-        for (int64_t t = 0; t < taps; t++) {
-            uint32_t *to = (uint32_t *)part->packed + o * part->channel_pitch + part->to[t];
-            const bool both = o + 1 < part->channels || !part->odd;
-            for (int64_t m = 0; m < width; m++) {
-                const uint16_t *filter = (const uint16_t *)part->weights + m * part->input_stride +
-                                         2 * o * part->output_stride + part->from[t];
-                to[m] = m < part->count ? filter[0] | (both ? (uint32_t)filter[part->output_stride] << 16 : 0) : 0;
+    for (int64_t o = 0; o < pack->channels; o++)
+        for (const tconv_cpu_packed_tap *tap = pack->taps; tap < pack->taps + pack->tap_count; tap++) {
+            uint32_t *to = (uint32_t *)pack->packed + o * tap->pitch + tap->to;
+            const bool both = o + 1 < pack->channels || !odd;
+            for (int64_t m = 0; m < pack->width; m++) {
+                const uint16_t *filter = (const uint16_t *)pack->weights + (m < pack->count ? pack->places[m] : 0) +
+                                         o * pack->step + tap->from;
+                to[m] = m < pack->count ? filter[0] | (both ? (uint32_t)filter[output_stride] << 16 : 0) : 0;
             }
         }
     return true;
 }
 
-#define AS_IT_IS(value) (value)
-DEFINE_PACK(f32, float, float, AS_IT_IS)
-DEFINE_PACK(f64, double, double, AS_IT_IS)
-DEFINE_PACK(f16, uint16_t, float, tconv_float_from_f16)
-DEFINE_PACK(bf16, uint16_t, float, tconv_float_from_bf16)
+/* Packs taps; tells whether all their weights are finite, but for pairs. */
+static bool pack_some(const tconv_layer *layer, const tconv_cpu_dgrad_plan *plan, const tconv_cpu_pack *pack, bool odd)
+{
+    if (plan->pairs != NULL)
+        return pack_pairs(pack, layer->problem.weight.out, odd);
+    return plan->kernels->dtype[layer->problem.dtype].pack(pack);
+}
 
-static bool (*const pack_part[TCONV_DTYPES])(const struct part *part) = {
-    [TCONV_F32] = pack_f32,
-    [TCONV_F64] = pack_f64,
-    [TCONV_F16] = pack_f16,
-    [TCONV_BF16] = pack_bf16,
-};
-
-/* Packs all taps of a part. */
+/* Packs all taps of a block for some output channels from one on; tells whether all their weights are finite. */
 static bool pack_taps(const tconv_layer *layer, const tconv_cpu_dgrad_plan *plan, const tconv_cpu_dgrad_block *block,
-                      int64_t channel, struct part *part)
+                      int64_t channel, bool odd, tconv_cpu_pack *pack)
 {
     tconv_cpu_dgrad_walk walk = {0};
+    tconv_cpu_packed_tap taps[PACK_TAPS];
     const int64_t first = tconv_cpu_dgrad_weight(plan, block, 0, channel);
-    bool (*const pack)(const struct part *) = plan->pairs != NULL ? pack_pairs : pack_part[layer->problem.dtype];
     bool finite = true;
-    part->taps = 0;
+    pack->taps = taps;
+    pack->tap_count = 0;
     while (tconv_cpu_next_dgrad_tap(plan, layer, &walk)) {
-        part->from[part->taps] = walk.tap.weight;
-        part->to[part->taps++] = tconv_cpu_dgrad_weight(plan, block, walk.tap.index, channel) - first;
-        if (part->taps < PACK_TAPS)
+        taps[pack->tap_count++] =
+            (tconv_cpu_packed_tap){.from = walk.tap.weight,
+                                   .to = tconv_cpu_dgrad_weight(plan, block, walk.tap.index, channel) - first,
+                                   .pitch = plan->pixels ? block->width : block->width * plan->taps};
+        if (pack->tap_count < PACK_TAPS)
             continue;
-        finite &= pack(part);
-        part->taps = 0;
+        finite &= pack_some(layer, plan, pack, odd);
+        pack->tap_count = 0;
     }
-    return pack(part) && finite;
+    return pack_some(layer, plan, pack, odd) && finite;
 }
 
 /* Lists what each term of a period, or each tap, adds to a position's place. */
@@ -169,17 +124,18 @@ static void pack_share(void *argument, int index)
         const int64_t from =
             (group * plan->group_in + block.first) * strides->in + channel * tconv_cpu_dgrad_word(plan) * strides->out;
         const int64_t to = block.weights + tconv_cpu_dgrad_weight(plan, &block, 0, channel);
-        struct part part = {.weights = (const char *)shared->weights + from * (int64_t)problem->element_size,
-                            .packed = tconv_cpu_real_at(plan->real_size, shared->to, to),
-                            .count = block.count,
-                            .width = block.width,
-                            .channels = tconv_min(slice_channels(plan), end - channel),
-                            .input_stride = strides->in,
-                            .output_stride = strides->out,
-                            .channel_pitch = plan->pixels ? block.width : block.width * plan->taps,
-                            .dense = !plan->pixels && plan->taps < PACK_TAPS};
-        part.odd = channel + part.channels == plan->group_out && problem->group_out % 2 != 0;
-        if (!pack_taps(shared->layer, plan, &block, channel, &part))
+        int64_t places[MAX_WIDTH];
+        for (int64_t m = 0; m < block.count; m++)
+            places[m] = m * strides->in;
+        tconv_cpu_pack pack = {.weights = (const char *)shared->weights + from * (int64_t)problem->element_size,
+                               .packed = tconv_cpu_real_at(plan->real_size, shared->to, to),
+                               .places = places,
+                               .count = block.count,
+                               .width = block.width,
+                               .channels = tconv_min(slice_channels(plan), end - channel),
+                               .step = tconv_cpu_dgrad_word(plan) * strides->out};
+        const bool odd = channel + pack.channels == plan->group_out && problem->group_out % 2 != 0;
+        if (!pack_taps(shared->layer, plan, &block, channel, odd, &pack))
             atomic_store_explicit(&shared->has_nonfinite, true, memory_order_relaxed);
     }
 }

@@ -128,6 +128,29 @@ typedef struct tconv_cpu_masked_load {
 
 typedef void tconv_cpu_masked_load_function(const tconv_cpu_masked_load *load);
 
+/* A tap of weights that are packed: where it lies in a filter; where the first channel's row goes in what is packed, and from
+ * one channel's to the next one's. */
+typedef struct tconv_cpu_packed_tap {
+    int64_t from, to, pitch;
+} tconv_cpu_packed_tap;
+
+/*
+ * Packs weights, converted to Real, from any layout. A row of what is packed has the weights of one tap and one channel for
+ * `count` channels of the other side, and zeros behind them up to `width`: packed[to + c * pitch + m] =
+ * weights[places[m] + c * step + from]. Returns whether all of them are finite.
+ */
+typedef struct tconv_cpu_pack {
+    const void *weights;
+    void *packed;
+    const int64_t *places; /* the first is 0 */
+    int64_t count, width;
+    int64_t channels, step;
+    int64_t tap_count;
+    const tconv_cpu_packed_tap *taps;
+} tconv_cpu_pack;
+
+typedef bool tconv_cpu_pack_function(const tconv_cpu_pack *pack);
+
 /* Stores sums[row][position] as dtype; the rows of one phase lie channel_stride apart. */
 typedef struct tconv_cpu_store {
     const void *sums;
@@ -208,6 +231,7 @@ typedef struct tconv_cpu_kernels {
         tconv_cpu_store_function *store_scattered;   /* one phase: NCHW where the stride is large */
         tconv_cpu_store_function *store_pixels;      /* one phase: NHWC, dst_channel is 1 */
         tconv_cpu_stencil_function *stencil;
+        tconv_cpu_pack_function *pack;
     } dtype[TCONV_DTYPES];
 } tconv_cpu_kernels;
 

@@ -356,6 +356,36 @@ ALWAYS_INLINE void find_columns(const tconv_cpu_split_load *load, const int64_t 
 }
 #endif
 
+/* A block of weights that is packed (pack.inc.h). Its rows are channels that lie side by side in what is packed, its columns are
+ * neighbours in memory: so many runs, each a step behind the one before. */
+typedef struct pack_block {
+    int64_t from, columns; /* from: of the first column */
+    int64_t runs, length, step;
+    int64_t ahead;                /* to what is prefetched: a later block's */
+    int64_t to[VECTOR_BYTES / 4]; /* where each column goes in what is packed; -1: nowhere */
+} pack_block;
+
+/* Filters are taken whole where their taps are within so many elements: it is chosen, not measured. */
+enum { PACK_RUN = 64 };
+
+/* Lists where the elements of a filter from the first tap on go: the tap that each is, or -1. Returns how many they are up to the
+ * last tap; 0 where most of them, or too many, are no taps. */
+static int64_t list_run(const tconv_cpu_pack *pack, int64_t *first, int8_t tap_of[PACK_RUN])
+{
+    int64_t least = INT64_MAX, most = INT64_MIN;
+    for (int64_t t = 0; t < pack->tap_count; t++) {
+        least = pack->taps[t].from < least ? pack->taps[t].from : least;
+        most = pack->taps[t].from > most ? pack->taps[t].from : most;
+    }
+    *first = least;
+    if (most - least >= PACK_RUN || most - least >= 4 * pack->tap_count)
+        return 0;
+    memset(tap_of, -1, PACK_RUN);
+    for (int64_t t = 0; t < pack->tap_count; t++)
+        tap_of[pack->taps[t].from - least] = (int8_t)t;
+    return most - least + 1;
+}
+
 #define REAL       float
 #define SUMS(name) JOIN(name, float)
 
@@ -416,7 +446,7 @@ ALWAYS_INLINE void find_columns(const tconv_cpu_split_load *load, const int64_t 
 #define ROWS(name)                                                                                                     \
     {                                                                                                                  \
         load_planes_##name, load_pixels_##name, load_split_##name, load_masked_##name, store_interleaved_##name,       \
-            store_scattered_##name, store_pixels_##name, stencil_##name                                                \
+            store_scattered_##name, store_pixels_##name, stencil_##name, pack_##name                                   \
     }
 
 const tconv_cpu_kernels JOIN(tconv_cpu_kernels, LEVEL) = {

@@ -378,3 +378,5 @@ static void NAME(stencil)(const tconv_cpu_stencil *stencil)
     else
         NAME(stencil_without_posts)(stencil);
 }
+
+#include "pack.inc.h"

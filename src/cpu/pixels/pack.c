@@ -8,7 +8,7 @@
 #include "../../core/alloc.h"
 #include "../../core/checked.h"
 #include "../cpu_target.h"
-#include "../kernels/half.h"
+#include "../kernels/kernels.h"
 #include "../threads/parallel.h"
 #include "pack.h"
 
@@ -25,64 +25,35 @@ enum { BYTES_PER_THREAD = 64 << 10 };
 /* The most output channels of a block; no vector is longer than TCONV_ALIGNMENT. */
 enum { MAX_WIDTH = TCONV_CPU_MAX_PIXEL_VECTORS * TCONV_ALIGNMENT / sizeof(float) };
 
-/* Input channels [begin, begin + count) of one tap, for a block of output channels. */
-struct part {
-    const void *filters; /* weights of the first input and output channel, at the tap */
-    void *packed;
-    int64_t count, outputs, width; /* input channels; output channels, without and with padding */
-    int64_t input_stride;          /* from one input channel to the next */
-    int64_t places[MAX_WIDTH];     /* of each output channel's weights, from the first one's */
-};
+/* Taps that are packed at a time. It is chosen: those of a kernel, unless it is large. */
+enum { PACK_TAPS = 64 };
 
-/* Packs a part; tells whether all its weights are finite. */
-#define DEFINE_PACK(name, type, real, convert)                                                                         \
-    static bool pack_##name(const struct part *part)                                                                   \
-    {                                                                                                                  \
-        real *to = part->packed;                                                                                       \
-        bool finite = true;                                                                                            \
-        for (int64_t i = 0; i < part->count; i++, to += part->width) {                                                 \
-            const type *filter = (const type *)part->filters + i * part->input_stride;                                 \
-            for (int64_t o = 0; o < part->outputs; o++) {                                                              \
-                to[o] = convert(filter[part->places[o]]);                                                              \
-                finite &= to[o] - to[o] == 0; /* Inf - Inf and NaN - NaN are NaN */                                    \
-            }                                                                                                          \
-            for (int64_t o = part->outputs; o < part->width; o++)                                                      \
-                to[o] = 0;                                                                                             \
-        }                                                                                                              \
-        return finite;                                                                                                 \
-    }
-
-#define AS_IT_IS(value) (value)
-DEFINE_PACK(f32, float, float, AS_IT_IS)
-DEFINE_PACK(f64, double, double, AS_IT_IS)
-DEFINE_PACK(f16, uint16_t, float, tconv_float_from_f16)
-DEFINE_PACK(bf16, uint16_t, float, tconv_float_from_bf16)
-
-static bool (*const pack_tap[TCONV_DTYPES])(const struct part *part) = {
-    [TCONV_F32] = pack_f32,
-    [TCONV_F64] = pack_f64,
-    [TCONV_F16] = pack_f16,
-    [TCONV_BF16] = pack_bf16,
-};
-
-/* Packs all taps of a few input channels of a block of a group. */
-static bool pack_slice(const tconv_layer *layer, const tconv_cpu_pixel_plan *plan, struct part *part,
-                       const char *filters, char *block, int64_t channel)
+/* Packs all taps of a few input channels of a block of a group; tells whether all their weights are finite. */
+static bool pack_slice(const tconv_layer *layer, const tconv_cpu_pixel_plan *plan, int64_t channel,
+                       tconv_cpu_pack *pack)
 {
     const int64_t group_in = plan->group_in;
     int64_t k_block = channel / plan->k_block * plan->k_block, length = tconv_min(plan->k_block, group_in - k_block);
+    tconv_cpu_pack_function *const function =
+        tconv_cpu_find_kernels(tconv_cpu_target_of(&layer->target).cpu_isa)->dtype[layer->problem.dtype].pack;
+    tconv_cpu_packed_tap list[PACK_TAPS];
     tconv_cpu_phase phase = {0};
     bool finite = true;
+    pack->taps = list;
+    pack->tap_count = 0;
     while (tconv_cpu_next_phase(layer, &phase)) {
         int64_t taps = tconv_cpu_phase_taps(&phase);
         for (int64_t tap = 0; tap < taps; tap++) {
             int64_t term = phase.offset * group_in + taps * k_block + tap * length + channel - k_block;
-            part->filters = filters + tconv_cpu_tap_weight(layer, &phase, tap) * (int64_t)layer->problem.element_size;
-            part->packed = block + term * part->width * plan->real_size;
-            finite &= pack_tap[layer->problem.dtype](part);
+            list[pack->tap_count++] = (tconv_cpu_packed_tap){
+                .from = tconv_cpu_tap_weight(layer, &phase, tap), .to = term * pack->width, .pitch = pack->width};
+            if (pack->tap_count < PACK_TAPS)
+                continue;
+            finite &= function(pack);
+            pack->tap_count = 0;
         }
     }
-    return finite;
+    return function(pack) && finite;
 }
 
 /* Fills the list of where each tap reads in the strip. */
@@ -103,24 +74,24 @@ static void fill_taps(const tconv_layer *layer, const tconv_cpu_pixel_plan *plan
 /* Lists the places of a block's output channels, from number `output` of the group on. Returns where the first one's
  * weights begin, from those of the group's first. layer is the caller's. */
 static int64_t list_places(const tconv_cpu_pixel_view *view, const tconv_layer *layer, bool depthwise, int64_t output,
-                           struct part *part)
+                           int64_t outputs, int64_t places[])
 {
     const tconv_weight_strides *strides = &layer->problem.weight;
     const int64_t channel_stride = depthwise ? strides->in : strides->out;
     int64_t first = output * channel_stride, columns = layer->problem.w.out, o = 0;
     if (layer->problem.layout == TCONV_NHWC) {
-        for (; o < part->outputs; o++)
-            part->places[o] = o * channel_stride;
+        for (; o < outputs; o++)
+            places[o] = o * channel_stride;
         return first;
     }
     int64_t channel = output / view->outputs, row = output % view->outputs / columns, column = output % columns;
-    for (; o < part->outputs; channel++, row = 0)
-        for (; row < layer->problem.h.out && o < part->outputs; row++, column = 0)
-            for (; column < columns && o < part->outputs; column++, o++) {
+    for (; o < outputs; channel++, row = 0)
+        for (; row < layer->problem.h.out && o < outputs; row++, column = 0)
+            for (; column < columns && o < outputs; column++, o++) {
                 int64_t place = channel * channel_stride + layer->rows.phases[row].first_kernel * strides->h +
                                 layer->columns.phases[column].first_kernel * strides->w;
                 first = o == 0 ? place : first;
-                part->places[o] = place - first;
+                places[o] = place - first;
             }
     return first;
 }
@@ -147,15 +118,18 @@ static void pack_share(void *argument, int index)
         int64_t slice = i % shared->slices, block = i / shared->slices % plan->blocks;
         int64_t group = i / shared->slices / plan->blocks, width = tconv_cpu_block_vectors(plan, block) * plan->lanes;
         int64_t channel = slice * PACK_CHANNELS, output = block * plan->lanes * TCONV_CPU_MAX_PIXEL_VECTORS;
-        struct part part = {.count = tconv_min(PACK_CHANNELS, plan->group_in - channel),
-                            .width = width,
-                            .input_stride = problem->weight.in,
-                            .outputs = tconv_min(width, plan->group_out - output)};
-        int64_t filter = (group * plan->group_in + channel) * part.input_stride +
-                         list_places(shared->view, shared->layer, plan->depthwise, output, &part);
-        if (!pack_slice(&shared->view->layer, plan, &part,
-                        (const char *)shared->weights + filter * (int64_t)problem->element_size,
-                        shared->to + tconv_cpu_block_weights(plan, group, block) * plan->real_size, channel))
+        const int64_t outputs = tconv_min(width, plan->group_out - output);
+        int64_t places[MAX_WIDTH];
+        const int64_t filter = (group * plan->group_in + channel) * problem->weight.in +
+                               list_places(shared->view, shared->layer, plan->depthwise, output, outputs, places);
+        tconv_cpu_pack pack = {.weights = (const char *)shared->weights + filter * (int64_t)problem->element_size,
+                               .packed = shared->to + tconv_cpu_block_weights(plan, group, block) * plan->real_size,
+                               .places = places,
+                               .count = outputs,
+                               .width = width,
+                               .channels = tconv_min(PACK_CHANNELS, plan->group_in - channel),
+                               .step = problem->weight.in};
+        if (!pack_slice(&shared->view->layer, plan, channel, &pack))
             atomic_store_explicit(&shared->has_nonfinite, true, memory_order_relaxed);
     }
 }
