@@ -30,15 +30,16 @@
 /* -------------------------------------------------------------------------------------------------------- storing */
 
 /* Adds the bias to sums of an image, of `channels` of the block from `first` on, and stores them. NCHW: rows of a
- * plane; NHWC: pixels, a row at a time. */
+ * plane, which are one where they are whole, because they are dense; NHWC: pixels, a row at a time. */
 static void store_outputs(const tconv_cpu_col2im_task *task, int64_t image, int64_t first, int64_t channels,
                           const void *sums)
 {
     const tconv_cpu_col2im_plan *plan = task->job->plan;
     const tconv_problem *problem = &task->job->layer->problem;
     const bool planes = !plan->channels_inside;
-    const int64_t count = planes ? task->dst_columns.count : channels;
-    const int64_t rows = planes ? task->dst_rows.count : task->dst_columns.count;
+    const bool whole = planes && task->dst_columns.count == problem->w.out;
+    const int64_t count = !planes ? channels : task->dst_columns.count * (whole ? task->dst_rows.count : 1);
+    const int64_t rows = whole ? 1 : planes ? task->dst_rows.count : task->dst_columns.count;
     const int64_t channel = task->group * problem->group_out + task->channel + first;
     const int64_t dst = image * problem->dst.n + channel * problem->dst.c + task->dst_rows.begin * problem->dst.h +
                         task->dst_columns.begin * problem->dst.w;

@@ -161,6 +161,13 @@ static void cut_tasks(tconv_cpu_col2im_plan *plan, const tconv_layer *layer)
         plan->pitch += TCONV_ALIGNMENT / plan->real_size; /* pixels' sums lie in different sets of the cache */
 }
 
+/* Cuts output channels evenly to at most so many for a task. In NHWC they are whole panels, which are packed row by row. */
+static int64_t cut_channels(const tconv_cpu_col2im_plan *plan, int64_t channels, int64_t most)
+{
+    const int64_t even = tconv_cpu_even_part(channels, most);
+    return plan->channels_inside ? tconv_min(channels, tconv_round_up(even, plan->width)) : even;
+}
+
 /* Sets the output channels of a task, and the taps that are multiplied at a time. Weights of a row are read in pieces as
  * long as can be: in NCHW those of whole filters, in NHWC of all channels. The parts of the taps and the
  * K-blocks are the order of a sum, and follow from no number of threads. */
@@ -174,7 +181,7 @@ static void cut_blocks(tconv_cpu_col2im_plan *plan, const tconv_layer *layer)
     const int64_t outputs = plan->tile_images * plan->outputs * plan->real_size;
     const int64_t most = plan->channels_inside ? tconv_min(columns, tconv_max(SIDE_BY_SIDE, OUTPUTS_BYTES / outputs))
                                                : tconv_min(columns / plan->taps, OUTPUTS_BYTES / outputs);
-    plan->block_channels = tconv_cpu_even_part(problem->group_out, tconv_max(1, most));
+    plan->block_channels = cut_channels(plan, problem->group_out, tconv_max(1, most));
     plan->part_taps = tconv_cpu_even_part(plan->taps, columns / plan->block_channels);
     plan->k_block = tconv_cpu_even_part(problem->group_in, MAX_K_BLOCK);
     cut_tasks(plan, layer);
@@ -186,7 +193,7 @@ static void cut_further(tconv_cpu_col2im_plan *plan, const tconv_layer *layer)
     const int64_t tiles = plan->tiles * layer->problem.groups;
     const int64_t least = plan->channels_inside ? plan->width : tconv_ceil_div(plan->width, plan->taps);
     while (plan->block_channels > least && !tconv_cpu_enough_tasks(tiles * plan->blocks, plan->threads)) {
-        plan->block_channels = tconv_ceil_div(plan->block_channels, 2);
+        plan->block_channels = cut_channels(plan, plan->block_channels, tconv_ceil_div(plan->block_channels, 2));
         cut_tasks(plan, layer);
     }
     for (int64_t pixels = MAX_PIXELS / 2; pixels >= LEAST_PIXELS && plan->tiles > 1; pixels /= 2)

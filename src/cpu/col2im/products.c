@@ -121,32 +121,33 @@ static void pack_panel(const tconv_cpu_col2im_task *task, int64_t panel, int64_t
     plan->kernels->dtype[problem->dtype].load(&load);
 }
 
-/* Copies rows of a panel's bytes, a constant, to as many panels as there are whole ones. */
-static inline void copy_rows(const char *from, int64_t row, int64_t rows, int64_t panels, int64_t panel_bytes, char *to,
-                             const size_t bytes)
+/* Copies rows of a panel's bytes, a constant, to as many panels as there are whole ones; places: of the panels' columns in a row. */
+static inline void copy_rows(const char *from, int64_t row, int64_t rows, const int64_t *places, int64_t width,
+                             int64_t panels, int64_t panel_bytes, char *to, const size_t bytes)
 {
+    const int64_t size = (int64_t)bytes / width;
     for (int64_t r = 0; r < rows; r++)
         for (int64_t p = 0; p < panels; p++)
-            memcpy(to + p * panel_bytes + r * (int64_t)bytes, from + r * row + p * (int64_t)bytes, bytes);
+            memcpy(to + p * panel_bytes + r * (int64_t)bytes, from + r * row + places[p * width] * size, bytes);
 }
 
-/* Packs rows of the whole panels, where all columns lie side by side and are Real already: row by row as they lie.
+/* Packs rows of the whole panels, where the columns of each lie side by side and are Real already: row by row as they lie.
  * Returns the number of panels. */
 static int64_t pack_whole(const tconv_cpu_col2im_task *task, int64_t channel, int64_t rows, char *to)
 {
     const tconv_cpu_col2im_plan *plan = task->job->plan;
     const tconv_problem *problem = &task->job->layer->problem;
     const int64_t size = plan->real_size, panels = task->columns / plan->width, bytes = plan->width * size;
-    if ((int64_t)problem->element_size != size || task->run < task->columns)
+    if ((int64_t)problem->element_size != size || (task->run < task->columns && task->run % plan->width != 0))
         return 0;
-    const char *from = weights_at(task, channel) + task->column_weights[0] * size;
-    const int64_t row = problem->weight.in * size, panel_bytes = plan->k_block * bytes;
+    const char *from = weights_at(task, channel);
+    const int64_t row = problem->weight.in * size, panel_bytes = plan->k_block * bytes, *places = task->column_weights;
     if (bytes == 128)
-        copy_rows(from, row, rows, panels, panel_bytes, to, 128);
+        copy_rows(from, row, rows, places, plan->width, panels, panel_bytes, to, 128);
     else if (bytes == 64)
-        copy_rows(from, row, rows, panels, panel_bytes, to, 64);
+        copy_rows(from, row, rows, places, plan->width, panels, panel_bytes, to, 64);
     else
-        copy_rows(from, row, rows, panels, panel_bytes, to, (size_t)bytes);
+        copy_rows(from, row, rows, places, plan->width, panels, panel_bytes, to, (size_t)bytes);
     return panels;
 }
 

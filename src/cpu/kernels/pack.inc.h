@@ -24,15 +24,17 @@ ALWAYS_INLINE SUMS(vector) NAME(load_packed)(const ELEMENT *from, const pack_blo
 #endif
     }
     ELEMENT elements[LANES] = {0};
-    if (block->length == 4 && block->columns == LANES) { /* kernels of 2 x 2 */
-        UNROLL
-        for (int run = 0; run < LANES / 4; run++) {
-            __builtin_prefetch(from + run * block->step + block->ahead, 0, 2);
-            memcpy(elements + 4 * run, from + run * block->step, 4 * sizeof(ELEMENT));
-        }
-    } else {
-        for (int64_t i = 0; i < block->columns; i++)
-            elements[i] = from[i / block->length * block->step + i % block->length];
+    for (int64_t run = 0; run < block->runs; run++) {
+        const ELEMENT *const piece = from + run * block->step;
+        ELEMENT *const to = elements + run * block->length;
+        __builtin_prefetch(piece + block->ahead, 0, 2);
+        if (LANES > 4 && block->length == 4) /* kernels of 2 x 2 */
+            memcpy(to, piece, (LANES > 4 ? 4 : 1) * sizeof(ELEMENT));
+        else if (LANES > 8 && block->length == 8)
+            memcpy(to, piece, (LANES > 8 ? 8 : 1) * sizeof(ELEMENT));
+        else
+            for (int64_t i = 0; i < block->length; i++)
+                to[i] = piece[i];
     }
     CONVERT_IN((REAL *)&row, elements);
     return row;
