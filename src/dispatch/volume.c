@@ -85,6 +85,21 @@ static int64_t most_copied(const tconv_plan *plan)
     return tconv_max((int64_t)cpu.l2_bytes, (int64_t)1 << 20) * cpu.threads;
 }
 
+/* Whether the calls of a kernel plane's gradient, which add to what others gave, are few and worth more than copies by which all
+ * are one. On the CPU, weights that are added to are read and written once more for each. */
+static bool adds_weights(const tconv_plan *plan, const tconv_volume_part *part, bool src_merges, bool dst_merges)
+{
+    const tconv_problem *problem = &plan->layer.problem;
+    const int64_t calls = tconv_min(problem->batch, part->images);
+    const double copied = (double)problem->batch * (double)part->images *
+                          ((src_merges ? 0 : (double)plane_elements(problem, true)) +
+                           (dst_merges ? 0 : (double)plane_elements(problem, false)));
+    const double weights = (double)problem->in_channels * (double)problem->group_out * (double)problem->h.kernel *
+                           (double)problem->w.kernel;
+    return problem->element_size > 2 && calls <= MOST_ADDED &&
+           (is_cuda(plan) || copied > weights * (double)(calls - 1));
+}
+
 /* Decides what is copied, and how many planes and volumes a call takes. */
 static void cut_calls(const tconv_plan *plan, const tconv_volume_part *part, part_plan *made)
 {
@@ -99,7 +114,7 @@ static void cut_calls(const tconv_plan *plan, const tconv_volume_part *part, par
                (problem->addend_extent == 0 || merges(problem, &problem->addend, &part->dst, part->images));
     if (made->kind == BIAS && part->dst.step == 1)
         all = true;
-    if (weights && !all && (size == 2 || tconv_min(volumes, part->images) > MOST_ADDED)) {
+    if (weights && !all && !adds_weights(plan, part, src_merges, dst_merges)) {
         made->copies_src = !src_merges;
         made->copies_dst = !dst_merges;
         all = true;

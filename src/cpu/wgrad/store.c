@@ -71,9 +71,14 @@ static void store_transposed(const tconv_cpu_wgrad_job *job, const tconv_cpu_wgr
         int64_t at = begin;
         some = tconv_min(ROUNDED, rows - begin);
         if (plan->taps_inside) {
-            for (int64_t i = 0; i < some; i++)
-                row[i] =
-                    (int32_t)((begin + i) / plan->taps * plan->taps) + job->taps[(begin + i) % plan->taps].at_place;
+            int64_t tap = begin % plan->taps, out = begin - tap; /* out: the first row of an output channel */
+            for (int64_t i = 0; i < some; i++) {
+                row[i] = (int32_t)out + job->taps[tap].at_place;
+                if (++tap == plan->taps) {
+                    tap = 0;
+                    out += plan->taps;
+                }
+            }
         } else {
             const int64_t tap = begin / block->outs, out = begin % block->outs;
             at = job->taps[tap].weight + out;
