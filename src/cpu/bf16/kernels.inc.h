@@ -12,7 +12,8 @@
  *     ZERO(number)                clears sums
  *     LOAD_STRIP(number, from)    16 positions, tile->depth numbers each
  *     LOAD_WEIGHTS(number, from)  tile->depth / 2 pairs of 16 output channels
- *     MULTIPLY(sums, strip, weights)
+ *     MULTIPLY(first, second, strip)  to the first sums the products with the first block's weights, and to the second ones,
+ *                                 where there are two blocks, with the second's
  *     STORE(number, to, pitch)    writes sums, rows `pitch` floats apart
  */
 #include <string.h>
@@ -125,13 +126,9 @@ ALWAYS_INLINE void finish_sums(const tconv_cpu_bf16_tile *tile, const int blocks
     } while (0)
 #define MULTIPLY_ALL                                                                                                   \
     do {                                                                                                               \
-        MULTIPLY(0, 4, 6);                                                                                             \
-        if (blocks > 1)                                                                                                \
-            MULTIPLY(1, 4, 7);                                                                                         \
+        MULTIPLY(0, 1, 4);                                                                                             \
         if (fragments > 1)                                                                                             \
-            MULTIPLY(2, 5, 6);                                                                                         \
-        if (fragments > 1 && blocks > 1)                                                                               \
-            MULTIPLY(3, 5, 7);                                                                                         \
+            MULTIPLY(2, 3, 5);                                                                                         \
     } while (0)
 #define STORE_ALL                                                                                                      \
     do {                                                                                                               \

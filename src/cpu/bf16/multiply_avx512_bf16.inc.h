@@ -42,3 +42,48 @@ static void multiply_factors(float (*sums)[SIDE], const uint16_t *strip, const u
         }
     }
 }
+
+/* Adds what a step gave of a row. */
+ALWAYS_INLINE void add_step(float *sums, __m512 even, __m512 odd)
+{
+    _mm512_storeu_ps(sums, _mm512_add_ps(_mm512_loadu_ps(sums), _mm512_add_ps(even, odd)));
+}
+
+/* The same with the weights of two blocks, so that a pair is repeated once for both. */
+static void multiply_blocks(float (*first)[SIDE], float (*second)[SIDE], const uint16_t *strip, const uint16_t *weights,
+                            const uint16_t *more, int64_t depth)
+{
+    enum { ROWS = 4 }; /* four sums each, of 32 registers */
+    for (int p = 0; p < SIDE; p += ROWS) {
+        const uint16_t *rows = strip + p * depth;
+        __m512 even[2][ROWS], odd[2][ROWS];
+#pragma GCC unroll 4
+        for (int i = 0; i < ROWS; i++)
+            even[0][i] = even[1][i] = odd[0][i] = odd[1][i] = _mm512_setzero_ps();
+        for (int64_t k = 0; k < depth; k += 4) {
+            const __m512bh even_first = load_pairs(weights + k / 2 * DEPTH),
+                           even_second = load_pairs(more + k / 2 * DEPTH);
+#pragma GCC unroll 4
+            for (int i = 0; i < ROWS; i++) {
+                const __m512bh pair = repeat_pair(rows + i * depth + k);
+                even[0][i] = _mm512_dpbf16_ps(even[0][i], even_first, pair);
+                even[1][i] = _mm512_dpbf16_ps(even[1][i], even_second, pair);
+            }
+            if (k + 2 == depth)
+                break;
+            const __m512bh odd_first = load_pairs(weights + (k / 2 + 1) * DEPTH);
+            const __m512bh odd_second = load_pairs(more + (k / 2 + 1) * DEPTH);
+#pragma GCC unroll 4
+            for (int i = 0; i < ROWS; i++) {
+                const __m512bh pair = repeat_pair(rows + i * depth + k + 2);
+                odd[0][i] = _mm512_dpbf16_ps(odd[0][i], odd_first, pair);
+                odd[1][i] = _mm512_dpbf16_ps(odd[1][i], odd_second, pair);
+            }
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < ROWS; i++) {
+            add_step(first[p + i], even[0][i], odd[0][i]);
+            add_step(second[p + i], even[1][i], odd[1][i]);
+        }
+    }
+}

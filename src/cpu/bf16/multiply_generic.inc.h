@@ -53,3 +53,11 @@ static void multiply_factors(float (*sums)[SIDE], const uint16_t *strip, const u
         multiply_row(sums[p], row, factors, depth);
     }
 }
+
+/* The same with the weights of two blocks. */
+static void multiply_blocks(float (*first)[SIDE], float (*second)[SIDE], const uint16_t *strip, const uint16_t *weights,
+                            const uint16_t *more, int64_t depth)
+{
+    multiply_factors(first, strip, weights, depth);
+    multiply_factors(second, strip, more, depth);
+}

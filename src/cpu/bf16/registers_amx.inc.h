@@ -28,9 +28,14 @@ static void end(void)
     _tile_release();
 }
 
-#define REGISTERS                      (void)0
-#define ZERO(number)                   _tile_zero(number)
-#define LOAD_STRIP(number, from)       _tile_loadd(number, from, tile->depth * 2)
-#define LOAD_WEIGHTS(number, from)     _tile_loadd(number, from, DEPTH * 2)
-#define MULTIPLY(sums, strip, weights) _tile_dpbf16ps(sums, strip, weights)
-#define STORE(number, to, pitch)       _tile_stored(number, to, (pitch)*4)
+#define REGISTERS                  (void)0
+#define ZERO(number)               _tile_zero(number)
+#define LOAD_STRIP(number, from)   _tile_loadd(number, from, tile->depth * 2)
+#define LOAD_WEIGHTS(number, from) _tile_loadd(number, from, DEPTH * 2)
+#define MULTIPLY(first, second, strip)                                                                                 \
+    do {                                                                                                               \
+        _tile_dpbf16ps(first, strip, 6);                                                                               \
+        if (blocks > 1)                                                                                                \
+            _tile_dpbf16ps(second, strip, 7);                                                                          \
+    } while (0)
+#define STORE(number, to, pitch) _tile_stored(number, to, (pitch)*4)

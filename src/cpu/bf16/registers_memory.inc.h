@@ -21,9 +21,15 @@ struct registers {
 #define ZERO(number)               memset(registers.sums[number], 0, sizeof registers.sums[number])
 #define LOAD_STRIP(number, from)   (registers.strip[(number)-4] = (from))
 #define LOAD_WEIGHTS(number, from) (registers.weights[(number)-6] = (from))
-#define MULTIPLY(number, of_strip, of_weights)                                                                         \
-    multiply_factors(registers.sums[number], registers.strip[(of_strip)-4], registers.weights[(of_weights)-6],         \
-                     registers.depth)
+#define MULTIPLY(first, second, of_strip)                                                                              \
+    do {                                                                                                               \
+        const uint16_t *strip = registers.strip[(of_strip)-4];                                                         \
+        if (blocks > 1)                                                                                                \
+            multiply_blocks(registers.sums[first], registers.sums[second], strip, registers.weights[0],                \
+                            registers.weights[1], registers.depth);                                                    \
+        else                                                                                                           \
+            multiply_factors(registers.sums[first], strip, registers.weights[0], registers.depth);                     \
+    } while (0)
 #define STORE(number, to, pitch)                                                                                       \
     for (int p = 0; p < SIDE; p++)                                                                                     \
     memcpy((to) + p * (pitch), registers.sums[number][p], sizeof registers.sums[number][p])

@@ -5,25 +5,34 @@
  * rows are copied; else blocks of at most LANES of these channels by LANES neighbours are transposed.
  */
 
+/* Loads LANES neighbours. */
+ALWAYS_INLINE SUMS(vector) NAME(load_whole)(const ELEMENT *from)
+{
+    REAL lanes[LANES] __attribute__((aligned(LANES * sizeof(REAL))));
+    CONVERT_IN(lanes, from);
+    return *(const SUMS(vector) *)lanes;
+}
+
+/* Loads fewer neighbours, and zeros. */
+ALWAYS_INLINE SUMS(vector) NAME(load_some)(const ELEMENT *from, int64_t count)
+{
+#if VECTOR_BYTES == 64
+    return NAME(load_lanes)(SUMS(lanes)(0, count), from);
+#else
+    REAL lanes[LANES] __attribute__((aligned(LANES * sizeof(REAL)))) = {0};
+    NAME(load_row)(lanes, from, count);
+    return *(const SUMS(vector) *)lanes;
+#endif
+}
+
 /* Loads a row of a block; only the columns are read. */
 ALWAYS_INLINE SUMS(vector) NAME(load_packed)(const ELEMENT *from, const pack_block *block)
 {
-    SUMS(vector) row;
+    ELEMENT elements[LANES] = {0};
     if (block->runs == 1) {
         __builtin_prefetch(from + block->ahead, 0, 2);
-        if (block->columns == LANES) {
-            CONVERT_IN((REAL *)&row, from);
-            return row;
-        }
-#if VECTOR_BYTES == 64
-        return NAME(load_lanes)(SUMS(lanes)(0, block->columns), from);
-#else
-        row = (SUMS(vector)){0};
-        NAME(load_row)((REAL *)&row, from, block->columns);
-        return row;
-#endif
+        return block->columns == LANES ? NAME(load_whole)(from) : NAME(load_some)(from, block->columns);
     }
-    ELEMENT elements[LANES] = {0};
     for (int64_t run = 0; run < block->runs; run++) {
         const ELEMENT *const piece = from + run * block->step;
         ELEMENT *const to = elements + run * block->length;
@@ -36,8 +45,7 @@ ALWAYS_INLINE SUMS(vector) NAME(load_packed)(const ELEMENT *from, const pack_blo
             for (int64_t i = 0; i < block->length; i++)
                 to[i] = piece[i];
     }
-    CONVERT_IN((REAL *)&row, elements);
-    return row;
+    return NAME(load_whole)(elements);
 }
 
 /* Stores the first lanes of a row of what is packed. */
@@ -128,16 +136,14 @@ ALWAYS_INLINE SUMS(vector) NAME(pack_rows)(const tconv_cpu_pack *pack)
             REAL *const to = (REAL *)pack->packed + pack->taps[t].to + c * pack->taps[t].pitch;
             int64_t m = 0;
             for (; m + LANES <= pack->count; m += LANES) {
-                SUMS(vector) some;
                 __builtin_prefetch(from + AHEAD_BLOCKS * pack->step + m, 0, 2);
-                CONVERT_IN((REAL *)&some, from + m);
+                const SUMS(vector) some = NAME(load_whole)(from + m);
                 NAME(store_packed)(to + m, some, LANES);
                 check += some - some;
             }
             if (m < pack->width) {
-                SUMS(vector) some = {0};
-                if (m < pack->count)
-                    NAME(load_row)((REAL *)&some, from + m, pack->count - m);
+                const SUMS(vector) some =
+                    m < pack->count ? NAME(load_some)(from + m, pack->count - m) : (SUMS(vector)){0};
                 NAME(store_packed)(to + m, some, pack->width - m);
                 check += some - some;
             }
