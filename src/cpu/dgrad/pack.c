@@ -21,7 +21,7 @@ enum { MAX_WIDTH = TCONV_CPU_MAX_PIXEL_VECTORS * TCONV_ALIGNMENT / sizeof(float)
  * measured. */
 enum { BYTES_PER_THREAD = 64 << 10 };
 
-/* The same for words of two output channels; `odd`: the last word has one. */
+/* Packs words of two output channels in the order of single ones; `odd`: the last word has one. */
 static bool pack_pairs(const tconv_cpu_pack *pack, int64_t output_stride, bool odd)
 {
     for (int64_t o = 0; o < pack->channels; o++)
