@@ -11,7 +11,7 @@
 #include "harness.h"
 
 /* The most taps of a case. More elements of a filter than the kernel takes whole are among them. */
-enum { MOST_TAPS = 70, MOST_SIDE = 64 };
+enum { MOST_TAPS = 260, MOST_SIDE = 64 };
 
 /* Channels that lie side by side in what is packed are outputs in forward and inputs in the gradient of src. */
 enum layout { IOHW_OUTPUTS, IOHW_INPUTS, IHWO_OUTPUTS, IHWO_INPUTS, HWOI_OUTPUTS, HWOI_INPUTS, LAYOUTS };
@@ -115,7 +115,7 @@ static void check_shape(const cpu_kernel *kernel, const pack_shape *shape, enum 
 
 static void check_pack(const void *argument)
 {
-    static const int64_t kernels[] = {1, 2, 3, 4, 5, 9, 16, 25, 49, MOST_TAPS},
+    static const int64_t kernels[] = {1, 2, 3, 4, 5, 9, 16, 25, 70, 200, MOST_TAPS},
                          counts[] = {1, 2, 7, 12, 16, 17, 33, 48};
     const cpu_kernel *kernel = argument;
     int number = 0;

@@ -366,7 +366,7 @@ typedef struct pack_block {
 } pack_block;
 
 /* Filters are taken whole where their taps are within so many elements: it is chosen, not measured. */
-enum { PACK_RUN = 64 };
+enum { PACK_RUN = 256 };
 
 /* Lists where the elements of a filter from the first tap on go: the tap that each is, or -1. Returns how many they are up to the
  * last tap; 0 where most of them, or too many, are no taps. */
@@ -378,7 +378,7 @@ static int64_t list_run(const tconv_cpu_pack *pack, int64_t *first, int8_t tap_o
         most = pack->taps[t].from > most ? pack->taps[t].from : most;
     }
     *first = least;
-    if (most - least >= PACK_RUN || most - least >= 4 * pack->tap_count)
+    if (pack->tap_count > INT8_MAX || most - least >= PACK_RUN || most - least >= 4 * pack->tap_count)
         return 0;
     memset(tap_of, -1, PACK_RUN);
     for (int64_t t = 0; t < pack->tap_count; t++)

@@ -113,15 +113,18 @@ ALWAYS_INLINE SUMS(vector)
             block.columns = block.runs * run;
         }
         block.ahead = pack->step == run || run >= AHEAD_BLOCKS * LANES ? AHEAD_BLOCKS * LANES : block.runs * pack->step;
+        bool live = false;
         for (int64_t j = 0; j < block.columns; j++) {
             const int8_t tap = tap_of[at];
+            live |= tap >= 0;
             block.to[j] = tap < 0 ? -1 : pack->taps[tap].to + c * pack->taps[tap].pitch;
             if (++at == run) {
                 at = 0;
                 c++;
             }
         }
-        check += NAME(pack_block)(pack, &block);
+        if (live)
+            check += NAME(pack_block)(pack, &block);
     }
     return check;
 }
