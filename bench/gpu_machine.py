@@ -135,16 +135,16 @@ class GpuMachine:
 
 
 class LoopReplay:
-    """Runs one after another on the CPU, over the sets of buffers in turn."""
+    """Runs one after another on the CPU, one for each set of buffers."""
 
     def __init__(self, run, sets):
-        self.run, self.sets, self.at = run, sets, 0
+        self.run, self.runs = run, sets
         self.launch()
-        self.estimate_ms = max(1e-3, self._timed(1)[0])
+        self.estimate_ms = max(1e-3, sets * self._timed(1)[0])
 
     def launch(self):
-        self.run(self.at % self.sets)
-        self.at += 1
+        for i in range(self.runs):
+            self.run(i)
 
     def burst(self):
         return self._timed(clamp(BURST_MS / self.estimate_ms, 2, MOST_REPLAYS))
@@ -157,7 +157,7 @@ class LoopReplay:
         for _ in range(count):
             start = time.perf_counter()
             self.launch()
-            times.append(1e3 * (time.perf_counter() - start))
+            times.append(1e3 * (time.perf_counter() - start) / self.runs)
         return times
 
 

@@ -9,12 +9,12 @@ The layers are those of workloads_3d.csv. Contenders: tconv as the C API is call
 call and, forward and backward_data, with weights that are packed once; PyTorch with cudnn.benchmark on and off, the
 faster of which counts, input and weights in the layout (channels_last_3d for ndhwc). Each is a CUDA graph of several
 calls over as many sets of activations as fill the second-level cache several times over; contenders take turns in each
-of several rounds, and the figure is the median. On the CPU calls follow each other, and layers are cut to so many GFLOP:
-their images first, then their planes and rows.
+of several rounds, and the figure is the median. On the CPU calls follow each other, and layers are cut to so many
+GFLOP: their images first, then their planes and rows.
 
 The floor is max(bytes / copy rate, FLOP / matrix product rate) without a launch, both rates measured in the same run;
-strict f32 counts three products of the TF32 rate, on the CPU one. Results are compared with PyTorch's in strict f32: a relative L2
-error is printed.
+strict f32 counts three products of the TF32 rate, on the CPU one. Results are compared with PyTorch's in strict f32: a
+relative L2 error is printed.
 
 Prints a line for each layer, layout, precision and operation, then geometric means; --out writes the lines as CSV.
 """
