@@ -72,11 +72,11 @@ static bool make_pack(pack_case *made, const cpu_kernel *kernel, const pack_shap
     bool finite = true;
     find_strides(shape, &side, &other, &tap);
     list_taps(made, shape, tap);
-    const int64_t last = made->taps[made->pack.tap_count - 1].from;
+    const int64_t taps = made->pack.tap_count, last = taps > 0 ? made->taps[taps - 1].from : 0;
     check_buffer *weights = check_input(
         "weights", kernel->dtype, (shape->count - 1) * side + (shape->channels - 1) * other + last + 1, guard, fill);
     check_buffer *packed =
-        check_output("packed", kernel->real, made->pack.tap_count * shape->channels * shape->width, guard);
+        check_output("packed", kernel->real, (taps > 0 ? taps : 1) * shape->channels * shape->width, guard);
     for (int64_t m = 0; m < shape->count; m++)
         made->places[m] = m * side;
     for (int64_t t = 0; t < made->pack.tap_count; t++)
@@ -115,7 +115,7 @@ static void check_shape(const cpu_kernel *kernel, const pack_shape *shape, enum 
 
 static void check_pack(const void *argument)
 {
-    static const int64_t kernels[] = {1, 2, 3, 4, 5, 9, 16, 25, 70, 200, MOST_TAPS},
+    static const int64_t kernels[] = {0, 1, 2, 3, 4, 5, 9, 16, 25, 70, 200, MOST_TAPS},
                          counts[] = {1, 2, 7, 12, 16, 17, 33, 48};
     const cpu_kernel *kernel = argument;
     int number = 0;

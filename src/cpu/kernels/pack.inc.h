@@ -180,6 +180,8 @@ static bool NAME(pack)(const tconv_cpu_pack *pack)
     int64_t first, run;
     SUMS(vector) check;
     bool dense = true, finite = true;
+    if (pack->tap_count == 0)
+        return true;
     for (int64_t m = 0; m < pack->count; m++)
         dense &= pack->places[m] == m;
     if (dense)
