@@ -328,7 +328,7 @@ static int64_t draw_copy(harness_random *random, tconv_plane_copy *copy, int64_t
     return copy->plane_stride;
 }
 
-/* The same by the words of volume.h, for one byte of an element. */
+/* Returns what volume.h says that a byte of a copied element is. */
 static unsigned char expected_byte(const tconv_plane_copy *copy, const unsigned char *from, const int64_t at[],
                                    size_t byte)
 {

@@ -26,7 +26,7 @@ typedef struct pack_case {
     bool finite; /* what the kernel said */
 } pack_case;
 
-/* What a case is: `kernel` elements of a filter, of which taps take all, or every second one. */
+/* A case has filters of `kernel` elements, of which taps take all, or every second one. */
 typedef struct pack_shape {
     enum layout layout;
     int64_t count, width, channels, kernel;

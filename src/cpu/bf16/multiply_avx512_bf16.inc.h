@@ -49,7 +49,7 @@ ALWAYS_INLINE void add_step(float *sums, __m512 even, __m512 odd)
     _mm512_storeu_ps(sums, _mm512_add_ps(_mm512_loadu_ps(sums), _mm512_add_ps(even, odd)));
 }
 
-/* The same with the weights of two blocks, so that a pair is repeated once for both. */
+/* Does what multiply_factors does for two blocks of output channels: a pair of the strip is repeated once for both. */
 static void multiply_blocks(float (*first)[SIDE], float (*second)[SIDE], const uint16_t *strip, const uint16_t *weights,
                             const uint16_t *more, int64_t depth)
 {

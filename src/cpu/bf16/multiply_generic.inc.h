@@ -54,7 +54,7 @@ static void multiply_factors(float (*sums)[SIDE], const uint16_t *strip, const u
     }
 }
 
-/* The same with the weights of two blocks. */
+/* Does what multiply_factors does for two blocks of output channels. */
 static void multiply_blocks(float (*first)[SIDE], float (*second)[SIDE], const uint16_t *strip, const uint16_t *weights,
                             const uint16_t *more, int64_t depth)
 {

@@ -22,7 +22,7 @@ struct job {
     int shares;
 };
 
-/* Where a row lies, in elements, and its plane. */
+/* A row has a place in both tensors, counted in elements, and a plane. */
 struct row {
     int64_t index[OUTER_AXES];
     int64_t from, to, plane;

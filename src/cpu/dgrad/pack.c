@@ -10,9 +10,8 @@
 #include "../threads/parallel.h"
 #include "task.h"
 
-/* Output channels that are packed at a time, a cache line of those that are neighbours in memory; and taps, those of a kernel
- * unless it is large. They are chosen, not measured. */
-enum { PACK_CHANNELS = 16, PACK_TAPS = 64 };
+/* Output channels that are packed at a time: a cache line of those that are neighbours in memory. It is chosen, not measured. */
+enum { PACK_CHANNELS = 16 };
 
 /* The most input channels of a block. */
 enum { MAX_WIDTH = TCONV_CPU_MAX_PIXEL_VECTORS * TCONV_ALIGNMENT / sizeof(float) };
@@ -50,7 +49,7 @@ static bool pack_taps(const tconv_layer *layer, const tconv_cpu_dgrad_plan *plan
                       int64_t channel, bool odd, tconv_cpu_pack *pack)
 {
     tconv_cpu_dgrad_walk walk = {0};
-    tconv_cpu_packed_tap taps[PACK_TAPS];
+    tconv_cpu_packed_tap taps[TCONV_CPU_LISTED_TAPS];
     const int64_t first = tconv_cpu_dgrad_weight(plan, block, 0, channel);
     bool finite = true;
     pack->taps = taps;
@@ -60,7 +59,7 @@ static bool pack_taps(const tconv_layer *layer, const tconv_cpu_dgrad_plan *plan
             (tconv_cpu_packed_tap){.from = walk.tap.weight,
                                    .to = tconv_cpu_dgrad_weight(plan, block, walk.tap.index, channel) - first,
                                    .pitch = plan->pixels ? block->width : block->width * plan->taps};
-        if (pack->tap_count < PACK_TAPS)
+        if (pack->tap_count < TCONV_CPU_LISTED_TAPS)
             continue;
         finite &= pack_some(layer, plan, pack, odd);
         pack->tap_count = 0;

@@ -151,6 +151,9 @@ typedef struct tconv_cpu_pack {
 
 typedef bool tconv_cpu_pack_function(const tconv_cpu_pack *pack);
 
+/* Taps that callers list for one call: those of a kernel, unless it is large. The number is chosen, not measured. */
+enum { TCONV_CPU_LISTED_TAPS = 64 };
+
 /* Stores sums[row][position] as dtype; the rows of one phase lie channel_stride apart. */
 typedef struct tconv_cpu_store {
     const void *sums;

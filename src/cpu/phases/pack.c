@@ -15,9 +15,6 @@
 /* Input channels that are packed at a time: a cache line of those that are neighbours in memory. It is chosen, not measured. */
 enum { PACK_CHANNELS = 16 };
 
-/* Taps that are packed at a time. It is chosen: those of a kernel, unless it is large. */
-enum { PACK_TAPS = 64 };
-
 /* Bytes of packed weights that are worth another thread, because waking a thread takes about as long. It is chosen, not
  * measured. */
 enum { BYTES_PER_THREAD = 64 << 10 };
@@ -28,7 +25,7 @@ static bool pack_part(const tconv_layer *layer, const tconv_cpu_plan *plan, int6
     const tconv_weight_strides *strides = &layer->problem.weight;
     const int64_t group_in = layer->problem.group_in;
     tconv_cpu_pack_function *const function = plan->kernels->dtype[layer->problem.dtype].pack;
-    tconv_cpu_packed_tap taps[PACK_TAPS];
+    tconv_cpu_packed_tap taps[TCONV_CPU_LISTED_TAPS];
     tconv_cpu_pass pass = {0};
     bool finite = true;
     pack->taps = taps;
@@ -47,7 +44,7 @@ static bool pack_part(const tconv_layer *layer, const tconv_cpu_plan *plan, int6
                         (columns->first_kernel + column * layer->columns.kernel_step) * strides->w,
                 .to = term * pack->width + begin * pitch,
                 .pitch = pitch};
-            if (pack->tap_count < PACK_TAPS)
+            if (pack->tap_count < TCONV_CPU_LISTED_TAPS)
                 continue;
             finite &= function(pack);
             pack->tap_count = 0;

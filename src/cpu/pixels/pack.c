@@ -25,9 +25,6 @@ enum { BYTES_PER_THREAD = 64 << 10 };
 /* The most output channels of a block; no vector is longer than TCONV_ALIGNMENT. */
 enum { MAX_WIDTH = TCONV_CPU_MAX_PIXEL_VECTORS * TCONV_ALIGNMENT / sizeof(float) };
 
-/* Taps that are packed at a time. It is chosen: those of a kernel, unless it is large. */
-enum { PACK_TAPS = 64 };
-
 /* Packs all taps of a few input channels of a block of a group; tells whether all their weights are finite. */
 static bool pack_slice(const tconv_layer *layer, const tconv_cpu_pixel_plan *plan, int64_t channel,
                        tconv_cpu_pack *pack)
@@ -36,7 +33,7 @@ static bool pack_slice(const tconv_layer *layer, const tconv_cpu_pixel_plan *pla
     int64_t k_block = channel / plan->k_block * plan->k_block, length = tconv_min(plan->k_block, group_in - k_block);
     tconv_cpu_pack_function *const function =
         tconv_cpu_find_kernels(tconv_cpu_target_of(&layer->target).cpu_isa)->dtype[layer->problem.dtype].pack;
-    tconv_cpu_packed_tap list[PACK_TAPS];
+    tconv_cpu_packed_tap list[TCONV_CPU_LISTED_TAPS];
     tconv_cpu_phase phase = {0};
     bool finite = true;
     pack->taps = list;
@@ -47,7 +44,7 @@ static bool pack_slice(const tconv_layer *layer, const tconv_cpu_pixel_plan *pla
             int64_t term = phase.offset * group_in + taps * k_block + tap * length + channel - k_block;
             list[pack->tap_count++] = (tconv_cpu_packed_tap){
                 .from = tconv_cpu_tap_weight(layer, &phase, tap), .to = term * pack->width, .pitch = pack->width};
-            if (pack->tap_count < PACK_TAPS)
+            if (pack->tap_count < TCONV_CPU_LISTED_TAPS)
                 continue;
             finite &= function(pack);
             pack->tap_count = 0;
