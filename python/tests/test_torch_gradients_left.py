@@ -194,6 +194,9 @@ def test_rule_of_speed(monkeypatch):
     monkeypatch.setattr(OnCuda, "dtype", torch.float32)
     monkeypatch.setitem(_reasons.SLOW_ON_CUDA_3D, "output", frozenset({"cuda_general"}))
     assert rule("output") is None and "alone for the output" in rule("output", "cuda_general").text
+    assert "alone" in rule("weight", "cuda_general").text
+    monkeypatch.setattr(OnCuda, "dtype", torch.float64)
+    assert rule("weight", "cuda_general") is None  # cuDNN refuses some of these layers
 
 
 @pytest.mark.parametrize("left", ["input", "weight"])

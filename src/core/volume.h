@@ -73,6 +73,15 @@ typedef struct tconv_plane_copy {
 /* Joins axes behind the third that lie densely on both sides to the last one, and moves what is left there. */
 void tconv_plane_copy_simplify(tconv_plane_copy *copy);
 
+/* Transposes matrices: row r, column c of a matrix becomes row c, column r of one. Strides are in elements; neighbours of a row
+ * are neighbours in memory on both sides. */
+typedef struct tconv_transposition {
+    int64_t matrices, rows, columns; /* of what is read */
+    int64_t from_matrix, from_row;   /* from a matrix, and a row, to the next */
+    int64_t to_matrix, to_row;
+    size_t element_size; /* 2, 4 or 8 */
+} tconv_transposition;
+
 #ifdef __cplusplus
 }
 #endif

@@ -52,6 +52,10 @@ tconv_status tconv_cuda_synchronize(int device, void *stream, tconv_issue *issue
 tconv_status tconv_cuda_copy_planes(int device, const tconv_plane_copy *copy, const void *from, void *to, void *stream,
                                     tconv_issue *issue);
 
+/* Queues a kernel on stream that transposes matrices in the device's memory. */
+tconv_status tconv_cuda_transpose(int device, const tconv_transposition *of, const void *from, void *to, void *stream,
+                                  tconv_issue *issue);
+
 /* Fails with UNAVAILABLE: what a build without CUDA answers. No other build has it. */
 tconv_status tconv_cuda_not_built(tconv_issue *issue);
 

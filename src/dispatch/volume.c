@@ -14,10 +14,6 @@
  * chosen, not measured. */
 static const int64_t MOST_COPIED_CUDA = (int64_t)32 << 20;
 
-/* What copying planes takes, beside the layer that reads them: bytes in a second, and a launch. They are chosen, not
- * measured. */
-static const double COPY_RATE = 3e12, COPY_SECONDS = 3e-6;
-
 /* Bytes of a tap's channels that kernels take at a time. */
 static const int64_t WHOLE_TAP_BYTES = 128;
 
@@ -198,16 +194,27 @@ static tconv_status plan_calls(tconv_plan *plan, const tconv_volume_part *part, 
     return TCONV_SUCCESS;
 }
 
+/* Seconds of the copies of planes of src or of dst for a call. */
+static double seconds_of_planes(const tconv_problem *problem, const tconv_volume_part *part, const part_plan *made,
+                                bool src)
+{
+    const int64_t images = made->volumes * made->planes * part->taps, size = (int64_t)problem->element_size;
+    const int64_t pixels = src ? problem->h.in * problem->w.in : problem->h.out * problem->w.out;
+    const int64_t channels = src ? problem->group_in : problem->group_out;
+    return tconv_volume_copy_seconds((double)(images * plane_elements(problem, src) * size),
+                                     size * (problem->layout == TCONV_NHWC ? channels : pixels));
+}
+
 /* Seconds of all calls of a part by prediction, copies of planes among them. */
 static double seconds_of(const tconv_plan *plan, const tconv_volume_part *part, const part_plan *made)
 {
     const tconv_problem *problem = &plan->layer.problem;
-    const double calls = (double)calls_of(problem, part, made);
-    const double images =
-        made->copies_src || made->copies_dst ? (double)(made->volumes * made->planes * part->taps) : 0;
-    const double bytes = images * (double)plane_elements(problem, made->copies_src) * (double)problem->element_size;
-    return calls *
-           (plan->volume->layers[made->layers[0]]->seconds + (images > 0 ? COPY_SECONDS : 0) + 2 * bytes / COPY_RATE);
+    double seconds = plan->volume->layers[made->layers[0]]->seconds;
+    if (made->copies_src)
+        seconds += seconds_of_planes(problem, part, made, true);
+    if (made->copies_dst)
+        seconds += seconds_of_planes(problem, part, made, false);
+    return (double)calls_of(problem, part, made) * seconds;
 }
 
 /* Counts the part's layers among those of the plan. */
@@ -478,21 +485,31 @@ tconv_status tconv_volume_choose(tconv_plan *plan, tconv_issue *issue)
                                                   plan->volume->dst_bytes + plan->volume->inner_bytes,
                                        .execute_packs = true,
                                        .reads_unpacked = true};
-    return TCONV_SUCCESS;
+    return plan->volume->plans[0].kind == FLAT ? TCONV_SUCCESS : tconv_volume_try_view(plan, issue);
 }
 
 void tconv_volume_release(tconv_volume_plan *volume, const tconv_allocator *allocator)
 {
     if (volume == NULL)
         return;
+    tconv_volume_release_view(&volume->view, allocator);
     tconv_volume_release_layers(volume, allocator);
     tconv_release(allocator, volume->plans);
     tconv_volume_parts_release(&volume->parts, allocator);
     tconv_release(allocator, volume);
 }
 
+/* The plan that computes the layer: of the view, or of a view's view, if there is one. */
+static const tconv_volume_plan *innermost(const tconv_volume_plan *volume)
+{
+    while (volume->view.inner != NULL)
+        volume = volume->view.inner->volume;
+    return volume;
+}
+
 bool tconv_volume_is_batch_invariant(const tconv_volume_plan *volume)
 {
+    volume = innermost(volume);
     for (int64_t i = 0; i < volume->plan_count; i++)
         for (int slot = 0; slot < SLOTS; slot++) {
             const tconv_plan *layer = layer_of(volume, i, slot);
@@ -504,7 +521,7 @@ bool tconv_volume_is_batch_invariant(const tconv_volume_plan *volume)
 
 int64_t tconv_volume_calls(const tconv_plan *plan)
 {
-    const tconv_volume_plan *volume = plan->volume;
+    const tconv_volume_plan *volume = innermost(plan->volume);
     int64_t calls = 0;
     for (int64_t i = 0; i < volume->plan_count; i++)
         calls += volume->plans[i].kind == FLAT
@@ -515,5 +532,6 @@ int64_t tconv_volume_calls(const tconv_plan *plan)
 
 const tconv_plan *tconv_volume_main(const tconv_volume_plan *volume)
 {
+    volume = innermost(volume);
     return volume->main >= 0 ? volume->layers[volume->main] : NULL;
 }

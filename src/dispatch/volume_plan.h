@@ -4,6 +4,7 @@
 
 #include "../core/volume.h"
 #include "plan_object.h"
+#include "volume_view.h"
 
 /* What is done for a part. */
 enum part_kind {
@@ -43,8 +44,20 @@ struct tconv_volume_plan {
     double main_work; /* products of the layer in all calls */
     /* The scratch, in this order: copied weights, copied planes of src and of dst, and what layers need. */
     size_t weights_bytes, src_bytes, dst_bytes, inner_bytes;
-    size_t packing_bytes; /* of copied weights, while weights are packed once for the plan */
+    size_t packing_bytes;   /* of copied weights, while weights are packed once for the plan */
+    tconv_volume_view view; /* that computes the layer instead, where it has an inner plan */
 };
+
+/* Seconds that a launch of a copy takes on a GPU by prediction, whatever it copies. They are chosen, not measured. */
+#define TCONV_VOLUME_LAUNCH_SECONDS 3e-6
+
+/* Seconds that a copy takes on a GPU by prediction, which reads and writes so many bytes by words of at most 16 bytes that fill `run`
+ * bytes. */
+double tconv_volume_copy_seconds(double bytes, int64_t run);
+
+/* Copies axes of a tensor on the plan's backend. */
+tconv_status tconv_volume_copy(const tconv_plan *plan, tconv_plane_copy *axes, const void *from, void *to, void *stream,
+                               tconv_issue *issue);
 
 /* A layer of two axes. */
 typedef struct plane_layer {

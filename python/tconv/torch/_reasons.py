@@ -65,8 +65,8 @@ FAST_ON_CUDA = {
 }
 # Without tensor cores: for what the others decline. An output is tconv's all the same.
 SLOW_ON_CUDA = {"input": frozenset({"cuda_general"}), "weight": frozenset({"cuda_general"})}
-# The gradients of 3-D layers on CUDA that are tconv's (docs/log/2026-11-29-third-axis.md).
-FAST_ON_CUDA_3D = {**FAST_ON_CUDA, "weight": frozenset({torch.float32})}
+# The gradients of 3-D layers on CUDA that are tconv's (docs/log/2026-11-30-volumes-at-once.md). In float64 cuDNN refuses some layers.
+FAST_ON_CUDA_3D = {**FAST_ON_CUDA, "weight": frozenset({torch.float32, torch.float64})}
 SLOW_ON_CUDA_3D = dict(SLOW_ON_CUDA)
 
 
@@ -157,7 +157,7 @@ def of_speed(name: str, like: Tensor, implementation: str, deterministic: bool) 
     what = "the output" if name == "output" else f"the gradient of the {name}"
     if like.dtype not in fast.get(name, ()):
         return Reason("speed", f"{what} in {like.dtype} is as fast or faster by PyTorch on CUDA")
-    if implementation in slow.get(name, ()):
+    if implementation in slow.get(name, ()) and not (is_3d and like.dtype == torch.float64):
         return Reason("speed", f"tconv has its general implementation alone for {what}")
     return None
 

@@ -1,5 +1,6 @@
 /* A build without CUDA has no kernels that copy. */
 #include "copy.h"
+#include "matrices.h"
 #include "planes.h"
 
 const void *tconv_copy_kernel(void)
@@ -10,5 +11,11 @@ const void *tconv_copy_kernel(void)
 const void *tconv_plane_copy_kernel(int word)
 {
     (void)word;
+    return NULL;
+}
+
+const void *tconv_transpose_kernel(size_t element_size)
+{
+    (void)element_size;
     return NULL;
 }

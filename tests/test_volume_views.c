@@ -1,0 +1,122 @@
+/*
+ * Layers with depth that are computed as others (src/dispatch/volume_view.h): in NHWC from transposed tensors, or with all
+ * groups as one. Which are, on a GPU that needs not be here; and on a GPU, that their integers are the formula's.
+ */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "harness.h"
+#include "support/expect.h"
+#include "support/ways.h"
+
+enum { NONE, TURNED, JOINED };
+
+/* Rows and planes that fill vectors and that do not; channels likewise; every width of an element; slices; kernels in each order. */
+static const struct {
+    int views; /* a bit for each of the above that the layer is seen as */
+    tconv_op op;
+    tconv_dtype dtype;
+    tconv_layout layout;
+    tconv_weight_layout weight_layout;
+    const char *problem;
+} layers[] = {
+    {1 << TURNED, TCONV_FORWARD, TCONV_BF16, TCONV_NCHW, TCONV_WEIGHT_IOHW, "n=2 ci=64 co=64 z=4 h=4 w=4 k=2 s=2 b=1"},
+    {1 << TURNED, TCONV_FORWARD, TCONV_F16, TCONV_NCHW, TCONV_WEIGHT_IOHW, "n=3 ci=72 co=40 z=5 h=7 w=5 k=2 s=2 b=1"},
+    {1 << TURNED, TCONV_FORWARD, TCONV_F32, TCONV_NCHW, TCONV_WEIGHT_HWOI,
+     "n=2 ci=64 co=64 z=4 h=4 w=4 k=2 s=2 b=1 post=mul_channel,leaky_relu:0.5"},
+    {1 << TURNED, TCONV_BACKWARD_DATA, TCONV_BF16, TCONV_NCHW, TCONV_WEIGHT_IOHW,
+     "n=2 ci=64 co=64 z=8 h=8 w=8 k=3 s=2 p=1 op=1"},
+    {1 << TURNED, TCONV_BACKWARD_DATA, TCONV_F16, TCONV_NCHW, TCONV_WEIGHT_IHWO,
+     "n=3 ci=33 co=40 z=5 h=9 w=7 k=3 s=2 p=1 ds=80000x2000x221x13x1"},
+    {1 << TURNED, TCONV_BACKWARD_DATA, TCONV_F32, TCONV_NCHW, TCONV_WEIGHT_HWOI,
+     "n=2 ci=32 co=32 z=8 h=16 w=16 k=3 s=2 p=1"},
+    {1 << TURNED, TCONV_BACKWARD_DATA, TCONV_F64, TCONV_NCHW, TCONV_WEIGHT_IOHW,
+     "n=2 ci=16 co=16 z=5 h=8 w=8 k=3 s=2 p=1"},
+    {1 << TURNED, TCONV_BACKWARD_WEIGHTS, TCONV_BF16, TCONV_NCHW, TCONV_WEIGHT_IOHW,
+     "n=2 ci=64 co=48 z=8 h=8 w=8 k=3 s=2 p=1 op=1 b=1"},
+    {1 << JOINED, TCONV_FORWARD, TCONV_BF16, TCONV_NHWC, TCONV_WEIGHT_IHWO,
+     "n=2 ci=32 co=32 z=16 h=32 w=64 k=3 s=2 p=1 g=4 b=1"},
+    {1 << JOINED, TCONV_BACKWARD_DATA, TCONV_F32, TCONV_NHWC, TCONV_WEIGHT_HWOI,
+     "n=2 ci=32 co=64 z=16 h=32 w=32 k=3 s=2 p=1 g=4"},
+    {1 << JOINED, TCONV_BACKWARD_WEIGHTS, TCONV_F16, TCONV_NHWC, TCONV_WEIGHT_HWOI,
+     "n=2 ci=32 co=32 z=8 h=16 w=16 k=3 s=2 p=1 g=8 b=1"},
+    {1 << JOINED, TCONV_BACKWARD_WEIGHTS, TCONV_BF16, TCONV_NHWC, TCONV_WEIGHT_IOHW,
+     "n=2 ci=32 co=32 z=8 h=16 w=16 k=3 s=2 p=1 g=4 b=1"},
+    {1 << TURNED | 1 << JOINED, TCONV_BACKWARD_DATA, TCONV_BF16, TCONV_NCHW, TCONV_WEIGHT_IOHW,
+     "n=2 ci=32 co=32 z=32 h=32 w=64 k=3 s=2 p=1 g=4"},
+    {1 << TURNED | 1 << JOINED, TCONV_BACKWARD_WEIGHTS, TCONV_BF16, TCONV_NCHW, TCONV_WEIGHT_IHWO,
+     "n=2 ci=32 co=32 z=16 h=32 w=32 k=3 s=2 p=1 g=4 b=1"},
+    /* What is written is not the caller's tensor, to which it were added; addends are not transposed; no groups lie apart. */
+    {NONE, TCONV_FORWARD, TCONV_BF16, TCONV_NCHW, TCONV_WEIGHT_IOHW, "n=2 ci=64 co=64 z=4 h=4 w=4 k=2 s=2 acc=1"},
+    {NONE, TCONV_FORWARD, TCONV_BF16, TCONV_NCHW, TCONV_WEIGHT_IOHW,
+     "n=2 ci=64 co=64 z=4 h=4 w=4 k=2 s=2 post=add_tensor:1"},
+    {NONE, TCONV_BACKWARD_DATA, TCONV_BF16, TCONV_NCHW, TCONV_WEIGHT_IOHW,
+     "n=2 ci=64 co=64 z=8 h=8 w=8 k=3 s=2 p=1 acc=1"},
+    {NONE, TCONV_BACKWARD_WEIGHTS, TCONV_BF16, TCONV_NHWC, TCONV_WEIGHT_IOHW,
+     "n=2 ci=32 co=32 z=8 h=16 w=16 k=3 s=2 p=1 g=4 acc=1"},
+    {NONE, TCONV_BACKWARD_DATA, TCONV_BF16, TCONV_NHWC, TCONV_WEIGHT_IHWO,
+     "n=2 ci=64 co=64 z=8 h=8 w=8 k=3 s=2 p=1 g=64 acc=1"},
+};
+
+static tconv_issue issue;
+
+static harness_layer layer_at(size_t i)
+{
+    harness_layer layer;
+    char message[128];
+    cr_assert(harness_problem_parse(layers[i].problem, &layer, message, sizeof message), "%s: %s", layers[i].problem,
+              message);
+    layer.desc.op = layers[i].op;
+    layer.desc.dtype = layers[i].dtype;
+    layer.desc.math = layers[i].dtype == TCONV_F32 ? TCONV_MATH_TF32 : TCONV_MATH_STRICT;
+    layer.desc.layout = layers[i].layout;
+    layer.desc.weight_layout = layers[i].weight_layout;
+    return layer;
+}
+
+/* The text of the largest part: its last layout and its groups are those of the layer that is computed. */
+static void find_largest_part(const tconv_desc *desc, char *line, size_t capacity)
+{
+    static char text[16384];
+    tconv_options options;
+    tconv_options_init(&options);
+    options.backend = TCONV_BACKEND_CUDA;
+    expect_success(tconv_explain(desc, &options, "h200", TCONV_TEXT_PLAIN, text, sizeof text, NULL, &issue), issue);
+    const char *const found = strstr(text, "largest_part: ");
+    cr_assert_not_null(found);
+    snprintf(line, capacity, "%.*s", (int)strcspn(found, "\n"), found);
+}
+
+Test(volume_views, are_of_layers_that_they_serve)
+{
+    for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++) {
+        const harness_layer layer = layer_at(i);
+        char line[1024];
+        find_largest_part(&layer.desc, line, sizeof line);
+        const bool nhwc = strstr(line, "--layout nhwc") != NULL, one = strstr(line, " g=1") != NULL;
+        const bool turned = nhwc && layer.desc.layout == TCONV_NCHW, joined = one && layer.desc.groups > 1;
+        cr_expect_eq((turned ? 1 << TURNED : 0) | (joined ? 1 << JOINED : 0), layers[i].views, "%s: %s",
+                     layers[i].problem, line);
+    }
+}
+
+Test(volume_views_cuda, integers_are_exact)
+{
+    tconv_options options;
+    skip_without_cuda();
+    tconv_options_init(&options);
+    options.backend = TCONV_BACKEND_CUDA;
+    for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++)
+        for (int packs = 0; packs <= (layers[i].op == TCONV_BACKWARD_WEIGHTS ? 0 : 1); packs++) {
+            const harness_layer layer = layer_at(i);
+            harness_case test;
+            harness_output output;
+            harness_failure failure;
+            expect_success(harness_case_create_sampled(&test, &layer, HARNESS_INTEGERS, i, &issue), issue);
+            expect_success(harness_run(&test, &options, packs != 0, &output, &issue), issue);
+            cr_expect(harness_compare(&test, &output, &failure), "%s", failure.text);
+            harness_output_release(&output);
+            harness_case_destroy(&test);
+        }
+}
