@@ -291,6 +291,7 @@ const tconv_implementation tconv_cuda_igemm = {.name = "cuda_igemm",
                                                .describe = describe,
                                                .accumulates = true,
                                                .sums_planes = true,
+                                               .takes_volumes = true,
                                                .stacks_rows = true,
                                                .applies_posts = true};
 

@@ -52,7 +52,8 @@ typedef struct layer_plan {
 
 /* A layer as block tiles have it: positions, and the halo that all taps of a position span. */
 typedef struct position_space {
-    int64_t images, rows, columns;
+    int64_t volumes;
+    int64_t images, rows, columns; /* images of a volume */
     int64_t row_halo, column_halo;
     bool flat;  /* the rows of an image are one row, or im2col */
     bool whole; /* the images are one image */

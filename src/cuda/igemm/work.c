@@ -189,8 +189,8 @@ tconv_cuda_work tconv_igemm_least_work(const tile_search *search, const tile_cho
     const double warpgroups = choice->across == 0 && positions > alone ? WARPGROUPS : 1;
     /* Block tiles, were they full along M. */
     const double tiles =
-        (double)(tconv_ceil_div(space->images, choice->images) * tconv_ceil_div(space->rows, choice->rows) *
-                 tconv_ceil_div(space->columns, choice->columns)) *
+        (double)(space->volumes * tconv_ceil_div(space->images, choice->images) *
+                 tconv_ceil_div(space->rows, choice->rows) * tconv_ceil_div(space->columns, choice->columns)) *
         search->m_tiles / choice->m_tiles;
     tconv_cuda_work work = search->begun;
     work.k_blocks = search->k_blocks * search->mean_taps;
