@@ -18,7 +18,7 @@ static const int64_t MOST_COPIED_CUDA = (int64_t)32 << 20;
  * measured. */
 static const double COPY_RATE = 3e12, COPY_SECONDS = 3e-6;
 
-/* Bytes of a tap's channels that kernels take at a time. */
+/* Bytes of a tap's channels that kernels take at a time; of elements of 16 bits half as many where a tap has no more. */
 static const int64_t WHOLE_TAP_BYTES = 128;
 
 /* The most depth taps whose borders are parts of their own on the CPU (tconv_volume_parts_create). */
@@ -179,6 +179,7 @@ static tconv_status plan_calls(tconv_plan *plan, const tconv_volume_part *part, 
     const int64_t calls = calls_of(problem, part, made), last_volumes = problem->batch % tconv_max(made->volumes, 1);
     const int64_t last_planes = part->images % made->planes;
     plane_layer wanted = {.taps = tconv_volume_plane_taps(problem, part, made),
+                          .volumes = tconv_volume_image_volumes(problem, made),
                           .stacked = made->stacked,
                           .packed_before =
                               plan->layer.packed_before || (calls > 1 && made->kind != KERNEL && !plan->holds_packed)};
@@ -227,57 +228,95 @@ static void count_work(tconv_plan *plan, const tconv_volume_part *part, const pa
 /* Bytes of the weights that a part has as a layer's. */
 static int64_t weight_bytes(const tconv_problem *problem, const tconv_volume_part *part, const part_plan *made)
 {
-    const int64_t in_channels =
-        problem->desc.op == TCONV_FORWARD ? tconv_max(problem->in_channels, made->tap_channels) : problem->in_channels;
-    return part->taps * in_channels * problem->group_out * problem->h.kernel * problem->w.kernel *
-           (int64_t)problem->element_size;
+    const bool of_inputs = problem->desc.op == TCONV_FORWARD;
+    const int64_t in = problem->in_channels, out = problem->group_out, tap = made->tap_channels;
+    return part->taps * (of_inputs ? tconv_max(in, tap) : in) * (of_inputs ? out : tconv_max(out, tap)) *
+           problem->h.kernel * problem->w.kernel * (int64_t)problem->element_size;
 }
 
-/* Plans the calls of a part whose taps are read where their planes lie, each as so many channels: one for each volume, or for
- * all where there are no others between their planes. */
-static tconv_status plan_in_place(tconv_plan *plan, const tconv_volume_part *part, int64_t tap_channels,
-                                  part_plan *made, size_t *packed, size_t *scratch, tconv_issue *issue)
+/* Whether a call may take all volumes as they lie, and that is not what the calls of a part do already. */
+static bool may_take_volumes(const tconv_problem *problem, const tconv_volume_part *part, const part_plan *made)
 {
-    made->copies_src = made->copies_dst = false;
-    made->tap_channels = tap_channels;
-    made->volumes = 1;
-    made->planes = part->images;
-    return plan_calls(plan, part, made, packed, scratch, issue);
+    return problem->batch > 1 && (made->tap_channels > 0 || calls_of(problem, part, made) > 1) &&
+           (problem->addend_extent == 0 ||
+            (problem->addend.n == problem->dst.n && problem->addend.d == problem->dst.d));
+}
+
+/* What the calls of a part need, and their seconds by prediction. */
+struct part_needs {
+    size_t packed, scratch;
+    double seconds;
+};
+
+/* Plans the calls of a part in another way, and takes that where it is predicted to be faster. UNSUPPORTED or OVERFLOW where
+ * no implementation has it. */
+static tconv_status try_calls(tconv_plan *plan, const tconv_volume_part *part, const part_plan *trial, part_plan *made,
+                              struct part_needs *needs, tconv_issue *issue)
+{
+    part_plan tried = *trial;
+    struct part_needs its = {0};
+    const tconv_status status = plan_calls(plan, part, &tried, &its.packed, &its.scratch, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    its.seconds = seconds_of(plan, part, &tried);
+    if (its.seconds < needs->seconds) {
+        *made = tried;
+        *needs = its;
+    }
+    return TCONV_SUCCESS;
+}
+
+/* Tries to have planes read where they lie, of each tap as so many channels (0: there is one tap): all volumes in one call, else
+ * one volume in each. */
+static tconv_status try_in_place(tconv_plan *plan, const tconv_volume_part *part, int64_t tap_channels, part_plan *made,
+                                 struct part_needs *needs, tconv_issue *issue)
+{
+    const tconv_problem *problem = &plan->layer.problem;
+    tconv_status status = TCONV_ERROR_UNSUPPORTED;
+    part_plan trial = *made;
+    trial.copies_src = trial.copies_dst = false;
+    trial.tap_channels = tap_channels;
+    trial.planes = part->images;
+    if (may_take_volumes(problem, part, &trial)) {
+        trial.by_volumes = true;
+        trial.volumes = problem->batch;
+        status = try_calls(plan, part, &trial, made, needs, issue);
+    }
+    if (tap_channels > 0 && (status == TCONV_ERROR_UNSUPPORTED || status == TCONV_ERROR_OVERFLOW)) {
+        trial.by_volumes = false;
+        trial.volumes = 1;
+        status = try_calls(plan, part, &trial, made, needs, issue);
+    }
+    return status == TCONV_ERROR_UNSUPPORTED || status == TCONV_ERROR_OVERFLOW ? TCONV_SUCCESS : status;
+}
+
+/* The channels that a tap of so many channels is rounded up to, so that kernels take it at a time. */
+static int64_t whole_tap(const tconv_problem *problem, int64_t channels)
+{
+    const int64_t size = (int64_t)problem->element_size, whole = WHOLE_TAP_BYTES / size;
+    return tconv_round_up(channels, size == 2 && channels <= whole / 2 ? whole / 2 : whole);
 }
 
 /* Plans the calls of a part by copies, or where an implementation is predicted to be faster by planes as they lie. */
-static tconv_status plan_best_calls(tconv_plan *plan, const tconv_volume_part *part, part_plan *made, size_t *packed,
-                                    size_t *scratch, tconv_issue *issue)
+static tconv_status plan_best_calls(tconv_plan *plan, const tconv_volume_part *part, part_plan *made,
+                                    struct part_needs *needs, tconv_issue *issue)
 {
     const tconv_problem *problem = &plan->layer.problem;
-    tconv_status status;
     cut_calls(plan, part, made);
-    status = plan_calls(plan, part, made, packed, scratch, issue);
-    if (status != TCONV_SUCCESS || !is_cuda(plan) || !(made->copies_src || made->copies_dst) || problem->groups > 1 ||
-        problem->batch == 0)
+    tconv_status status = plan_calls(plan, part, made, &needs->packed, &needs->scratch, issue);
+    if (status != TCONV_SUCCESS || !is_cuda(plan) || made->kind == KERNEL || problem->batch == 0)
         return status;
-    double least = seconds_of(plan, part, made);
-    const int64_t whole = WHOLE_TAP_BYTES / (int64_t)problem->element_size;
+    const bool copies = made->copies_src || made->copies_dst;
     const int64_t held = made->copies_src ? problem->in_channels : problem->out_channels;
-    const int64_t channels[] = {held, tconv_round_up(held, whole)};
-    for (int i = 0; i < (channels[0] == channels[1] || made->copies_dst ? 1 : 2); i++) {
-        part_plan trial = *made;
-        size_t trial_packed = 0, trial_scratch = 0;
-        status = plan_in_place(plan, part, channels[i], &trial, &trial_packed, &trial_scratch, issue);
-        if (status == TCONV_ERROR_UNSUPPORTED || status == TCONV_ERROR_OVERFLOW)
-            continue;
-        if (status != TCONV_SUCCESS)
-            return status;
-        const double seconds = seconds_of(plan, part, &trial);
-        if (seconds < least) {
-            least = seconds;
-            *made = trial;
-            *packed = trial_packed;
-            *scratch = trial_scratch;
-        }
-    }
-    tconv_issue_clear(issue);
-    return TCONV_SUCCESS;
+    const int64_t whole = whole_tap(problem, held);
+    needs->seconds = seconds_of(plan, part, made);
+    if (!copies || problem->groups == 1)
+        status = try_in_place(plan, part, copies ? held : 0, made, needs, issue);
+    if (status == TCONV_SUCCESS && copies && problem->groups == 1 && whole != held)
+        status = try_in_place(plan, part, whole, made, needs, issue);
+    if (status == TCONV_SUCCESS)
+        tconv_issue_clear(issue);
+    return status;
 }
 
 static tconv_status plan_part(tconv_plan *plan, const tconv_volume_part *part, part_plan *made, size_t *packed_all,
@@ -286,7 +325,7 @@ static tconv_status plan_part(tconv_plan *plan, const tconv_volume_part *part, p
     const tconv_problem *problem = &plan->layer.problem;
     tconv_volume_plan *volume = plan->volume;
     const int64_t size = (int64_t)problem->element_size;
-    size_t packed = 0, scratch = 0;
+    struct part_needs needs = {0};
     const tconv_op op = problem->desc.op;
     made->kind = op == TCONV_BACKWARD_WEIGHTS ? (part->taps > 0 && problem->batch > 0 ? KERNEL : ZERO)
                  : part->taps > 0             ? SUM
@@ -295,7 +334,7 @@ static tconv_status plan_part(tconv_plan *plan, const tconv_volume_part *part, p
     if (made->kind == ZERO)
         return TCONV_SUCCESS;
     made->copies_weights = made->kind != BIAS && copies_weights(problem, part);
-    const tconv_status status = plan_best_calls(plan, part, made, &packed, &scratch, issue);
+    const tconv_status status = plan_best_calls(plan, part, made, &needs, issue);
     if (status != TCONV_SUCCESS)
         return status;
     const int64_t images = made->volumes * made->planes * part->taps;
@@ -309,12 +348,12 @@ static tconv_status plan_part(tconv_plan *plan, const tconv_volume_part *part, p
         size_t *const bytes = plan->holds_packed && made->kind == SUM ? &volume->packing_bytes : &volume->weights_bytes;
         *bytes = most(*bytes, aligned((size_t)weight_bytes(problem, part, made)));
     }
-    made->packed_bytes = plan->holds_packed ? 0 : packed;
-    volume->inner_bytes = most(volume->inner_bytes, made->packed_bytes + scratch);
+    made->packed_bytes = plan->holds_packed ? 0 : needs.packed;
+    volume->inner_bytes = most(volume->inner_bytes, made->packed_bytes + needs.scratch);
     if (plan->holds_packed)
         for (int slot = 0; slot < SLOTS; slot++)
             made->packed_at[slot] += *packed_all;
-    *packed_all += packed;
+    *packed_all += needs.packed;
     count_work(plan, part, made);
     return TCONV_SUCCESS;
 }

@@ -26,6 +26,7 @@ typedef struct part_plan {
     bool copies_src, copies_dst;
     /* Taps are read where their planes lie, each as so many channels (tconv_plane_taps); else 0. */
     int64_t tap_channels;
+    bool by_volumes;         /* a call takes all planes of all volumes, each as it lies (tconv_image_volumes) */
     bool stacked;            /* outputs of all phases of depth are rows of one image (tconv_layer.stacked_rows) */
     int64_t layers[SLOTS];   /* indices; -1: no call has it */
     size_t packed_at[SLOTS]; /* bytes of the packed weights, where the plan holds them or execute makes them */
@@ -49,8 +50,9 @@ struct tconv_volume_plan {
 /* A layer of two axes. */
 typedef struct plane_layer {
     tconv_desc desc;
-    tconv_plane_taps taps; /* all 0 where src is as the desc says */
-    bool stacked;          /* the desc is that of the first plane that is stacked */
+    tconv_plane_taps taps;       /* all 0 where src is as the desc says */
+    tconv_image_volumes volumes; /* all 0 where images are as the desc says */
+    bool stacked;                /* the desc is that of the first plane that is stacked */
     bool packed_before;
 } plane_layer;
 
@@ -65,6 +67,13 @@ tconv_desc tconv_volume_describe_bias_gradient(const tconv_problem *problem);
 /* Which planes the channels of a part are of, where they are read as they lie; else all 0. */
 tconv_plane_taps tconv_volume_plane_taps(const tconv_problem *problem, const tconv_volume_part *part,
                                          const part_plan *made);
+
+/* Describes the copy of a part's kernel planes, from the first one on, to the weights of its layer, in which a tap has so many
+ * channels (0: its own): those beyond its own are zeros, and then there is one group. */
+tconv_plane_copy tconv_volume_weight_axes(const tconv_problem *problem, const tconv_volume_part *part, int64_t pitch);
+
+/* How the volumes of a part lie, where a call takes each as it lies; else all 0. */
+tconv_image_volumes tconv_volume_image_volumes(const tconv_problem *problem, const part_plan *made);
 
 /* Finds the plan of a layer of two axes among those of the plan's volume, or makes it. UNSUPPORTED where no implementation
  * takes planes as they lie. */
