@@ -189,7 +189,7 @@ tile_search tconv_igemm_begin_search(const tconv_layer *layer, const layer_view 
                                      layer_plan *best);
 
 /* Returns the columns of a run that can be stored at once where dst begins at a multiple of them. */
-int tconv_igemm_run_vector(const column_runs *runs, const tconv_strides *dst, int64_t element);
+int tconv_igemm_run_vector(const column_runs *runs, const tconv_problem *problem, int64_t element);
 
 /* Count the work of a candidate: what it does at least, before it is described; the work of its block tile; and that
  * which follows from its stages, beside the work of its block tile. */

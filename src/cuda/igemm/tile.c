@@ -181,7 +181,7 @@ static bool has_column_pairs(const layer_plan *plan)
     const parameters *params = &plan->params;
     return !numerics_split(plan->arithmetic) && !params->by_tma && !params->src_channels_last && params->from.w == 1 &&
            params->src_column_stride == 1 &&
-           (params->from.n | params->from.c | params->from.h | params->in_columns) % 2 == 0;
+           (params->from_volume | params->from.n | params->from.c | params->from.h | params->in_columns) % 2 == 0;
 }
 
 bool tconv_igemm_is_transposed_before(const tconv_layer *layer)
