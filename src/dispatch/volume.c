@@ -6,13 +6,8 @@
 #include "../core/alloc.h"
 #include "../core/checked.h"
 #include "../core/status.h"
-#include "../cpu/cpu_target.h"
 #include "impl_list.h"
 #include "volume_plan.h"
-
-/* Bytes of planes that are copied side by side at a time: what the second-level cache of a GPU holds beside the outputs. It is
- * chosen, not measured. */
-static const int64_t MOST_COPIED_CUDA = (int64_t)32 << 20;
 
 /* What copying planes takes, beside the layer that reads them: bytes in a second, and a launch. They are chosen, not
  * measured. */
@@ -23,9 +18,6 @@ static const int64_t WHOLE_TAP_BYTES = 128;
 
 /* The most depth taps whose borders are parts of their own on the CPU (tconv_volume_parts_create). */
 static const int64_t MOST_EXACT_TAPS = 32;
-
-/* The most calls whose gradients of the weights are added up in f32 one after another; beyond that, planes are copied. */
-static const int64_t MOST_ADDED = 16;
 
 static bool is_cuda(const tconv_plan *plan)
 {
@@ -40,106 +32,6 @@ static size_t aligned(size_t bytes)
 static size_t most(size_t a, size_t b)
 {
     return a > b ? a : b;
-}
-
-/* ------------------------------------------------------------------------------------------------------- cutting parts */
-
-/* Whether all planes of all volumes are equally far apart. A step may be so long that all of them reach beyond any memory. */
-static bool merges(const tconv_problem *problem, const tconv_strides *strides, const tconv_plane_walk *walk,
-                   int64_t planes)
-{
-    int64_t apart;
-    return problem->batch <= 1 || planes == 1 ||
-           (tconv_checked_mul(planes * walk->step, strides->d, &apart) && strides->n == apart);
-}
-
-/* Elements of src, or of dst, that one plane has. */
-static int64_t plane_elements(const tconv_problem *problem, bool src)
-{
-    return src ? problem->in_channels * problem->h.in * problem->w.in
-               : problem->out_channels * problem->h.out * problem->w.out;
-}
-
-/* The most numbers of calls that are tried for calls that are all alike. It is chosen, not measured. */
-static const int64_t MOST_EVEN_TRIES = 1024;
-
-/* How many of `have` a call takes, at most `limit`: as even as they come, all alike where they can be. */
-static int64_t share(int64_t have, int64_t limit)
-{
-    if (have <= limit)
-        return have;
-    const int64_t least = tconv_ceil_div(have, tconv_max(limit, 1));
-    const int64_t last = least + tconv_min(least, MOST_EVEN_TRIES);
-    for (int64_t calls = least; calls <= last; calls++)
-        if (have % calls == 0)
-            return have / calls;
-    return tconv_ceil_div(have, least);
-}
-
-/* Bytes of copied planes that a call may have. */
-static int64_t most_copied(const tconv_plan *plan)
-{
-    if (is_cuda(plan))
-        return MOST_COPIED_CUDA;
-    const tconv_cpu_target cpu = tconv_cpu_target_of(&plan->layer.target);
-    return tconv_max((int64_t)cpu.l2_bytes, (int64_t)1 << 20) * cpu.threads;
-}
-
-/* Whether the calls of a kernel plane's gradient, which add to what others gave, are few and worth more than copies by which all
- * are one. On the CPU, weights that are added to are read and written once more for each. */
-static bool adds_weights(const tconv_plan *plan, const tconv_volume_part *part, bool src_merges, bool dst_merges)
-{
-    const tconv_problem *problem = &plan->layer.problem;
-    const int64_t calls = tconv_min(problem->batch, part->images);
-    const double copied = (double)problem->batch * (double)part->images *
-                          ((src_merges ? 0 : (double)plane_elements(problem, true)) +
-                           (dst_merges ? 0 : (double)plane_elements(problem, false)));
-    const double weights = (double)problem->in_channels * (double)problem->group_out * (double)problem->h.kernel *
-                           (double)problem->w.kernel;
-    return problem->element_size > 2 && calls <= MOST_ADDED &&
-           (is_cuda(plan) || copied > weights * (double)(calls - 1));
-}
-
-/* Decides what is copied, and how many planes and volumes a call takes. */
-static void cut_calls(const tconv_plan *plan, const tconv_volume_part *part, part_plan *made)
-{
-    const tconv_problem *problem = &plan->layer.problem;
-    const int64_t volumes = problem->batch, size = (int64_t)problem->element_size;
-    const bool weights = made->kind == KERNEL;
-    made->copies_src = made->kind == SUM && part->taps > 1 && problem->desc.op == TCONV_FORWARD;
-    made->copies_dst = made->kind == SUM && part->taps > 1 && problem->desc.op == TCONV_BACKWARD_DATA;
-    const bool src_merges = merges(problem, &problem->src, &part->src, part->images);
-    const bool dst_merges = merges(problem, &problem->dst, &part->dst, part->images);
-    bool all = (made->copies_src || made->kind == BIAS || src_merges) && (made->copies_dst || dst_merges) &&
-               (problem->addend_extent == 0 || merges(problem, &problem->addend, &part->dst, part->images));
-    if (made->kind == BIAS && part->dst.step == 1)
-        all = true;
-    if (weights && !all && !adds_weights(plan, part, src_merges, dst_merges)) {
-        made->copies_src = !src_merges;
-        made->copies_dst = !dst_merges;
-        all = true;
-    }
-    int64_t limit = INT64_MAX;
-    if (!weights && (made->copies_src || made->copies_dst))
-        limit = tconv_max(1, most_copied(plan) / size / part->taps / plane_elements(problem, made->copies_src));
-    made->volumes = made->planes = 1;
-    if (all && part->images <= limit) {
-        made->planes = part->images;
-        made->volumes = share(volumes, limit / part->images);
-    } else if (all || volumes <= part->images) {
-        made->planes = share(part->images, limit);
-    } else {
-        made->volumes = share(volumes, limit);
-    }
-}
-
-static int64_t calls_of(const tconv_problem *problem, const tconv_volume_part *part, const part_plan *made)
-{
-    if (made->kind == FLAT)
-        return 1;
-    if (made->kind == ZERO || problem->batch == 0)
-        return 0;
-    return tconv_ceil_div(problem->batch, made->volumes) * tconv_ceil_div(part->images, made->planes);
 }
 
 /* Whether the weights of a part are no layer's where they lie. */
@@ -176,7 +68,8 @@ static tconv_status plan_calls(tconv_plan *plan, const tconv_volume_part *part, 
                                size_t *scratch, tconv_issue *issue)
 {
     const tconv_problem *problem = &plan->layer.problem;
-    const int64_t calls = calls_of(problem, part, made), last_volumes = problem->batch % tconv_max(made->volumes, 1);
+    const int64_t calls = tconv_volume_calls_of(problem, part, made),
+                  last_volumes = problem->batch % tconv_max(made->volumes, 1);
     const int64_t last_planes = part->images % made->planes;
     plane_layer wanted = {.taps = tconv_volume_plane_taps(problem, part, made),
                           .volumes = tconv_volume_image_volumes(problem, made),
@@ -203,10 +96,11 @@ static tconv_status plan_calls(tconv_plan *plan, const tconv_volume_part *part, 
 static double seconds_of(const tconv_plan *plan, const tconv_volume_part *part, const part_plan *made)
 {
     const tconv_problem *problem = &plan->layer.problem;
-    const double calls = (double)calls_of(problem, part, made);
+    const double calls = (double)tconv_volume_calls_of(problem, part, made);
     const double images =
         made->copies_src || made->copies_dst ? (double)(made->volumes * made->planes * part->taps) : 0;
-    const double bytes = images * (double)plane_elements(problem, made->copies_src) * (double)problem->element_size;
+    const double bytes =
+        images * (double)tconv_volume_plane_elements(problem, made->copies_src) * (double)problem->element_size;
     return calls *
            (plan->volume->layers[made->layers[0]]->seconds + (images > 0 ? COPY_SECONDS : 0) + 2 * bytes / COPY_RATE);
 }
@@ -237,7 +131,7 @@ static int64_t weight_bytes(const tconv_problem *problem, const tconv_volume_par
 /* Whether a call may take all volumes as they lie, and that is not what the calls of a part do already. */
 static bool may_take_volumes(const tconv_problem *problem, const tconv_volume_part *part, const part_plan *made)
 {
-    return problem->batch > 1 && (made->tap_channels > 0 || calls_of(problem, part, made) > 1) &&
+    return problem->batch > 1 && (made->tap_channels > 0 || tconv_volume_calls_of(problem, part, made) > 1) &&
            (problem->addend_extent == 0 ||
             (problem->addend.n == problem->dst.n && problem->addend.d == problem->dst.d));
 }
@@ -302,7 +196,7 @@ static tconv_status plan_best_calls(tconv_plan *plan, const tconv_volume_part *p
                                     struct part_needs *needs, tconv_issue *issue)
 {
     const tconv_problem *problem = &plan->layer.problem;
-    cut_calls(plan, part, made);
+    tconv_volume_cut_calls(plan, part, made);
     tconv_status status = plan_calls(plan, part, made, &needs->packed, &needs->scratch, issue);
     if (status != TCONV_SUCCESS || !is_cuda(plan) || made->kind == KERNEL || problem->batch == 0)
         return status;
@@ -338,10 +232,11 @@ static tconv_status plan_part(tconv_plan *plan, const tconv_volume_part *part, p
     if (status != TCONV_SUCCESS)
         return status;
     const int64_t images = made->volumes * made->planes * part->taps;
-    size_t src = made->copies_src ? aligned((size_t)(images * plane_elements(problem, true) * size)) : 0;
+    size_t src = made->copies_src ? aligned((size_t)(images * tconv_volume_plane_elements(problem, true) * size)) : 0;
     if (made->kind == BIAS && made->layers[0] >= 0) /* inputs without an output, which may be read */
         src = aligned((size_t)(volume->layers[made->layers[0]]->layer.problem.src_extent * size));
-    const size_t dst = made->copies_dst ? aligned((size_t)(images * plane_elements(problem, false) * size)) : 0;
+    const size_t dst =
+        made->copies_dst ? aligned((size_t)(images * tconv_volume_plane_elements(problem, false) * size)) : 0;
     volume->src_bytes = most(volume->src_bytes, src);
     volume->dst_bytes = most(volume->dst_bytes, dst);
     if (made->copies_weights) {
@@ -445,7 +340,7 @@ static tconv_status plan_stack(tconv_plan *plan, part_plan *made, const tconv_vo
                                size_t *scratch, tconv_issue *issue)
 {
     *made = (part_plan){.kind = SUM, .stacked = true};
-    cut_calls(plan, part, made);
+    tconv_volume_cut_calls(plan, part, made);
     return plan_calls(plan, part, made, packed, scratch, issue);
 }
 
@@ -548,7 +443,7 @@ int64_t tconv_volume_calls(const tconv_plan *plan)
     for (int64_t i = 0; i < volume->plan_count; i++)
         calls += volume->plans[i].kind == FLAT
                      ? 1
-                     : calls_of(&plan->layer.problem, &volume->parts.parts[i], &volume->plans[i]);
+                     : tconv_volume_calls_of(&plan->layer.problem, &volume->parts.parts[i], &volume->plans[i]);
     return calls;
 }
 

@@ -1,4 +1,5 @@
-/* What a plan of a layer with depth holds: volume.c fills it in by layers of two axes (volume_layers.c), volume_calls.c runs it. */
+/* What a plan of a layer with depth holds: volume.c fills it in by layers of two axes (volume_cut.c,
+ * volume_layers.c), volume_calls.c runs it. */
 #ifndef TCONV_DISPATCH_VOLUME_PLAN_H
 #define TCONV_DISPATCH_VOLUME_PLAN_H
 
@@ -55,6 +56,15 @@ typedef struct plane_layer {
     bool stacked;                /* the desc is that of the first plane that is stacked */
     bool packed_before;
 } plane_layer;
+
+/* Elements of src, or of dst, that one plane has. */
+int64_t tconv_volume_plane_elements(const tconv_problem *problem, bool src);
+
+/* Decides what is copied for a part, and how many planes and volumes a call takes. */
+void tconv_volume_cut_calls(const tconv_plan *plan, const tconv_volume_part *part, part_plan *made);
+
+/* The calls of a part. */
+int64_t tconv_volume_calls_of(const tconv_problem *problem, const tconv_volume_part *part, const part_plan *made);
 
 /* Describes a call of a part: so many volumes and planes of each. With `again`, it adds to the gradient of the weights that
  * others gave. */
