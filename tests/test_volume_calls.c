@@ -168,7 +168,8 @@ Test(volume_calls, all_volumes_are_one_launch_where_channels_lie_inside)
         static char text[16384];
         char volumes[32];
         const int64_t calls = calls_of(&layers[i], text, sizeof text);
-        snprintf(volumes, sizeof volumes, " volumes=%" PRId64 " ", strtoll(layers[i].problem + strlen("n="), NULL, 10));
+        snprintf(volumes, sizeof volumes, " volumes=%" PRId64 " ",
+                 (int64_t)strtoll(layers[i].problem + strlen("n="), NULL, 10));
         cr_expect_eq(calls, layers[i].calls, "%" PRId64 " calls: %s", calls, text);
         cr_expect_not_null(strstr(text, volumes), "%s", text);
     }
