@@ -125,3 +125,39 @@ Test(standin, weights_packed_before_may_have_another_implementation)
         tconv_plan_destroy(plan);
     }
 }
+
+/* The volumes of a layer whose channels lie inside: copied weights, packed or read as they lie, and one launch that multiplies, as
+ * TMA finds each volume by a fifth axis. Where TMA takes no address, the launch is the same. */
+Test(standin, all_volumes_are_multiplied_by_one_launch)
+{
+    static const struct {
+        const char *problem;
+        tconv_op op;
+        size_t most;
+    } layers[] = {
+        {"n=16 ci=32 z=16 h=32 w=32 co=64 k=3 s=2 p=1 d=2", TCONV_BACKWARD_DATA, 3},
+        {"n=3 ci=64 z=9 h=16 w=16 co=48 k=3", TCONV_BACKWARD_DATA, 3},
+        {"n=3 ci=64 z=7 h=24 w=24 co=64 k=5x3x3 p=2x1x1", TCONV_FORWARD, 3},
+        {"n=5 ci=64 z=7 h=24 w=24 co=64 k=3x5x5 d=2x1x1 b=1", TCONV_FORWARD, 3},
+    };
+    for (size_t i = 0; i < 2 * COUNT(layers); i++) {
+        harness_layer layer;
+        char message[128];
+        size_t launches = 0;
+        cr_assert(harness_problem_parse(layers[i / 2].problem, &layer, message, sizeof message), "%s", message);
+        layer.desc.op = layers[i / 2].op;
+        layer.desc.layout = TCONV_NHWC;
+        layer.desc.weight_layout = TCONV_WEIGHT_IHWO;
+        layer.desc.dtype = TCONV_BF16;
+        const tconv_options options = drive_options(NULL, 0);
+        const drive_tensors tensors = drive_place(&layer, i % 2 == 0 ? 0 : 1);
+        tconv_plan *plan;
+        cr_assert_eq(tconv_plan_create(&layer.desc, &options, &plan, NULL), TCONV_SUCCESS);
+        standin_forget_calls();
+        cr_assert_eq(drive_execute(plan, &tensors), TCONV_SUCCESS);
+        for (size_t at = 0; at < standin_call_count(); at++)
+            launches += standin_is_launch(standin_call_at(at));
+        cr_expect_leq(launches, layers[i / 2].most, "%zu launches: %s", launches, layers[i / 2].problem);
+        tconv_plan_destroy(plan);
+    }
+}

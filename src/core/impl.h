@@ -167,6 +167,8 @@ typedef struct tconv_implementation {
     bool applies_posts;
     /* Whether it takes layers whose input channels are of several planes (tconv_plane_taps). Where not, the same. */
     bool sums_planes;
+    /* Whether it takes layers whose images are of several volumes (tconv_image_volumes). Where not, the same. */
+    bool takes_volumes;
     /* Whether it takes layers whose rows are those of several planes (tconv_layer.stacked_rows). Where not, the same. */
     bool stacks_rows;
     /* Whether it computes streams (stream.h), whose execute is given arguments->step. An implementation that takes no

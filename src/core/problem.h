@@ -42,6 +42,15 @@ typedef struct tconv_plane_taps {
     int64_t channels, held, first, step, image_step, planes;
 } tconv_plane_taps;
 
+/* Of a layer whose images are those of several volumes: image i is image i % images of volume i / images. The strides of
+ * images, and plane_taps, are those of the images of one volume. */
+typedef struct tconv_image_volumes {
+    int64_t images; /* of a volume, which divide the batch; 0: images are as the strides say */
+    /* Elements from a volume to the next: of the tensor whose channels are summed, which is src, or in the gradient of src
+     * dst; and of the tensor that is written. An addend lies as the latter does. */
+    int64_t read, written;
+} tconv_image_volumes;
+
 typedef struct tconv_problem {
     tconv_desc desc; /* as the caller wrote it; struct_size is this library's, math is resolved by the plan */
     int64_t batch, in_channels, out_channels, groups;
@@ -60,13 +69,25 @@ typedef struct tconv_problem {
     int64_t tail, carry_extent;
     tconv_dtype carry_dtype;
     tconv_plane_taps plane_taps;
+    tconv_image_volumes volumes;
     bool flushes; /* a call that gives the tails, as dst, and reads neither src nor weights */
 } tconv_problem;
+
+/* The images of a volume, or all where they are as the strides say; and the volumes. */
+static inline int64_t tconv_volume_images(const tconv_problem *problem)
+{
+    const int64_t images = problem->volumes.images;
+    return images > 0 && images < problem->batch ? images : problem->batch;
+}
+static inline int64_t tconv_volumes(const tconv_problem *problem)
+{
+    return problem->batch > 0 ? problem->batch / tconv_volume_images(problem) : 1;
+}
 
 /* The images and the channels that src has in memory, where it is summed. */
 static inline int64_t tconv_src_images(const tconv_problem *problem)
 {
-    return problem->plane_taps.taps > 0 ? problem->plane_taps.planes : problem->batch;
+    return problem->plane_taps.taps > 0 ? problem->plane_taps.planes * tconv_volumes(problem) : problem->batch;
 }
 static inline int64_t tconv_src_channels(const tconv_problem *problem)
 {

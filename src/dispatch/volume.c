@@ -6,22 +6,14 @@
 #include "../core/alloc.h"
 #include "../core/checked.h"
 #include "../core/status.h"
-#include "../cpu/cpu_target.h"
 #include "impl_list.h"
 #include "volume_plan.h"
 
-/* Bytes of planes that are copied side by side at a time: what the second-level cache of a GPU holds beside the outputs. It is
- * chosen, not measured. */
-static const int64_t MOST_COPIED_CUDA = (int64_t)32 << 20;
-
-/* Bytes of a tap's channels that kernels take at a time. */
+/* Bytes of a tap's channels that kernels take at a time; of elements of 16 bits half as many where a tap has no more. */
 static const int64_t WHOLE_TAP_BYTES = 128;
 
 /* The most depth taps whose borders are parts of their own on the CPU (tconv_volume_parts_create). */
 static const int64_t MOST_EXACT_TAPS = 32;
-
-/* The most calls whose gradients of the weights are added up in f32 one after another; beyond that, planes are copied. */
-static const int64_t MOST_ADDED = 16;
 
 static bool is_cuda(const tconv_plan *plan)
 {
@@ -36,106 +28,6 @@ static size_t aligned(size_t bytes)
 static size_t most(size_t a, size_t b)
 {
     return a > b ? a : b;
-}
-
-/* ------------------------------------------------------------------------------------------------------- cutting parts */
-
-/* Whether all planes of all volumes are equally far apart. A step may be so long that all of them reach beyond any memory. */
-static bool merges(const tconv_problem *problem, const tconv_strides *strides, const tconv_plane_walk *walk,
-                   int64_t planes)
-{
-    int64_t apart;
-    return problem->batch <= 1 || planes == 1 ||
-           (tconv_checked_mul(planes * walk->step, strides->d, &apart) && strides->n == apart);
-}
-
-/* Elements of src, or of dst, that one plane has. */
-static int64_t plane_elements(const tconv_problem *problem, bool src)
-{
-    return src ? problem->in_channels * problem->h.in * problem->w.in
-               : problem->out_channels * problem->h.out * problem->w.out;
-}
-
-/* The most numbers of calls that are tried for calls that are all alike. It is chosen, not measured. */
-static const int64_t MOST_EVEN_TRIES = 1024;
-
-/* How many of `have` a call takes, at most `limit`: as even as they come, all alike where they can be. */
-static int64_t share(int64_t have, int64_t limit)
-{
-    if (have <= limit)
-        return have;
-    const int64_t least = tconv_ceil_div(have, tconv_max(limit, 1));
-    const int64_t last = least + tconv_min(least, MOST_EVEN_TRIES);
-    for (int64_t calls = least; calls <= last; calls++)
-        if (have % calls == 0)
-            return have / calls;
-    return tconv_ceil_div(have, least);
-}
-
-/* Bytes of copied planes that a call may have. */
-static int64_t most_copied(const tconv_plan *plan)
-{
-    if (is_cuda(plan))
-        return MOST_COPIED_CUDA;
-    const tconv_cpu_target cpu = tconv_cpu_target_of(&plan->layer.target);
-    return tconv_max((int64_t)cpu.l2_bytes, (int64_t)1 << 20) * cpu.threads;
-}
-
-/* Whether the calls of a kernel plane's gradient, which add to what others gave, are few and worth more than copies by which all
- * are one. On the CPU, weights that are added to are read and written once more for each. */
-static bool adds_weights(const tconv_plan *plan, const tconv_volume_part *part, bool src_merges, bool dst_merges)
-{
-    const tconv_problem *problem = &plan->layer.problem;
-    const int64_t calls = tconv_min(problem->batch, part->images);
-    const double copied = (double)problem->batch * (double)part->images *
-                          ((src_merges ? 0 : (double)plane_elements(problem, true)) +
-                           (dst_merges ? 0 : (double)plane_elements(problem, false)));
-    const double weights = (double)problem->in_channels * (double)problem->group_out * (double)problem->h.kernel *
-                           (double)problem->w.kernel;
-    return problem->element_size > 2 && calls <= MOST_ADDED &&
-           (is_cuda(plan) || copied > weights * (double)(calls - 1));
-}
-
-/* Decides what is copied, and how many planes and volumes a call takes. */
-static void cut_calls(const tconv_plan *plan, const tconv_volume_part *part, part_plan *made)
-{
-    const tconv_problem *problem = &plan->layer.problem;
-    const int64_t volumes = problem->batch, size = (int64_t)problem->element_size;
-    const bool weights = made->kind == KERNEL;
-    made->copies_src = made->kind == SUM && part->taps > 1 && problem->desc.op == TCONV_FORWARD;
-    made->copies_dst = made->kind == SUM && part->taps > 1 && problem->desc.op == TCONV_BACKWARD_DATA;
-    const bool src_merges = merges(problem, &problem->src, &part->src, part->images);
-    const bool dst_merges = merges(problem, &problem->dst, &part->dst, part->images);
-    bool all = (made->copies_src || made->kind == BIAS || src_merges) && (made->copies_dst || dst_merges) &&
-               (problem->addend_extent == 0 || merges(problem, &problem->addend, &part->dst, part->images));
-    if (made->kind == BIAS && part->dst.step == 1)
-        all = true;
-    if (weights && !all && !adds_weights(plan, part, src_merges, dst_merges)) {
-        made->copies_src = !src_merges;
-        made->copies_dst = !dst_merges;
-        all = true;
-    }
-    int64_t limit = INT64_MAX;
-    if (!weights && (made->copies_src || made->copies_dst))
-        limit = tconv_max(1, most_copied(plan) / size / part->taps / plane_elements(problem, made->copies_src));
-    made->volumes = made->planes = 1;
-    if (all && part->images <= limit) {
-        made->planes = part->images;
-        made->volumes = share(volumes, limit / part->images);
-    } else if (all || volumes <= part->images) {
-        made->planes = share(part->images, limit);
-    } else {
-        made->volumes = share(volumes, limit);
-    }
-}
-
-static int64_t calls_of(const tconv_problem *problem, const tconv_volume_part *part, const part_plan *made)
-{
-    if (made->kind == FLAT)
-        return 1;
-    if (made->kind == ZERO || problem->batch == 0)
-        return 0;
-    return tconv_ceil_div(problem->batch, made->volumes) * tconv_ceil_div(part->images, made->planes);
 }
 
 /* Whether the weights of a part are no layer's where they lie. */
@@ -172,9 +64,11 @@ static tconv_status plan_calls(tconv_plan *plan, const tconv_volume_part *part, 
                                size_t *scratch, tconv_issue *issue)
 {
     const tconv_problem *problem = &plan->layer.problem;
-    const int64_t calls = calls_of(problem, part, made), last_volumes = problem->batch % tconv_max(made->volumes, 1);
+    const int64_t calls = tconv_volume_calls_of(problem, part, made),
+                  last_volumes = problem->batch % tconv_max(made->volumes, 1);
     const int64_t last_planes = part->images % made->planes;
     plane_layer wanted = {.taps = tconv_volume_plane_taps(problem, part, made),
+                          .volumes = tconv_volume_image_volumes(problem, made),
                           .stacked = made->stacked,
                           .packed_before =
                               plan->layer.packed_before || (calls > 1 && made->kind != KERNEL && !plan->holds_packed)};
@@ -201,7 +95,7 @@ static double seconds_of_planes(const tconv_problem *problem, const tconv_volume
     const int64_t images = made->volumes * made->planes * part->taps, size = (int64_t)problem->element_size;
     const int64_t pixels = src ? problem->h.in * problem->w.in : problem->h.out * problem->w.out;
     const int64_t channels = src ? problem->group_in : problem->group_out;
-    return tconv_volume_copy_seconds((double)(images * plane_elements(problem, src) * size),
+    return tconv_volume_copy_seconds((double)(images * tconv_volume_plane_elements(problem, src) * size),
                                      size * (problem->layout == TCONV_NHWC ? channels : pixels));
 }
 
@@ -214,7 +108,7 @@ static double seconds_of(const tconv_plan *plan, const tconv_volume_part *part, 
         seconds += seconds_of_planes(problem, part, made, true);
     if (made->copies_dst)
         seconds += seconds_of_planes(problem, part, made, false);
-    return (double)calls_of(problem, part, made) * seconds;
+    return (double)tconv_volume_calls_of(problem, part, made) * seconds;
 }
 
 /* Counts the part's layers among those of the plan. */
@@ -234,57 +128,95 @@ static void count_work(tconv_plan *plan, const tconv_volume_part *part, const pa
 /* Bytes of the weights that a part has as a layer's. */
 static int64_t weight_bytes(const tconv_problem *problem, const tconv_volume_part *part, const part_plan *made)
 {
-    const int64_t in_channels =
-        problem->desc.op == TCONV_FORWARD ? tconv_max(problem->in_channels, made->tap_channels) : problem->in_channels;
-    return part->taps * in_channels * problem->group_out * problem->h.kernel * problem->w.kernel *
-           (int64_t)problem->element_size;
+    const bool of_inputs = problem->desc.op == TCONV_FORWARD;
+    const int64_t in = problem->in_channels, out = problem->group_out, tap = made->tap_channels;
+    return part->taps * (of_inputs ? tconv_max(in, tap) : in) * (of_inputs ? out : tconv_max(out, tap)) *
+           problem->h.kernel * problem->w.kernel * (int64_t)problem->element_size;
 }
 
-/* Plans the calls of a part whose taps are read where their planes lie, each as so many channels: one for each volume, or for
- * all where there are no others between their planes. */
-static tconv_status plan_in_place(tconv_plan *plan, const tconv_volume_part *part, int64_t tap_channels,
-                                  part_plan *made, size_t *packed, size_t *scratch, tconv_issue *issue)
+/* Whether a call may take all volumes as they lie, and that is not what the calls of a part do already. */
+static bool may_take_volumes(const tconv_problem *problem, const tconv_volume_part *part, const part_plan *made)
 {
-    made->copies_src = made->copies_dst = false;
-    made->tap_channels = tap_channels;
-    made->volumes = 1;
-    made->planes = part->images;
-    return plan_calls(plan, part, made, packed, scratch, issue);
+    return problem->batch > 1 && (made->tap_channels > 0 || tconv_volume_calls_of(problem, part, made) > 1) &&
+           (problem->addend_extent == 0 ||
+            (problem->addend.n == problem->dst.n && problem->addend.d == problem->dst.d));
+}
+
+/* What the calls of a part need, and their seconds by prediction. */
+struct part_needs {
+    size_t packed, scratch;
+    double seconds;
+};
+
+/* Plans the calls of a part in another way, and takes that where it is predicted to be faster. UNSUPPORTED or OVERFLOW where
+ * no implementation has it. */
+static tconv_status try_calls(tconv_plan *plan, const tconv_volume_part *part, const part_plan *trial, part_plan *made,
+                              struct part_needs *needs, tconv_issue *issue)
+{
+    part_plan tried = *trial;
+    struct part_needs its = {0};
+    const tconv_status status = plan_calls(plan, part, &tried, &its.packed, &its.scratch, issue);
+    if (status != TCONV_SUCCESS)
+        return status;
+    its.seconds = seconds_of(plan, part, &tried);
+    if (its.seconds < needs->seconds) {
+        *made = tried;
+        *needs = its;
+    }
+    return TCONV_SUCCESS;
+}
+
+/* Tries to have planes read where they lie, of each tap as so many channels (0: there is one tap): all volumes in one call, else
+ * one volume in each. */
+static tconv_status try_in_place(tconv_plan *plan, const tconv_volume_part *part, int64_t tap_channels, part_plan *made,
+                                 struct part_needs *needs, tconv_issue *issue)
+{
+    const tconv_problem *problem = &plan->layer.problem;
+    tconv_status status = TCONV_ERROR_UNSUPPORTED;
+    part_plan trial = *made;
+    trial.copies_src = trial.copies_dst = false;
+    trial.tap_channels = tap_channels;
+    trial.planes = part->images;
+    if (may_take_volumes(problem, part, &trial)) {
+        trial.by_volumes = true;
+        trial.volumes = problem->batch;
+        status = try_calls(plan, part, &trial, made, needs, issue);
+    }
+    if (tap_channels > 0 && (status == TCONV_ERROR_UNSUPPORTED || status == TCONV_ERROR_OVERFLOW)) {
+        trial.by_volumes = false;
+        trial.volumes = 1;
+        status = try_calls(plan, part, &trial, made, needs, issue);
+    }
+    return status == TCONV_ERROR_UNSUPPORTED || status == TCONV_ERROR_OVERFLOW ? TCONV_SUCCESS : status;
+}
+
+/* The channels that a tap of so many channels is rounded up to, so that kernels take it at a time. */
+static int64_t whole_tap(const tconv_problem *problem, int64_t channels)
+{
+    const int64_t size = (int64_t)problem->element_size, whole = WHOLE_TAP_BYTES / size;
+    return tconv_round_up(channels, size == 2 && channels <= whole / 2 ? whole / 2 : whole);
 }
 
 /* Plans the calls of a part by copies, or where an implementation is predicted to be faster by planes as they lie. */
-static tconv_status plan_best_calls(tconv_plan *plan, const tconv_volume_part *part, part_plan *made, size_t *packed,
-                                    size_t *scratch, tconv_issue *issue)
+static tconv_status plan_best_calls(tconv_plan *plan, const tconv_volume_part *part, part_plan *made,
+                                    struct part_needs *needs, tconv_issue *issue)
 {
     const tconv_problem *problem = &plan->layer.problem;
-    tconv_status status;
-    cut_calls(plan, part, made);
-    status = plan_calls(plan, part, made, packed, scratch, issue);
-    if (status != TCONV_SUCCESS || !is_cuda(plan) || !(made->copies_src || made->copies_dst) || problem->groups > 1 ||
-        problem->batch == 0)
+    tconv_volume_cut_calls(plan, part, made);
+    tconv_status status = plan_calls(plan, part, made, &needs->packed, &needs->scratch, issue);
+    if (status != TCONV_SUCCESS || !is_cuda(plan) || made->kind == KERNEL || problem->batch == 0)
         return status;
-    double least = seconds_of(plan, part, made);
-    const int64_t whole = WHOLE_TAP_BYTES / (int64_t)problem->element_size;
+    const bool copies = made->copies_src || made->copies_dst;
     const int64_t held = made->copies_src ? problem->in_channels : problem->out_channels;
-    const int64_t channels[] = {held, tconv_round_up(held, whole)};
-    for (int i = 0; i < (channels[0] == channels[1] || made->copies_dst ? 1 : 2); i++) {
-        part_plan trial = *made;
-        size_t trial_packed = 0, trial_scratch = 0;
-        status = plan_in_place(plan, part, channels[i], &trial, &trial_packed, &trial_scratch, issue);
-        if (status == TCONV_ERROR_UNSUPPORTED || status == TCONV_ERROR_OVERFLOW)
-            continue;
-        if (status != TCONV_SUCCESS)
-            return status;
-        const double seconds = seconds_of(plan, part, &trial);
-        if (seconds < least) {
-            least = seconds;
-            *made = trial;
-            *packed = trial_packed;
-            *scratch = trial_scratch;
-        }
-    }
-    tconv_issue_clear(issue);
-    return TCONV_SUCCESS;
+    const int64_t whole = whole_tap(problem, held);
+    needs->seconds = seconds_of(plan, part, made);
+    if (!copies || problem->groups == 1)
+        status = try_in_place(plan, part, copies ? held : 0, made, needs, issue);
+    if (status == TCONV_SUCCESS && copies && problem->groups == 1 && whole != held)
+        status = try_in_place(plan, part, whole, made, needs, issue);
+    if (status == TCONV_SUCCESS)
+        tconv_issue_clear(issue);
+    return status;
 }
 
 static tconv_status plan_part(tconv_plan *plan, const tconv_volume_part *part, part_plan *made, size_t *packed_all,
@@ -293,7 +225,7 @@ static tconv_status plan_part(tconv_plan *plan, const tconv_volume_part *part, p
     const tconv_problem *problem = &plan->layer.problem;
     tconv_volume_plan *volume = plan->volume;
     const int64_t size = (int64_t)problem->element_size;
-    size_t packed = 0, scratch = 0;
+    struct part_needs needs = {0};
     const tconv_op op = problem->desc.op;
     made->kind = op == TCONV_BACKWARD_WEIGHTS ? (part->taps > 0 && problem->batch > 0 ? KERNEL : ZERO)
                  : part->taps > 0             ? SUM
@@ -302,26 +234,27 @@ static tconv_status plan_part(tconv_plan *plan, const tconv_volume_part *part, p
     if (made->kind == ZERO)
         return TCONV_SUCCESS;
     made->copies_weights = made->kind != BIAS && copies_weights(problem, part);
-    const tconv_status status = plan_best_calls(plan, part, made, &packed, &scratch, issue);
+    const tconv_status status = plan_best_calls(plan, part, made, &needs, issue);
     if (status != TCONV_SUCCESS)
         return status;
     const int64_t images = made->volumes * made->planes * part->taps;
-    size_t src = made->copies_src ? aligned((size_t)(images * plane_elements(problem, true) * size)) : 0;
+    size_t src = made->copies_src ? aligned((size_t)(images * tconv_volume_plane_elements(problem, true) * size)) : 0;
     if (made->kind == BIAS && made->layers[0] >= 0) /* inputs without an output, which may be read */
         src = aligned((size_t)(volume->layers[made->layers[0]]->layer.problem.src_extent * size));
-    const size_t dst = made->copies_dst ? aligned((size_t)(images * plane_elements(problem, false) * size)) : 0;
+    const size_t dst =
+        made->copies_dst ? aligned((size_t)(images * tconv_volume_plane_elements(problem, false) * size)) : 0;
     volume->src_bytes = most(volume->src_bytes, src);
     volume->dst_bytes = most(volume->dst_bytes, dst);
     if (made->copies_weights) {
         size_t *const bytes = plan->holds_packed && made->kind == SUM ? &volume->packing_bytes : &volume->weights_bytes;
         *bytes = most(*bytes, aligned((size_t)weight_bytes(problem, part, made)));
     }
-    made->packed_bytes = plan->holds_packed ? 0 : packed;
-    volume->inner_bytes = most(volume->inner_bytes, made->packed_bytes + scratch);
+    made->packed_bytes = plan->holds_packed ? 0 : needs.packed;
+    volume->inner_bytes = most(volume->inner_bytes, made->packed_bytes + needs.scratch);
     if (plan->holds_packed)
         for (int slot = 0; slot < SLOTS; slot++)
             made->packed_at[slot] += *packed_all;
-    *packed_all += packed;
+    *packed_all += needs.packed;
     count_work(plan, part, made);
     return TCONV_SUCCESS;
 }
@@ -413,7 +346,7 @@ static tconv_status plan_stack(tconv_plan *plan, part_plan *made, const tconv_vo
                                size_t *scratch, tconv_issue *issue)
 {
     *made = (part_plan){.kind = SUM, .stacked = true};
-    cut_calls(plan, part, made);
+    tconv_volume_cut_calls(plan, part, made);
     return plan_calls(plan, part, made, packed, scratch, issue);
 }
 
@@ -526,7 +459,7 @@ int64_t tconv_volume_calls(const tconv_plan *plan)
     for (int64_t i = 0; i < volume->plan_count; i++)
         calls += volume->plans[i].kind == FLAT
                      ? 1
-                     : calls_of(&plan->layer.problem, &volume->parts.parts[i], &volume->plans[i]);
+                     : tconv_volume_calls_of(&plan->layer.problem, &volume->parts.parts[i], &volume->plans[i]);
     return calls;
 }
 

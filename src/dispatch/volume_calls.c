@@ -79,7 +79,8 @@ struct kernel_planes {
     bool of_inputs;
     int64_t taps, tap;               /* elements from a tap to the next */
     int64_t groups, in, out, kernel; /* of what is copied; kernel: elements of a plane */
-    int64_t pitch, all_in, all_out;  /* of the layer: channels of a tap, and of all */
+    int64_t held, pitch;             /* channels of a tap, and those that the layer has: others are zeros */
+    int64_t all_in, all_out;         /* of the layer */
 };
 
 static struct kernel_planes kernel_planes_of(const tconv_problem *problem, const tconv_volume_part *part, int64_t pitch)
@@ -92,9 +93,10 @@ static struct kernel_planes kernel_planes_of(const tconv_problem *problem, const
                                .in = of_inputs ? problem->group_in : problem->in_channels,
                                .out = problem->group_out,
                                .kernel = problem->h.kernel * problem->w.kernel};
-    of.pitch = pitch > 0 && of_inputs ? pitch : of.in;
-    of.all_in = of.groups * of.pitch * (of_inputs ? of.taps : 1);
-    of.all_out = of.out * (of_inputs ? 1 : of.taps);
+    of.held = of_inputs ? of.in : of.out;
+    of.pitch = pitch > 0 ? pitch : of.held;
+    of.all_in = of_inputs ? of.groups * of.pitch * of.taps : of.in;
+    of.all_out = of_inputs ? of.out : of.pitch * of.taps;
     return of;
 }
 
@@ -117,9 +119,9 @@ static tconv_plane_copy axes_of_inputs_outside(const tconv_weight_strides *from,
     set_axis(&axes, 0, of->in, from->in, input);
     if (outputs_inside) {
         set_axis(&axes, 1, of->kernel, of->out, of->all_out);
-        set_axis(&axes, 2, of->taps, of->tap, of->out);
+        set_axis(&axes, 2, of->taps, of->tap, of->pitch);
     } else {
-        set_axis(&axes, 1, of->taps, of->tap, of->out * of->kernel);
+        set_axis(&axes, 1, of->taps, of->tap, of->pitch * of->kernel);
         set_axis(&axes, 2, of->out, from->out, of->kernel);
     }
     set_axis(&axes, 5, outputs_inside ? of->out : of->kernel, 1, 1);
@@ -138,33 +140,33 @@ static tconv_plane_copy axes_of_inputs_inside(const tconv_weight_strides *from, 
         set_axis(&axes, 2, of->groups, of->in, of->taps * of->pitch);
         set_axis(&axes, 3, of->taps, of->tap, of->pitch);
     } else {
-        set_axis(&axes, 1, of->taps, of->tap, of->out * of->all_in);
+        set_axis(&axes, 1, of->taps, of->tap, of->pitch * of->all_in);
         set_axis(&axes, 2, of->out, from->out, of->all_in);
         set_axis(&axes, 3, 1, 0, 0);
-    }
-    if (of->pitch != of->in) { /* one group: its place is the channel's, which is copied by itself */
-        set_axis(&axes, 2, of->in, 1, 1);
-        set_axis(&axes, 5, 1, 1, 1);
     }
     return axes;
 }
 
-/* Describes the copy of a part's kernel planes to the weights of its layer, in which a tap has so many channels (0: its own):
- * those beyond its own are zeros. */
-static tconv_plane_copy weight_axes(const tconv_problem *problem, const tconv_volume_part *part, int64_t pitch)
+tconv_plane_copy tconv_volume_weight_axes(const tconv_problem *problem, const tconv_volume_part *part, int64_t pitch)
 {
     const struct kernel_planes of = kernel_planes_of(problem, part, pitch);
     const tconv_weight_layout layout = problem->desc.weight_layout;
+    const bool inside = layout == (of.of_inputs ? TCONV_WEIGHT_HWOI : TCONV_WEIGHT_IHWO); /* the channels of a tap */
     tconv_plane_copy axes = layout == TCONV_WEIGHT_HWOI
                                 ? axes_of_inputs_inside(&problem->weight, &of)
                                 : axes_of_inputs_outside(&problem->weight, &of, layout == TCONV_WEIGHT_IHWO);
-    if (of.pitch != of.in) {
-        axes.extents[2] = of.pitch;
-        axes.plane_stride = axes.from[2];
-        axes.from[2] = 0;
-        axes.tap = 1;
-        axes.planes = of.in;
+    if (of.pitch == of.held)
+        return axes;
+    if (inside) { /* channels are copied by themselves, as the third axis */
+        set_axis(&axes, 3, of.taps, of.tap, of.pitch);
+        set_axis(&axes, 5, 1, 1, 1);
+        axes.to[2] = axes.from[2] = 1;
     }
+    axes.extents[2] = of.pitch;
+    axes.plane_stride = axes.from[2];
+    axes.from[2] = 0;
+    axes.tap = 1;
+    axes.planes = of.held;
     return axes;
 }
 
@@ -172,7 +174,7 @@ static tconv_plane_copy weight_axes(const tconv_problem *problem, const tconv_vo
 static tconv_status copy_weights(const struct run *run, const tconv_volume_part *part, const part_plan *made,
                                  const void *weights, void *to, tconv_issue *issue)
 {
-    tconv_plane_copy axes = weight_axes(run->problem, part, made->tap_channels);
+    tconv_plane_copy axes = tconv_volume_weight_axes(run->problem, part, made->tap_channels);
     return copy(run, &axes, kernel_at(run, weights, part), to, issue);
 }
 
@@ -182,7 +184,7 @@ static tconv_status copy_gradient(const struct run *run, const tconv_volume_part
 {
     tconv_volume_part one = *part;
     one.taps = 1;
-    tconv_plane_copy axes = weight_axes(run->problem, &one, 0);
+    tconv_plane_copy axes = tconv_volume_weight_axes(run->problem, &one, 0);
     for (int axis = 0; axis < TCONV_COPY_AXES; axis++) {
         const int64_t dense = axes.to[axis];
         axes.to[axis] = axes.from[axis];

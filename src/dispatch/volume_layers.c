@@ -56,6 +56,17 @@ static tconv_status stack_rows(const tconv_problem *volume, tconv_layer *layer, 
     return TCONV_SUCCESS;
 }
 
+/* Has the images of a layer be those of volumes that lie so. */
+static void set_volumes(tconv_problem *problem, const tconv_image_volumes *volumes)
+{
+    const bool of_src = problem->desc.op == TCONV_BACKWARD_DATA;
+    problem->volumes = *volumes;
+    if (volumes->images == 0)
+        return;
+    const int64_t apart = volumes->written - volumes->images * (of_src ? problem->src.n : problem->dst.n);
+    *(of_src ? &problem->src_extent : &problem->dst_extent) += (tconv_volumes(problem) - 1) * apart;
+}
+
 /* Plans a layer of two axes by the implementation that the plan names, or by whichever is best. */
 static tconv_status plan_layer(const tconv_plan *plan, const plane_layer *wanted, tconv_plan *layer, tconv_issue *issue)
 {
@@ -71,6 +82,7 @@ static tconv_status plan_layer(const tconv_plan *plan, const plane_layer *wanted
         (status = tconv_layer_create_phases(&layer->layer, &plan->allocator, issue)) ||
         (wanted->stacked && (status = stack_rows(&plan->layer.problem, &layer->layer, &plan->allocator, issue))))
         return status;
+    set_volumes(&layer->layer.problem, &wanted->volumes);
     layer->layer.problem.plane_taps = *taps;
     if (taps->taps > 0) {
         const bool of_src = wanted->desc.op == TCONV_FORWARD;
@@ -79,7 +91,8 @@ static tconv_status plan_layer(const tconv_plan *plan, const plane_layer *wanted
         *(of_src ? &layer->layer.problem.src : &layer->layer.problem.dst) = planes;
     }
     status = tconv_plan_choose(layer, issue);
-    if (status != TCONV_ERROR_UNSUPPORTED || plan->named == NULL || taps->taps > 0 || wanted->stacked)
+    if (status != TCONV_ERROR_UNSUPPORTED || plan->named == NULL || taps->taps > 0 || wanted->volumes.images > 0 ||
+        wanted->stacked)
         return status;
     tconv_release(&plan->allocator, layer->made);
     tconv_issue_clear(issue);
@@ -112,7 +125,8 @@ static bool is_wanted(const tconv_layer *layer, const plane_layer *wanted)
 {
     return layer->packed_before == wanted->packed_before && layer->stacked_rows == wanted->stacked &&
            memcmp(&layer->problem.desc, &wanted->desc, sizeof wanted->desc) == 0 &&
-           memcmp(&layer->problem.plane_taps, &wanted->taps, sizeof wanted->taps) == 0;
+           memcmp(&layer->problem.plane_taps, &wanted->taps, sizeof wanted->taps) == 0 &&
+           memcmp(&layer->problem.volumes, &wanted->volumes, sizeof wanted->volumes) == 0;
 }
 
 tconv_status tconv_volume_find_layer(const tconv_plan *plan, const plane_layer *wanted, int64_t *index,
@@ -250,4 +264,13 @@ tconv_plane_taps tconv_volume_plane_taps(const tconv_problem *problem, const tco
                               .step = walk->tap,
                               .image_step = walk->step,
                               .planes = of_src ? problem->d.in : problem->d.out};
+}
+
+tconv_image_volumes tconv_volume_image_volumes(const tconv_problem *problem, const part_plan *made)
+{
+    if (!made->by_volumes)
+        return (tconv_image_volumes){0};
+    const bool of_src = problem->desc.op == TCONV_BACKWARD_DATA;
+    const int64_t src = problem->src.n, dst = problem->dst.n;
+    return (tconv_image_volumes){.images = made->planes, .read = of_src ? dst : src, .written = of_src ? src : dst};
 }

@@ -1,4 +1,5 @@
-/* What a plan of a layer with depth holds: volume.c fills it in by layers of two axes (volume_layers.c), volume_calls.c runs it. */
+/* What a plan of a layer with depth holds: volume.c fills it in by layers of two axes (volume_cut.c,
+ * volume_layers.c), volume_calls.c runs it. */
 #ifndef TCONV_DISPATCH_VOLUME_PLAN_H
 #define TCONV_DISPATCH_VOLUME_PLAN_H
 
@@ -27,6 +28,7 @@ typedef struct part_plan {
     bool copies_src, copies_dst;
     /* Taps are read where their planes lie, each as so many channels (tconv_plane_taps); else 0. */
     int64_t tap_channels;
+    bool by_volumes;         /* a call takes all planes of all volumes, each as it lies (tconv_image_volumes) */
     bool stacked;            /* outputs of all phases of depth are rows of one image (tconv_layer.stacked_rows) */
     int64_t layers[SLOTS];   /* indices; -1: no call has it */
     size_t packed_at[SLOTS]; /* bytes of the packed weights, where the plan holds them or execute makes them */
@@ -62,10 +64,20 @@ tconv_status tconv_volume_copy(const tconv_plan *plan, tconv_plane_copy *axes, c
 /* A layer of two axes. */
 typedef struct plane_layer {
     tconv_desc desc;
-    tconv_plane_taps taps; /* all 0 where src is as the desc says */
-    bool stacked;          /* the desc is that of the first plane that is stacked */
+    tconv_plane_taps taps;       /* all 0 where src is as the desc says */
+    tconv_image_volumes volumes; /* all 0 where images are as the desc says */
+    bool stacked;                /* the desc is that of the first plane that is stacked */
     bool packed_before;
 } plane_layer;
+
+/* Elements of src, or of dst, that one plane has. */
+int64_t tconv_volume_plane_elements(const tconv_problem *problem, bool src);
+
+/* Decides what is copied for a part, and how many planes and volumes a call takes. */
+void tconv_volume_cut_calls(const tconv_plan *plan, const tconv_volume_part *part, part_plan *made);
+
+/* The calls of a part. */
+int64_t tconv_volume_calls_of(const tconv_problem *problem, const tconv_volume_part *part, const part_plan *made);
 
 /* Describes a call of a part: so many volumes and planes of each. With `again`, it adds to the gradient of the weights that
  * others gave. */
@@ -78,6 +90,13 @@ tconv_desc tconv_volume_describe_bias_gradient(const tconv_problem *problem);
 /* Which planes the channels of a part are of, where they are read as they lie; else all 0. */
 tconv_plane_taps tconv_volume_plane_taps(const tconv_problem *problem, const tconv_volume_part *part,
                                          const part_plan *made);
+
+/* Describes the copy of a part's kernel planes, from the first one on, to the weights of its layer, in which a tap has so many
+ * channels (0: its own): those beyond its own are zeros, and then there is one group. */
+tconv_plane_copy tconv_volume_weight_axes(const tconv_problem *problem, const tconv_volume_part *part, int64_t pitch);
+
+/* How the volumes of a part lie, where a call takes each as it lies; else all 0. */
+tconv_image_volumes tconv_volume_image_volumes(const tconv_problem *problem, const part_plan *made);
 
 /* Finds the plan of a layer of two axes among those of the plan's volume, or makes it. UNSUPPORTED where no implementation
  * takes planes as they lie. */

@@ -253,4 +253,5 @@ const tconv_implementation tconv_cuda_dgrad = {.name = "cuda_dgrad",
                                                .execute = execute,
                                                .describe = describe,
                                                .accumulates = true,
-                                               .sums_planes = true};
+                                               .sums_planes = true,
+                                               .takes_volumes = true};

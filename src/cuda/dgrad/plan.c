@@ -97,7 +97,7 @@ static bool is_tried(const tconv_problem *problem, const dgrad_form *form)
     const tconv_cuda_planes rows = tconv_cuda_planes_of(&problem->h, false);
     const tconv_cuda_planes columns = tconv_cuda_planes_of(&problem->w, false);
     const bool is_native = is_native_axis(&problem->h, &rows) && is_native_axis(&problem->w, &columns);
-    if (problem->plane_taps.taps > 0) /* which TMA finds where they lie */
+    if (problem->plane_taps.taps > 0 || problem->volumes.images > 0) /* which TMA finds where they lie */
         return form->source == STRIDED && !form->one_pixel && !form->to_depth && rows.count <= MAX_PHASES &&
                columns.count <= MAX_PHASES;
     if (form->one_pixel)
@@ -451,6 +451,7 @@ const char *tconv_dgrad_make_plan(const tconv_layer *layer, double limit, dgrad_
     } tried, best;
     tconv_layer deep;
     const bool has_depth = columns_to_depth(layer, &deep);
+    const bool finds_planes = layer->problem.plane_taps.taps > 0 || layer->problem.volumes.images > 0;
     tconv_search search = tconv_search_begin(layer, limit, &best, sizeof best);
     const double saved = tconv_cuda_packing_seconds(layer); /* at most */
     const char *why = TCONV_NO_FASTER;
@@ -460,7 +461,7 @@ const char *tconv_dgrad_make_plan(const tconv_layer *layer, double limit, dgrad_
             tried.layer = FORMS[f].to_depth ? &deep : layer;
             tried.form = &FORMS[f];
             tried.parts = &PARTS[p];
-            if ((FORMS[f].to_depth && !has_depth) || (PARTS[p].count > 1 && layer->problem.plane_taps.taps > 0) ||
+            if ((FORMS[f].to_depth && !has_depth) || (PARTS[p].count > 1 && finds_planes) ||
                 !is_tried(&tried.layer->problem, &FORMS[f]))
                 continue;
             const char *refusal = plan_form(tried.layer, tried.form, tried.parts, NULL,

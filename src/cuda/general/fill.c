@@ -38,7 +38,8 @@ tconv_status tconv_general_fill_bias_only(const tconv_layer *layer, const tconv_
     const int64_t vector = VECTOR_BYTES / (int64_t)problem->element_size;
     const bool nhwc = problem->layout == TCONV_NHWC;
     const bool vectors = nhwc && problem->out_channels % vector == 0 && (uintptr_t)arguments->dst % VECTOR_BYTES == 0 &&
-                         tconv_cuda_begins_at_multiples(problem, &problem->dst, vector);
+                         tconv_cuda_begins_at_multiples(problem, &problem->dst, vector) &&
+                         problem->volumes.written % vector == 0;
     outputs tiled;
     memset(&tiled, 0, sizeof tiled);
     tiled.rows = tconv_general_axis(&problem->h, &layer->rows, phases);
@@ -48,6 +49,8 @@ tconv_status tconv_general_fill_bias_only(const tconv_layer *layer, const tconv_
     tiled.bias = arguments->bias;
     tiled.dst = arguments->dst;
     tiled.strides = problem->dst;
+    tiled.by_volume_images = divisor_of((int)tconv_max(problem->volumes.images, 1));
+    tiled.volume_gap = problem->volumes.written - problem->volumes.images * problem->dst.n;
     tiled.posts = tconv_cuda_layer_posts(problem, arguments);
     tiled.nhwc = nhwc;
     tiled.plane_channels = problem->out_channels / (vectors ? vector : 1);

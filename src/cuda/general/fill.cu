@@ -34,7 +34,7 @@ __device__ bool has_phase(const device_axis &axis, uint64_t mask, int64_t output
 
 /* Neighbouring channels of an output without a tap, with post-ops. */
 template <class Element, int count>
-__device__ __forceinline__ element_vector<Element, count> post_output(const outputs &layer, int64_t image,
+__device__ __forceinline__ element_vector<Element, count> post_output(const outputs &layer, int64_t image, int64_t gaps,
                                                                       int64_t channel, int64_t row, int64_t column)
 {
     compute_type<Element> values[count];
@@ -45,7 +45,7 @@ __device__ __forceinline__ element_vector<Element, count> post_output(const outp
         layer.posts, values, [&](int i) { return channel + i; },
         [&](int i) {
             const tconv_strides &strides = layer.posts.addend_strides;
-            return image * strides.n + (channel + i) * strides.c + row * strides.h + column * strides.w;
+            return image * strides.n + gaps + (channel + i) * strides.c + row * strides.h + column * strides.w;
         });
     return to_outputs<Element, count>(values);
 }
@@ -66,14 +66,15 @@ __device__ __forceinline__ void fill_column(const outputs &layer, int64_t plane,
         for (int i = 0; i < count; i++)
             value.at[i] = bias_output<Element>(layer.bias, channel + i);
     bool is_found = !has_posts;
-    Element *dst = static_cast<Element *>(layer.dst) + image * layer.strides.n + channel * layer.strides.c +
+    const int64_t gaps = divide((int)image, layer.by_volume_images).whole * layer.volume_gap;
+    Element *dst = static_cast<Element *>(layer.dst) + image * layer.strides.n + gaps + channel * layer.strides.c +
                    (row_tile << layer.rows_log2) * layer.strides.h + column * layer.strides.w;
     const int rows = (int)min((int64_t)1 << layer.rows_log2, layer.rows.out - (row_tile << layer.rows_log2));
     for (int row = (int)threadIdx.x >> layer.lanes_log2; row < rows; row += FILL_THREADS >> layer.lanes_log2)
         if (!column_has_phase || !row_has_phase[row]) {
             if (!is_found) {
                 const int64_t to_row = (row_tile << layer.rows_log2) + row;
-                value = post_output<Element, count>(layer, image, channel, to_row, column);
+                value = post_output<Element, count>(layer, image, gaps, channel, to_row, column);
                 is_found = layer.posts.addend == NULL;
             }
             *reinterpret_cast<element_vector<Element, count> *>(dst + row * layer.strides.h) = value;

@@ -182,6 +182,9 @@ static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_pla
     tconv_status status = tconv_cuda_check_steps(&layer->problem, issue);
     if (status != TCONV_SUCCESS)
         return status;
+    if (layer->problem.volumes.images > 0 &&
+        ((layer->rows.count > 0 && layer->columns.count > 0) || layer->problem.batch > INT32_MAX))
+        return tconv_decline(issue, "takes images of several volumes only where they are few and no output has a tap");
     choose_kernel(&layer->problem, plan);
     status = find_sizes(layer, plan, &planned->sizes, issue);
     if (status != TCONV_SUCCESS)
@@ -275,5 +278,6 @@ const tconv_implementation tconv_cuda_general = {.name = "cuda_general",
                                                  .execute = execute,
                                                  .describe = describe,
                                                  .accumulates = true,
+                                                 .takes_volumes = true,
                                                  .applies_posts = true,
                                                  .batch_invariant = tconv_always_batch_invariant};

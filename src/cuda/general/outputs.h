@@ -2,6 +2,7 @@
 #ifndef TCONV_CUDA_GENERAL_OUTPUTS_H
 #define TCONV_CUDA_GENERAL_OUTPUTS_H
 
+#include "../numeric/divisor.h"
 #include "parameters.h"
 
 TCONV_ROOM_BEGIN(tconv::general)
@@ -20,6 +21,8 @@ typedef struct outputs {
     const void *bias;               /* or NULL */
     void *dst;
     tconv_strides strides;
+    fast_divisor by_volume_images; /* tconv_image_volumes; where there are no volumes, the gap is 0 */
+    int64_t volume_gap;            /* elements from a volume to the next, beside those of its images */
     layer_posts posts;
     bool nhwc;
     int lanes_log2;         /* threads along a row */

@@ -122,7 +122,7 @@ static tconv_status plan_outputs(const tconv_layer *layer, bool sums, planned_la
     result->sizes.packed = (size_t)size;
     result->sizes.scratch = params->src_transposed ? (size_t)tconv_igemm_transposed_bytes(&layer->problem) : 0;
     params->runs = view->runs;
-    params->run_vector = tconv_igemm_run_vector(&params->runs, &layer->problem.dst, plan->output_bytes);
+    params->run_vector = tconv_igemm_run_vector(&params->runs, &layer->problem, plan->output_bytes);
     planned->bias_outputs = view->channels_inside ? 1 : (int)view->outputs;
     tconv_igemm_describe_operands(layer, view, planned);
     result->sizes.reads_unpacked = tconv_igemm_reads_weights(planned);
@@ -258,15 +258,17 @@ static void describe(const tconv_layer *layer, const void *planned, char *text, 
 {
     const layer_plan *plan = &((const planned_layer *)planned)->plan;
     const parameters *params = &plan->params;
-    char runs[32] = "";
+    char runs[32] = "", volumes[32] = "";
     if (params->runs.rows > 1)
         snprintf(runs, sizeof runs, " runs=%dof%d", params->runs.columns, params->runs.rows);
     else if (params->dst_channels_last && (int64_t)params->groups * params->group_out > layer->problem.out_channels)
         snprintf(runs, sizeof runs, " columns=%d",
                  params->groups * params->group_out / (int)layer->problem.out_channels);
+    if (params->volumes > 1)
+        snprintf(volumes, sizeof volumes, " volumes=%d", params->volumes);
     snprintf(text, capacity,
              "mode=%s mma_tile=%dx%d block_tile=%dx%d positions=%dx%dx%d k_block=%d b_stages=%d a_stages=%d "
-             "src=%s%s%s%s%s%s",
+             "src=%s%s%s%s%s%s%s",
              numerics_name(plan->arithmetic), MMA_M, plan->config.N, params->m_tiles * MMA_M, params->block_n,
              params->tile_images, params->tile_rows, params->tile_columns, params->k_block_channels, params->b_stages,
              params->a_stages,
@@ -277,7 +279,7 @@ static void describe(const tconv_layer *layer, const void *planned, char *text, 
              params->im2col    ? " im2col=1"
              : params->per_tap ? " per_tap=1"
                                : "",
-             runs, params->flat && !params->im2col ? " flat=1" : "", params->paired ? " paired=1" : "",
+             volumes, runs, params->flat && !params->im2col ? " flat=1" : "", params->paired ? " paired=1" : "",
              params->epilogue_warps ? " epilogue_warps=1" : "");
 }
 
@@ -291,6 +293,7 @@ const tconv_implementation tconv_cuda_igemm = {.name = "cuda_igemm",
                                                .describe = describe,
                                                .accumulates = true,
                                                .sums_planes = true,
+                                               .takes_volumes = true,
                                                .stacks_rows = true,
                                                .applies_posts = true};
 

@@ -23,7 +23,7 @@ __device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap *map)
 /* The pixel of src that a B stage begins with, and its first channel; im2col: the pixel that its tap takes for the first
  * position of all. */
 struct stage_origin {
-    int image, row, column, channel;
+    int volume, image, row, column, channel;
     int left;     /* channels from there on */
     int position; /* im2col: the tile's first */
     /* Has a channel of several planes be one of its plane. */
@@ -36,7 +36,7 @@ struct stage_origin {
     }
     __device__ __forceinline__ stage_origin(const parameters &layer, const tile_place &tile, const tap_walk &tap,
                                             int k_block)
-        : image(layer.image_rows > 0 ? layer.rows[tile.row_phase].src_image : tile.image),
+        : volume(tile.volume), image(layer.image_rows > 0 ? layer.rows[tile.row_phase].src_image : tile.image),
           row(tile.image * layer.image_rows +
               (tile.row + (layer.per_tap ? row_shift(layer, tile, tap) : layer.first_row)) * layer.src_row_stride +
               layer.rows[tile.row_phase].src_residue + layer.columns[tile.column_phase].src_row),
@@ -108,9 +108,14 @@ __device__ __forceinline__ void load_b(const parameters &layer, const CUtensorMa
             return;
         }
 #pragma unroll 1
-        for (int box = 0; box < layer.boxes; box++)
-            tma_load(stage.buffer() + box * box_bytes, map, origin.channel,
-                     origin.column + box * layer.box_columns * layer.src_column_stride, origin.row, origin.image, full);
+        for (int box = 0; box < layer.boxes; box++) {
+            const uint32_t to = stage.buffer() + box * box_bytes;
+            const int column = origin.column + box * layer.box_columns * layer.src_column_stride;
+            if (layer.volumes > 1)
+                tma_load(to, map, origin.channel, column, origin.row, origin.image, origin.volume, full);
+            else
+                tma_load(to, map, origin.channel, column, origin.row, origin.image, full);
+        }
     });
 }
 

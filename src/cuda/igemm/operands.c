@@ -130,12 +130,13 @@ static tensor_map_recipe describe_pixels(const tconv_problem *problem, const lay
     tensor_map_recipe map = {.dtype = problem->dtype,
                              .swizzle = swizzle_of(params),
                              .extents = {(uint64_t)tconv_src_channels(problem), (uint64_t)params->in_columns,
-                                         (uint64_t)params->in_rows, (uint64_t)params->src_images},
+                                         (uint64_t)params->in_rows, (uint64_t)params->src_images,
+                                         params->volumes > 1 ? (uint64_t)params->volumes : 0},
                              .strides = {(uint64_t)params->from.w * element, (uint64_t)params->from.h * element,
-                                         (uint64_t)params->from.n * element},
+                                         (uint64_t)params->from.n * element, (uint64_t)params->from_volume * element},
                              .box = {(uint32_t)params->k_block_channels, span_of(params->box_columns, column_step),
                                      span_of(params->image_pixels / params->pitch, row_step),
-                                     span_of(params->tile_images, params->image_planes)},
+                                     span_of(params->tile_images, params->image_planes), 1},
                              .rounds = plan->arithmetic == NUMERICS_TF32,
                              .steps = {1, (uint32_t)column_step, (uint32_t)row_step,
                                        params->tile_images > 1 ? (uint32_t)params->image_planes : 1}};
@@ -200,7 +201,7 @@ static size_t vector_bytes_of(const parameters *params, int64_t element)
     if (params->cuts_pairs)
         return 0;
     const int64_t vector = params->paired ? 2 : VECTOR_BYTES / element;
-    const bool whole = params->to.n % vector == 0 && params->to.h % vector == 0 &&
+    const bool whole = params->to_volume % vector == 0 && params->to.n % vector == 0 && params->to.h % vector == 0 &&
                        (params->paired ? params->to.c : params->to.w) % vector == 0 &&
                        (params->paired || params->group_out % vector == 0);
     return whole ? (size_t)(vector * element) : 0;

@@ -111,8 +111,11 @@ typedef struct parameters {
     bool cuts_pairs;             /* the first of a pair has an output more than the other */
     int mma_taps[MAX_MMA_TILES]; /* column taps of each of a pair */
 
-    int images;     /* of dst */
-    int src_images; /* as src is read */
+    int images;          /* of dst, in a volume */
+    int src_images;      /* as src is read, in a volume */
+    int volumes;         /* tconv_image_volumes, or 1 */
+    int64_t from_volume; /* elements from a volume of src to the next */
+    int64_t to_volume;   /* likewise, of dst */
     int image_rows; /* where src has rows a stride apart as images: rows of such an image that are of one image; else 0 */
     int in_rows;    /* of src; flat: 1 */
     int in_columns;   /* of src; flat: the pixels of an image, or of all images */
@@ -129,7 +132,7 @@ typedef struct parameters {
     int m_tiles;         /* M tiles of a block tile */
     int tiles_along_m;   /* block tiles that a phase's M tiles make; merged: all phases' */
     int channel_m_tiles; /* M tiles of a channel group's output channels */
-    int image_tiles;     /* block tiles along the images */
+    int image_tiles;     /* block tiles along the images of a volume */
     int row_tiles;       /* block tiles along the rows of positions */
     int column_tiles;    /* block tiles along the columns of positions */
     int tiles;           /* block tiles in all */
@@ -179,6 +182,7 @@ typedef struct parameters {
     fast_divisor by_src_groups;
     fast_divisor by_column_tiles;
     fast_divisor by_row_tiles;
+    fast_divisor by_image_tiles;
     fast_divisor by_channel_m_tiles;
     fast_divisor by_columns; /* columns of what a tile's pixels lie in: an image of a B stage or flat_columns */
     fast_divisor by_rows;    /* rows likewise */

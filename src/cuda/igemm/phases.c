@@ -29,8 +29,8 @@ static bool has_rows_as_images(const tconv_layer *layer)
     const tconv_problem *problem = &layer->problem;
     const tconv_phase_table *rows = &layer->rows;
     const int64_t stride = rows->stride, image_rows = problem->h.in / stride;
-    if (!layer->phases_of_src || problem->plane_taps.taps > 0 || stride <= MAX_BOX_STEP ||
-        layer->columns.stride > MAX_BOX_STEP || problem->h.in % stride != 0 ||
+    if (!layer->phases_of_src || problem->plane_taps.taps > 0 || problem->volumes.images > 0 ||
+        stride <= MAX_BOX_STEP || layer->columns.stride > MAX_BOX_STEP || problem->h.in % stride != 0 ||
         problem->src.n != problem->h.in * problem->src.h)
         return false;
     for (int64_t i = 0; i < rows->count; i++) {

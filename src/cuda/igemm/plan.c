@@ -62,6 +62,13 @@ static bool finds_planes(const layer_plan *plan, const tconv_plane_taps *taps)
                                (planes == 1 || (planes <= MAX_TMA_BOX && taps->image_step <= MAX_BOX_STEP)));
 }
 
+/* Returns whether stages are of one volume each, where there are several. */
+static bool finds_volumes(const layer_plan *plan)
+{
+    const parameters *params = &plan->params;
+    return params->volumes == 1 || (!params->im2col && !params->src_transposed && params->raw_stages == 0);
+}
+
 /* Describes the layer in tiles of this choice, and offers them with all stages that fit. */
 static void offer_tile(tile_search *search, const tile_choice *choice)
 {
@@ -83,7 +90,7 @@ static void offer_tile(tile_search *search, const tile_choice *choice)
     tconv_igemm_describe_mma_tiles(layer, choice, &plan);
     if (!tconv_igemm_describe_tile(layer, choice, &plan) ||
         (!config->long_sums && most_partial_sums(layer, &plan.params) > STRICT_ADDITIONS) ||
-        !may_have(search, choice, &plan) || !finds_planes(&plan, &layer->problem.plane_taps))
+        !may_have(search, choice, &plan) || !finds_planes(&plan, &layer->problem.plane_taps) || !finds_volumes(&plan))
         return;
     const tconv_cuda_work tile = tconv_igemm_tile_work(search, &plan);
     if (!tconv_search_is_beyond(&search->best, &tile))

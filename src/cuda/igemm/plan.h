@@ -52,7 +52,8 @@ typedef struct layer_plan {
 
 /* A layer as block tiles have it: positions, and the halo that all taps of a position span. */
 typedef struct position_space {
-    int64_t images, rows, columns;
+    int64_t volumes;
+    int64_t images, rows, columns; /* images of a volume */
     int64_t row_halo, column_halo;
     bool flat;  /* the rows of an image are one row, or im2col */
     bool whole; /* the images are one image */
@@ -188,7 +189,7 @@ tile_search tconv_igemm_begin_search(const tconv_layer *layer, const layer_view 
                                      layer_plan *best);
 
 /* Returns the columns of a run that can be stored at once where dst begins at a multiple of them. */
-int tconv_igemm_run_vector(const column_runs *runs, const tconv_strides *dst, int64_t element);
+int tconv_igemm_run_vector(const column_runs *runs, const tconv_problem *problem, int64_t element);
 
 /* Count the work of a candidate: what it does at least, before it is described; the work of its block tile; and that
  * which follows from its stages, beside the work of its block tile. */

@@ -181,7 +181,7 @@ static bool has_column_pairs(const layer_plan *plan)
     const parameters *params = &plan->params;
     return !numerics_split(plan->arithmetic) && !params->by_tma && !params->src_channels_last && params->from.w == 1 &&
            params->src_column_stride == 1 &&
-           (params->from.n | params->from.c | params->from.h | params->in_columns) % 2 == 0;
+           (params->from_volume | params->from.n | params->from.c | params->from.h | params->in_columns) % 2 == 0;
 }
 
 bool tconv_igemm_is_transposed_before(const tconv_layer *layer)
@@ -201,7 +201,8 @@ position_space tconv_igemm_space(const tconv_layer *layer, bool per_tap, bool sr
 {
     const tconv_problem *problem = &layer->problem;
     const tconv_strides src = src_strides(problem, src_transposed);
-    position_space space = {.images = tconv_max(1, problem->batch),
+    position_space space = {.volumes = tconv_volumes(problem),
+                            .images = tconv_max(1, tconv_volume_images(problem)),
                             .rows = tconv_igemm_most_outputs(&layer->rows),
                             .columns = tconv_igemm_most_outputs(&layer->columns)};
     if (!per_tap) {
@@ -211,8 +212,9 @@ position_space tconv_igemm_space(const tconv_layer *layer, bool per_tap, bool sr
     const int64_t pixels = problem->h.in * problem->w.in;
     space.flat = is_merged(layer) && space.rows <= problem->h.in && space.columns <= problem->w.in &&
                  src.h == problem->w.in * src.w;
-    space.whole = space.flat && problem->plane_taps.taps == 0 && (problem->layout == TCONV_NHWC || src_transposed) &&
-                  src.n == pixels * src.w && pixels * problem->batch < HOPPER_MAX_EXTENT;
+    space.whole = space.flat && problem->plane_taps.taps == 0 && space.volumes == 1 &&
+                  (problem->layout == TCONV_NHWC || src_transposed) && src.n == pixels * src.w &&
+                  pixels * problem->batch < HOPPER_MAX_EXTENT;
     if (space.flat) {
         space.rows = 1;
         space.columns = space.whole ? pixels * space.images : pixels;
@@ -249,9 +251,13 @@ void tconv_igemm_describe_layer(const tconv_layer *layer, bool src_transposed, l
         problem->layout == TCONV_NHWC || (problem->dst.c == 1 && problem->dst.w == problem->out_channels);
     params->src_channels_last =
         problem->layout == TCONV_NHWC || src_transposed || tconv_igemm_is_transposed_before(layer);
-    params->by_tma = params->src_channels_last &&
-                     (params->from.n | params->from.h | params->from.w) * element % BOX_ALIGNMENT == 0 &&
-                     tconv_igemm_tma_reaches_phases(layer);
+    params->volumes = (int)space.volumes;
+    params->from_volume = problem->volumes.read;
+    params->to_volume = problem->volumes.written;
+    params->by_tma =
+        params->src_channels_last &&
+        (params->from.n | params->from.h | params->from.w | params->from_volume) * element % BOX_ALIGNMENT == 0 &&
+        tconv_igemm_tma_reaches_phases(layer);
     params->flat = space.flat;
     params->merged = is_merged(layer);
     params->images = (int)space.images;
@@ -337,6 +343,7 @@ void tconv_igemm_describe_divisors(parameters *params)
     params->by_src_groups = divisor_of(params->src_groups);
     params->by_column_tiles = divisor_of(params->column_tiles);
     params->by_row_tiles = divisor_of(params->row_tiles);
+    params->by_image_tiles = divisor_of(params->image_tiles);
     params->by_channel_m_tiles = divisor_of(params->channel_m_tiles);
     params->by_columns = divisor_of(params->flat ? params->flat_columns : params->pitch);
     params->by_rows = divisor_of(params->flat ? params->flat_rows : params->image_pixels / params->pitch);
@@ -380,8 +387,8 @@ bool tconv_igemm_describe_tile(const tconv_layer *layer, const tile_choice *choi
     params->tiles_along_m = (int)tconv_ceil_div(params->phase_m_tiles, choice->m_tiles);
     const int64_t taps = taps_of(params->rows, params->row_phases) * params->column_taps;
     params->group_a_tiles = (int64_t)params->k_blocks * params->tiles_along_m * (params->merged ? 1 : taps);
-    const int64_t tiles = (int64_t)params->image_tiles * params->row_tiles * params->column_tiles * params->groups *
-                          params->tiles_along_m *
+    const int64_t tiles = space.volumes * params->image_tiles * params->row_tiles * params->column_tiles *
+                          params->groups * params->tiles_along_m *
                           (params->merged || layer->phases_of_src ? 1 : params->row_phases * params->column_phases);
     params->tiles = (int)tiles;
     params->phase_rotation = phase_rotation_of(params, tconv_cuda_target_of(&layer->target).multiprocessors);

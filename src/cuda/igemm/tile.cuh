@@ -117,7 +117,8 @@ struct tile_place {
     int group;                   /* channel group of dst */
     int src_group;               /* of src, and of the weights */
     int row_phase, column_phase; /* merged: those of the only tap */
-    int image, row, column;      /* first position */
+    int volume;
+    int image, row, column; /* first position */
     __device__ __forceinline__ void next_phase(const parameters &layer)
     {
         if (++column_phase == layer.column_phases) {
@@ -156,7 +157,9 @@ __device__ __forceinline__ tile_place find_tile(const parameters &layer, int num
     tile.column = left.rest * layer.tile_columns;
     left = divide(left.whole, layer.by_row_tiles);
     tile.row = left.rest * layer.tile_rows;
-    tile.image = left.whole * layer.tile_images;
+    left = divide(left.whole, layer.by_image_tiles);
+    tile.image = left.rest * layer.tile_images;
+    tile.volume = left.whole;
     return tile;
 }
 

@@ -19,8 +19,8 @@ static bool is_one_pixel(const tconv_layer *layer)
 {
     const tconv_problem *problem = &layer->problem;
     return problem->layout == TCONV_NCHW && problem->plane_taps.taps == 0 && !layer->stacked_rows &&
-           tconv_is_one_pixel(layer) && layer->rows.max_taps == 1 && layer->columns.max_taps == 1 &&
-           problem->src.c == 1 && problem->dst.c == problem->h.out * problem->w.out;
+           problem->volumes.images == 0 && tconv_is_one_pixel(layer) && layer->rows.max_taps == 1 &&
+           layer->columns.max_taps == 1 && problem->src.c == 1 && problem->dst.c == problem->h.out * problem->w.out;
 }
 
 static void flatten_one_pixel(layer_view *view)

@@ -85,7 +85,7 @@ static int64_t store_vector(const tile_search *search, const parameters *params,
                    ? *wanted
                    : 1;
     if (search->runs.rows > 1)
-        return *wanted = tconv_igemm_run_vector(&search->runs, &problem->dst, search->output_bytes);
+        return *wanted = tconv_igemm_run_vector(&search->runs, problem, search->output_bytes);
     *wanted = params->paired ? 2 : 1;
     return tconv_rows_begin_at_multiples(&problem->dst, *wanted) ? *wanted : 1;
 }
@@ -141,9 +141,11 @@ static int64_t taps_of(const tconv_phase_table *table)
     return taps;
 }
 
-int tconv_igemm_run_vector(const column_runs *runs, const tconv_strides *dst, int64_t element)
+int tconv_igemm_run_vector(const column_runs *runs, const tconv_problem *problem, int64_t element)
 {
-    const int64_t multiples[] = {runs->columns, runs->begin, runs->end, dst->n, dst->c, dst->h};
+    const tconv_strides *dst = &problem->dst;
+    const int64_t multiples[] = {runs->columns, runs->begin, runs->end, problem->volumes.written,
+                                 dst->n,        dst->c,      dst->h};
     int64_t vector = VECTOR_BYTES / element;
     for (size_t i = 0; i < sizeof multiples / sizeof multiples[0]; i++)
         vector = tconv_gcd(vector, multiples[i]);
@@ -189,8 +191,8 @@ tconv_cuda_work tconv_igemm_least_work(const tile_search *search, const tile_cho
     const double warpgroups = choice->across == 0 && positions > alone ? WARPGROUPS : 1;
     /* Block tiles, were they full along M. */
     const double tiles =
-        (double)(tconv_ceil_div(space->images, choice->images) * tconv_ceil_div(space->rows, choice->rows) *
-                 tconv_ceil_div(space->columns, choice->columns)) *
+        (double)(space->volumes * tconv_ceil_div(space->images, choice->images) *
+                 tconv_ceil_div(space->rows, choice->rows) * tconv_ceil_div(space->columns, choice->columns)) *
         search->m_tiles / choice->m_tiles;
     tconv_cuda_work work = search->begun;
     work.k_blocks = search->k_blocks * search->mean_taps;

@@ -48,15 +48,20 @@ static CUtensorMapSwizzle swizzle_of(const tensor_map_recipe *tensor)
                                             : CU_TENSOR_MAP_SWIZZLE_NONE;
 }
 
+static int rank_of(const tensor_map_recipe *tensor)
+{
+    return tensor->extents[4] > 0 ? 5 : 4;
+}
+
 /* Whether TMA can read the tensor as it lies. */
 static bool is_readable(const tensor_map_recipe *tensor, const void *data)
 {
     if ((uintptr_t)data % BOX_ALIGNMENT != 0)
         return false;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < rank_of(tensor) - 1; i++)
         if (tensor->strides[i] % BOX_ALIGNMENT != 0 || tensor->strides[i] >= MAX_STRIDE)
             return false;
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < rank_of(tensor); i++)
         if (tensor->extents[i] > MAX_EXTENT)
             return false;
     return true;
@@ -64,16 +69,17 @@ static bool is_readable(const tensor_map_recipe *tensor, const void *data)
 
 bool tconv_encode_tensor_map(const tensor_map_recipe *tensor, const void *data, tensor_map *map)
 {
-    cuuint64_t extents[4], strides[3]; /* the driver's type is another one of 64 bits */
-    cuuint32_t steps[4];
+    const int rank = rank_of(tensor);
+    cuuint64_t extents[5], strides[4]; /* the driver's type is another one of 64 bits */
+    cuuint32_t steps[5];
     CUtensorMap encoded;
     CUresult result;
     if (!is_readable(tensor, data))
         return false;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < rank; i++) {
         extents[i] = tensor->extents[i];
         steps[i] = tensor->steps[i] > 0 ? tensor->steps[i] : 1;
-        if (i < 3)
+        if (i < rank - 1)
             strides[i] = tensor->strides[i];
     }
     pthread_once(&encode_looked_up, look_up_encode);
@@ -85,8 +91,8 @@ bool tconv_encode_tensor_map(const tensor_map_recipe *tensor, const void *data, 
                           tensor->box[0], tensor->im2col_pixels, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
                           swizzle_of(tensor), CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     else
-        result = encode_tiled(&encoded, type_of(tensor), 4, (void *)data, extents, strides, tensor->box, steps,
-                              CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(tensor), CU_TENSOR_MAP_L2_PROMOTION_NONE,
+        result = encode_tiled(&encoded, type_of(tensor), (cuuint32_t)rank, (void *)data, extents, strides, tensor->box,
+                              steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(tensor), CU_TENSOR_MAP_L2_PROMOTION_NONE,
                               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (result != CUDA_SUCCESS)
         return false;

@@ -20,16 +20,16 @@ typedef struct tensor_map {
 
 typedef enum tensor_map_swizzle { SWIZZLE_NONE, SWIZZLE_32B, SWIZZLE_64B, SWIZZLE_128B } tensor_map_swizzle;
 
-/* A tensor of four axes, innermost first, wherever it lies, and the box that one copy brings, of every step-th element.
- * Outside of the tensor a box is zeros. */
+/* A tensor of four axes, innermost first, or of five where the last has an extent, wherever it lies, and the box that one copy
+ * brings, of every step-th element. Outside of the tensor a box is zeros. */
 typedef struct tensor_map_recipe {
     tconv_dtype dtype;
     tensor_map_swizzle swizzle;
-    uint64_t extents[4]; /* elements */
-    uint64_t strides[3]; /* bytes, of all axes but the innermost, whose elements follow one another */
-    uint32_t box[4];     /* elements, those stepped over included */
+    uint64_t extents[5]; /* elements */
+    uint64_t strides[4]; /* bytes, of all axes but the innermost, whose elements follow one another */
+    uint32_t box[5];     /* elements, those stepped over included */
     bool rounds;         /* f32 is rounded to TF32 on the way: to nearest, ties to even */
-    uint32_t steps[4];   /* 0: 1 */
+    uint32_t steps[5];   /* 0: 1 */
 
     /* Other than 0: im2col. A box has the channels of so many pixels, of each image every step-th of those between the
      * corners, column by column, row by row, image by image. Corners are columns and rows, from the tensor's. */
