@@ -7,7 +7,7 @@
 
 /* What is done for a part. */
 enum part_kind {
-    FLAT,   /* all of the layer: it is a layer of two axes in memory */
+    FLAT,   /* all of the layer: it is a layer of two axes in memory, or an implementation takes it as it is */
     SUM,    /* outputs, or the gradient of src, by one tap in place, by several from copies */
     BIAS,   /* outputs without a tap */
     ZERO,   /* gradients without a tap: 0, and nothing to add */
@@ -46,7 +46,7 @@ struct tconv_volume_plan {
     size_t packing_bytes; /* of copied weights, while weights are packed once for the plan */
 };
 
-/* A layer of two axes. */
+/* A layer of two axes, or the layer with depth itself, for an implementation that takes it as it is. */
 typedef struct plane_layer {
     tconv_desc desc;
     tconv_plane_taps taps; /* all 0 where src is as the desc says */

@@ -48,13 +48,19 @@ static CUtensorMapSwizzle swizzle_of(const tensor_map_recipe *tensor)
                                             : CU_TENSOR_MAP_SWIZZLE_NONE;
 }
 
+static bool takes_stride(uint64_t bytes)
+{
+    return bytes % BOX_ALIGNMENT == 0 && bytes < MAX_STRIDE;
+}
+
 /* Whether TMA can read the tensor as it lies. */
 static bool is_readable(const tensor_map_recipe *tensor, const void *data)
 {
-    if ((uintptr_t)data % BOX_ALIGNMENT != 0)
+    if ((uintptr_t)data % BOX_ALIGNMENT != 0 ||
+        (tensor->volumes > 0 && (!takes_stride(tensor->volume) || tensor->volumes > MAX_EXTENT)))
         return false;
     for (int i = 0; i < 3; i++)
-        if (tensor->strides[i] % BOX_ALIGNMENT != 0 || tensor->strides[i] >= MAX_STRIDE)
+        if (!takes_stride(tensor->strides[i]))
             return false;
     for (int i = 0; i < 4; i++)
         if (tensor->extents[i] > MAX_EXTENT)
@@ -64,18 +70,23 @@ static bool is_readable(const tensor_map_recipe *tensor, const void *data)
 
 bool tconv_encode_tensor_map(const tensor_map_recipe *tensor, const void *data, tensor_map *map)
 {
-    cuuint64_t extents[4], strides[3]; /* the driver's type is another one of 64 bits */
-    cuuint32_t steps[4];
+    cuuint64_t extents[5], strides[4]; /* the driver's type is another one of 64 bits */
+    cuuint32_t box[5], steps[5];
+    const cuuint32_t rank = tensor->volumes > 0 ? 5 : 4;
     CUtensorMap encoded;
     CUresult result;
     if (!is_readable(tensor, data))
         return false;
     for (int i = 0; i < 4; i++) {
         extents[i] = tensor->extents[i];
+        box[i] = tensor->box[i];
         steps[i] = tensor->steps[i] > 0 ? tensor->steps[i] : 1;
         if (i < 3)
             strides[i] = tensor->strides[i];
     }
+    extents[4] = tensor->volumes;
+    strides[3] = tensor->volume;
+    box[4] = steps[4] = 1;
     pthread_once(&encode_looked_up, look_up_encode);
     if (tensor->im2col_pixels > 0 ? encode_im2col == NULL : encode_tiled == NULL)
         return false;
@@ -85,7 +96,7 @@ bool tconv_encode_tensor_map(const tensor_map_recipe *tensor, const void *data, 
                           tensor->box[0], tensor->im2col_pixels, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
                           swizzle_of(tensor), CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     else
-        result = encode_tiled(&encoded, type_of(tensor), 4, (void *)data, extents, strides, tensor->box, steps,
+        result = encode_tiled(&encoded, type_of(tensor), rank, (void *)data, extents, strides, box, steps,
                               CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(tensor), CU_TENSOR_MAP_L2_PROMOTION_NONE,
                               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (result != CUDA_SUCCESS)

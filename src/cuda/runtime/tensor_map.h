@@ -21,7 +21,7 @@ typedef struct tensor_map {
 typedef enum tensor_map_swizzle { SWIZZLE_NONE, SWIZZLE_32B, SWIZZLE_64B, SWIZZLE_128B } tensor_map_swizzle;
 
 /* A tensor of four axes, innermost first, wherever it lies, and the box that one copy brings, of every step-th element.
- * Outside of the tensor a box is zeros. */
+ * Outside of the tensor a box is zeros. Where there are volumes, they are the fifth axis, and a box is of one. */
 typedef struct tensor_map_recipe {
     tconv_dtype dtype;
     tensor_map_swizzle swizzle;
@@ -30,6 +30,8 @@ typedef struct tensor_map_recipe {
     uint32_t box[4];     /* elements, those stepped over included */
     bool rounds;         /* f32 is rounded to TF32 on the way: to nearest, ties to even */
     uint32_t steps[4];   /* 0: 1 */
+    uint64_t volumes;    /* 0: the tensor has four axes */
+    uint64_t volume;     /* bytes from one to the next */
 
     /* Other than 0: im2col. A box has the channels of so many pixels, of each image every step-th of those between the
      * corners, column by column, row by row, image by image. Corners are columns and rows, from the tensor's. */
