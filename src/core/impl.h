@@ -165,7 +165,7 @@ typedef struct tconv_implementation {
     bool accumulates;
     /* Whether it takes outputs through the layer's post-ops (desc.post). Where not, the same. */
     bool applies_posts;
-    /* Whether it takes layers whose input channels are of several planes (tconv_plane_taps). Where not, the same. */
+    /* Whether it takes layers with channels of several planes (tconv_plane_taps), or with depth. Where not, the same. */
     bool sums_planes;
     /* Whether it takes layers whose images are of several volumes (tconv_image_volumes). Where not, the same. */
     bool takes_volumes;

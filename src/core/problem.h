@@ -56,7 +56,7 @@ typedef struct tconv_problem {
     int64_t batch, in_channels, out_channels, groups;
     int64_t group_in, group_out; /* channels per group */
     tconv_axis h, w; /* an axis of one input may carry another stride than the desc: see tconv_axis_canonical */
-    tconv_axis d;    /* depth. Implementations take layers of one plane alone; volume.h makes those of others */
+    tconv_axis d;    /* depth. Most implementations take layers of one plane alone; volume.h makes those of others */
     tconv_dtype dtype;
     size_t element_size;
     tconv_layout layout;

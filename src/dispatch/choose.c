@@ -91,13 +91,18 @@ static tconv_status plan_best(tconv_plan *plan, void **trial, tconv_issue *issue
 
 tconv_status tconv_plan_choose(tconv_plan *plan, tconv_issue *issue)
 {
+    plan->implementation = NULL;
+    return tconv_has_depth(&plan->layer.problem) ? tconv_volume_choose(plan, issue)
+                                                 : tconv_plan_choose_implementation(plan, issue);
+}
+
+tconv_status tconv_plan_choose_implementation(tconv_plan *plan, tconv_issue *issue)
+{
     const tconv_op op = plan->layer.problem.desc.op;
     const size_t bytes = tconv_implementation_most_bytes(op, plan->layer.target.backend);
     void *trial = NULL;
     tconv_status status;
     plan->implementation = NULL;
-    if (tconv_has_depth(&plan->layer.problem))
-        return tconv_volume_choose(plan, issue);
     if ((status = tconv_allocate_for(&plan->allocator, bytes, "plans", &plan->made, issue)) ||
         (status = tconv_allocate_for(&plan->allocator, bytes, "plans", &trial, issue)))
         return status;

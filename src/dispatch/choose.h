@@ -12,6 +12,9 @@
  */
 tconv_status tconv_plan_choose(tconv_plan *plan, tconv_issue *issue);
 
+/* The same of a layer with depth by an implementation that takes it as it is. */
+tconv_status tconv_plan_choose_implementation(tconv_plan *plan, tconv_issue *issue);
+
 /* Frees what tconv_plan_choose decided. */
 void tconv_plan_forget(tconv_plan *plan);
 

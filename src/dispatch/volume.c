@@ -259,15 +259,29 @@ static tconv_status plan_part(tconv_plan *plan, const tconv_volume_part *part, p
     return TCONV_SUCCESS;
 }
 
-/* Plans the gradient of the bias, which no part has. */
+/* The last implementation of the plan's operation and backend. */
+static const tconv_implementation *last_implementation(const tconv_plan *plan)
+{
+    const tconv_implementation *at, *last = NULL;
+    for (size_t i = 0; (at = tconv_implementation_at(plan->layer.problem.desc.op, i)) != NULL; i++)
+        if (at->backend == plan->layer.target.backend)
+            last = at;
+    return last;
+}
+
+/* Plans the gradient of the bias, which no part has. On CUDA it is the last implementation's, which has a pass for it: what the
+ * others are predicted to take is of weights, which nobody wants of this layer. */
 static tconv_status plan_bias(tconv_plan *plan, tconv_issue *issue)
 {
     tconv_volume_plan *volume = plan->volume;
+    tconv_plan by_pass = *plan;
     if (plan->layer.problem.desc.op != TCONV_BACKWARD_WEIGHTS)
         return TCONV_SUCCESS;
+    if (is_cuda(plan))
+        by_pass.named = last_implementation(plan);
     const plane_layer wanted = {.desc = tconv_volume_describe_bias_gradient(&plan->layer.problem),
                                 .packed_before = plan->layer.packed_before};
-    const tconv_status status = tconv_volume_find_layer(plan, &wanted, &volume->bias, issue);
+    const tconv_status status = tconv_volume_find_layer(&by_pass, &wanted, &volume->bias, issue);
     if (status == TCONV_SUCCESS)
         volume->inner_bytes = most(volume->inner_bytes, volume->layers[volume->bias]->sizes.scratch);
     return status;
@@ -309,16 +323,6 @@ static bool has_named(const tconv_plan *plan)
     return any;
 }
 
-/* The last implementation of the plan's operation and backend: it stands for a plan that has nothing to compute. */
-static const tconv_implementation *last_implementation(const tconv_plan *plan)
-{
-    const tconv_implementation *at, *last = NULL;
-    for (size_t i = 0; (at = tconv_implementation_at(plan->layer.problem.desc.op, i)) != NULL; i++)
-        if (at->backend == plan->layer.target.backend)
-            last = at;
-    return plan->named != NULL ? plan->named : last;
-}
-
 /* Plans so many parts, or of a layer that is flat in memory the one that it is. */
 static tconv_status plan_all(tconv_plan *plan, const tconv_desc *flat, size_t *packed, tconv_issue *issue)
 {
@@ -350,11 +354,58 @@ static tconv_status plan_stack(tconv_plan *plan, part_plan *made, const tconv_vo
     return plan_calls(plan, part, made, packed, scratch, issue);
 }
 
+/* Has a plan that was tried take the place of all parts. */
+static void take_instead(tconv_plan *plan, const tconv_volume_part *part, const part_plan *made, size_t packed,
+                         size_t scratch)
+{
+    tconv_volume_plan *volume = plan->volume;
+    volume->parts.parts[0] = *part;
+    volume->plans[0] = *made;
+    volume->parts.count = volume->plan_count = 1;
+    volume->weights_bytes = volume->src_bytes = volume->dst_bytes = volume->packing_bytes = 0;
+    volume->plans[0].packed_bytes = plan->holds_packed ? 0 : packed;
+    volume->inner_bytes = volume->plans[0].packed_bytes + scratch;
+    volume->main = volume->bias = -1;
+    plan->seconds = 0;
+    count_work(plan, part, made);
+}
+
+/* Whether a plan that was tried is none: what then fails is its status, which is cleared where there is merely no such plan. */
+static bool is_none(tconv_status *status, tconv_issue *issue)
+{
+    const tconv_status found = *status;
+    if (found == TCONV_ERROR_UNSUPPORTED || found == TCONV_ERROR_OVERFLOW) {
+        tconv_issue_clear(issue);
+        *status = TCONV_SUCCESS;
+    }
+    return found != TCONV_SUCCESS;
+}
+
+/* Has an implementation compute the gradients of the weights and of the bias at once, by planes as they lie, where it is predicted
+ * to be faster by that than by a part for each kernel plane. */
+static tconv_status try_whole(tconv_plan *plan, tconv_issue *issue)
+{
+    const tconv_problem *problem = &plan->layer.problem;
+    const plane_layer wanted = {.desc = problem->desc, .packed_before = plan->layer.packed_before};
+    const tconv_volume_part all = {.images = 1, .taps = problem->d.kernel, .whole = true};
+    part_plan made = {.kind = FLAT};
+    size_t packed = 0, scratch = 0;
+    if (!is_cuda(plan) || problem->desc.op != TCONV_BACKWARD_WEIGHTS || problem->batch == 0)
+        return TCONV_SUCCESS;
+    for (int slot = 0; slot < SLOTS; slot++)
+        made.layers[slot] = -1;
+    tconv_status status = plan_slot(plan, &made, 0, &wanted, &packed, &scratch, issue);
+    if (is_none(&status, issue))
+        return status;
+    if (plan->volume->layers[made.layers[0]]->seconds < plan->seconds)
+        take_instead(plan, &all, &made, packed, scratch);
+    return TCONV_SUCCESS;
+}
+
 /* Has all outputs be rows of one image for each plane of src, where an implementation is predicted to be faster by that than
  * by a part for each phase of depth: a launch takes the place of several, and src is read once. */
 static tconv_status try_stack(tconv_plan *plan, size_t *packed, tconv_issue *issue)
 {
-    tconv_volume_plan *volume = plan->volume;
     const tconv_problem *problem = &plan->layer.problem;
     const tconv_volume_part part = {
         .images = problem->d.in, .taps = 1, .src = {0, 1, 0}, .dst = {0, problem->d.stride, 0}, .whole = true};
@@ -362,23 +413,11 @@ static tconv_status try_stack(tconv_plan *plan, size_t *packed, tconv_issue *iss
     size_t stack_packed = 0, scratch = 0;
     if (!is_cuda(plan) || !tconv_volume_stacks(problem) || problem->batch == 0)
         return TCONV_SUCCESS;
-    const tconv_status status = plan_stack(plan, &made, &part, &stack_packed, &scratch, issue);
-    if (status == TCONV_ERROR_UNSUPPORTED || status == TCONV_ERROR_OVERFLOW) {
-        tconv_issue_clear(issue);
-        return TCONV_SUCCESS;
-    }
-    if (status != TCONV_SUCCESS || seconds_of(plan, &part, &made) >= plan->seconds)
+    tconv_status status = plan_stack(plan, &made, &part, &stack_packed, &scratch, issue);
+    if (is_none(&status, issue) || seconds_of(plan, &part, &made) >= plan->seconds)
         return status;
-    volume->parts.parts[0] = part;
-    volume->plans[0] = made;
-    volume->parts.count = volume->plan_count = 1;
-    volume->weights_bytes = volume->src_bytes = volume->dst_bytes = volume->packing_bytes = 0;
-    volume->plans[0].packed_bytes = plan->holds_packed ? 0 : stack_packed;
-    volume->inner_bytes = volume->plans[0].packed_bytes + scratch;
-    volume->main = -1;
-    plan->seconds = 0;
+    take_instead(plan, &part, &made, stack_packed, scratch);
     *packed = stack_packed;
-    count_work(plan, &part, &made);
     return TCONV_SUCCESS;
 }
 
@@ -391,9 +430,9 @@ static tconv_status plan_parts(tconv_plan *plan, size_t *packed, tconv_issue *is
     if (tconv_volume_flatten(problem, &flat))
         return plan_all(plan, &flat, packed, issue);
     if ((status = tconv_volume_parts_create(problem, exact, &plan->allocator, &plan->volume->parts, issue)) ||
-        (status = plan_all(plan, NULL, packed, issue)))
+        (status = plan_all(plan, NULL, packed, issue)) || (status = try_stack(plan, packed, issue)))
         return status;
-    return try_stack(plan, packed, issue);
+    return try_whole(plan, issue);
 }
 
 tconv_status tconv_volume_choose(tconv_plan *plan, tconv_issue *issue)
@@ -412,13 +451,16 @@ tconv_status tconv_volume_choose(tconv_plan *plan, tconv_issue *issue)
         return tconv_fail(issue, TCONV_ERROR_UNSUPPORTED, "implementation",
                           "implementation = %.40s: takes no part of this layer with depth", plan->named->name);
     const tconv_plan *main = tconv_volume_main(plan->volume);
-    plan->implementation = main != NULL ? main->implementation : last_implementation(plan);
+    plan->implementation = main != NULL          ? main->implementation
+                           : plan->named != NULL ? plan->named /* which stands for a plan that has nothing to compute */
+                                                 : last_implementation(plan);
     plan->sizes = (tconv_memory_sizes){.packed = plan->holds_packed ? packed : 0,
                                        .scratch = plan->volume->weights_bytes + plan->volume->src_bytes +
                                                   plan->volume->dst_bytes + plan->volume->inner_bytes,
                                        .execute_packs = true,
                                        .reads_unpacked = true};
-    return plan->volume->plans[0].kind == FLAT ? TCONV_SUCCESS : tconv_volume_try_view(plan, issue);
+    return plan->volume->parts.count == 0 ? TCONV_SUCCESS
+                                          : tconv_volume_try_view(plan, issue); /* 0: a layer of two axes in memory */
 }
 
 void tconv_volume_release(tconv_volume_plan *volume, const tconv_allocator *allocator)

@@ -90,15 +90,15 @@ static tconv_status plan_layer(const tconv_plan *plan, const plane_layer *wanted
         const tconv_strides planes = {.n = from->d, .c = from->c, .h = from->h, .w = from->w};
         *(of_src ? &layer->layer.problem.src : &layer->layer.problem.dst) = planes;
     }
-    status = tconv_plan_choose(layer, issue);
+    status = tconv_plan_choose_implementation(layer, issue);
     if (status != TCONV_ERROR_UNSUPPORTED || plan->named == NULL || taps->taps > 0 || wanted->volumes.images > 0 ||
-        wanted->stacked)
+        wanted->stacked || tconv_has_depth(&layer->layer.problem))
         return status;
     tconv_release(&plan->allocator, layer->made);
     tconv_issue_clear(issue);
     layer->made = NULL;
     layer->named = NULL;
-    return tconv_plan_choose(layer, issue);
+    return tconv_plan_choose_implementation(layer, issue);
 }
 
 /* Makes room for one more layer. */

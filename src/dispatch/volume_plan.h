@@ -9,7 +9,7 @@
 
 /* What is done for a part. */
 enum part_kind {
-    FLAT,   /* all of the layer: it is a layer of two axes in memory */
+    FLAT,   /* all of the layer: it is a layer of two axes in memory, or an implementation takes it as it is */
     SUM,    /* outputs, or the gradient of src, by one tap in place, by several from copies */
     BIAS,   /* outputs without a tap */
     ZERO,   /* gradients without a tap: 0, and nothing to add */
@@ -61,7 +61,7 @@ double tconv_volume_copy_seconds(double bytes, int64_t run);
 tconv_status tconv_volume_copy(const tconv_plan *plan, tconv_plane_copy *axes, const void *from, void *to, void *stream,
                                tconv_issue *issue);
 
-/* A layer of two axes. */
+/* A layer of two axes, or the layer with depth itself, for an implementation that takes it as it is. */
 typedef struct plane_layer {
     tconv_desc desc;
     tconv_plane_taps taps;       /* all 0 where src is as the desc says */

@@ -22,10 +22,11 @@ tconv_cuda_work tconv_cuda_begin_work(const tconv_layer *layer)
     /* Columns come by whole sectors. */
     const double columns =
         problem->layout == TCONV_NHWC ? inputs_read(layer, &problem->w, &layer->columns) : (double)problem->w.in;
-    const double src = (double)(tconv_src_images(problem) * tconv_src_channels(problem)) * rows * columns;
-    const double dst = (double)problem->out_channels * (double)(problem->h.out * problem->w.out);
-    const double weights =
-        (double)(problem->in_channels * problem->group_out) * (double)(problem->h.kernel * problem->w.kernel);
+    const double src =
+        (double)(tconv_src_images(problem) * tconv_src_channels(problem)) * (double)problem->d.in * rows * columns;
+    const double dst = (double)problem->out_channels * (double)(problem->d.out * problem->h.out * problem->w.out);
+    const double weights = (double)(problem->in_channels * problem->group_out) *
+                           (double)(problem->d.kernel * problem->h.kernel * problem->w.kernel);
     tconv_cuda_work work;
     memset(&work, 0, sizeof work);
     const double addend = tconv_cuda_has_addend(problem) ? dst : 0;

@@ -47,6 +47,16 @@ __device__ __forceinline__ void tma_load(uint32_t to, const CUtensorMap *map, in
                  : "memory");
 }
 
+/* tma_load_multicast by a tensor map of five axes. */
+__device__ __forceinline__ void tma_load_multicast(uint32_t to, const CUtensorMap *map, int x, int y, int z, int w,
+                                                   int v, uint32_t barrier, uint16_t blocks)
+{
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+                 "[%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8;" ::"r"(to),
+                 "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v), "r"(barrier), "h"(blocks)
+                 : "memory");
+}
+
 /* Copies bytes (a multiple of 16, as both addresses) from shared to global memory, and lets the second-level cache
  * evict them first. A thread waits for commit groups of it, as below. */
 __device__ __forceinline__ void bulk_store(void *to, uint32_t from, uint32_t bytes)

@@ -53,13 +53,18 @@ static int rank_of(const tensor_map_recipe *tensor)
     return tensor->extents[4] > 0 ? 5 : 4;
 }
 
+static bool takes_stride(uint64_t bytes)
+{
+    return bytes % BOX_ALIGNMENT == 0 && bytes < MAX_STRIDE;
+}
+
 /* Whether TMA can read the tensor as it lies. */
 static bool is_readable(const tensor_map_recipe *tensor, const void *data)
 {
     if ((uintptr_t)data % BOX_ALIGNMENT != 0)
         return false;
     for (int i = 0; i < rank_of(tensor) - 1; i++)
-        if (tensor->strides[i] % BOX_ALIGNMENT != 0 || tensor->strides[i] >= MAX_STRIDE)
+        if (!takes_stride(tensor->strides[i]))
             return false;
     for (int i = 0; i < rank_of(tensor); i++)
         if (tensor->extents[i] > MAX_EXTENT)

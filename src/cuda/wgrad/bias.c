@@ -29,8 +29,8 @@ static bias_parameters plan_parts(const tconv_layer *layer)
         channels_last ? tconv_min(params.channels, MOST_BLOCK_VECTORS * (channel_vectors ? vector : 1)) : 1;
     params.channel_blocks = tconv_ceil_div(params.channels, channels_last ? params.block_channels : BLOCK_WARPS);
     params.vectors = channel_vectors || params.strides.w == params.block_channels;
-    /* Rows are dense. */
-    params.image_pixels = problem->h.out * problem->w.out;
+    /* Rows and planes are dense. */
+    params.image_pixels = problem->d.out * problem->h.out * problem->w.out;
     const int64_t sums = (channels_last ? BIAS_THREADS : WARP) * (params.vectors ? vector : 1);
     const int64_t resident = BIAS_RESIDENT_BLOCKS * (int64_t)tconv_cuda_target_of(&layer->target).multiprocessors;
     const int64_t most = tconv_min(tconv_min(MOST_PARTS, tconv_max(LEAST_PARTS, MOST_SUMS / params.channels)),

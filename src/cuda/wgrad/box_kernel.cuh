@@ -84,8 +84,8 @@ __device__ __forceinline__ void produce_boxes(const parameters &p, const tensor_
             stage.expect(bytes);
         __syncwarp();
         if (has_box)
-            tma_load(stage.buffer() + box.to, map, box.x, box.y + walk.column * columns, box.z + walk.row * rows,
-                     walk.image, stage.full());
+            load_box(p, {box.to, box.x, box.y + walk.column * columns, box.z + walk.row * rows}, map, walk, !of_src,
+                     stage.buffer(), stage.full());
     }
     if (p.dependents == AS_LOADS_END)
         launch_dependents();

@@ -64,7 +64,7 @@ static tconv_status sum_slots(const tconv_layer *layer, const planned_layer *pla
         if (cut->images > 0) { /* the rows and images of a chunk */
             const int64_t row = launch % cut->row_parts * cut->rows * problem->h.stride;
             offset = launch / cut->row_parts * cut->images * problem->dst.n + row * problem->dst.h;
-            params.images = (int)tconv_wgrad_images_of_chunk(problem, cut, launch);
+            params.images.in = params.images.out = (int)tconv_wgrad_images_of_chunk(problem, cut, launch);
             params.rows.out = (int)tconv_max(0, tconv_min(cut->out_rows, problem->h.out - row));
         }
         params.diff_dst = (const char *)diff_dst + offset * (int64_t)problem->element_size;
@@ -87,7 +87,8 @@ static load_mode adapt(const planned_layer *plan, parameters *params, host_maps 
     tensor_map_recipe dst = plan->dst, src = plan->src;
     if (plan->bias_parts > 0) /* whose sums are of all bits: consumer warps round as well */
         dst.rounds = false;
-    dst.extents[3] = src.extents[3] = (uint64_t)params->images;
+    dst.extents[3] = (uint64_t)params->images.out;
+    src.extents[3] = (uint64_t)params->images.in;
     if (load == ELEMENTS || params->box_bytes == 0 || !tconv_encode_tensor_map(&dst, params->diff_dst, &maps->dst))
         params->box_bytes = 0;
     if (load == BOXES && (params->box_bytes == 0 || !tconv_encode_tensor_map(&src, params->src, &maps->src)))
@@ -136,7 +137,7 @@ static tconv_status launch_copied(const tconv_layer *layer, const planned_layer 
         parameters copied = *params;
         copied.src = src;
         copied.diff_dst = src + cut->src_bytes;
-        copied.images = (int)tconv_wgrad_images_of_chunk(&layer->problem, cut, chunk);
+        copied.images.in = copied.images.out = (int)tconv_wgrad_images_of_chunk(&layer->problem, cut, chunk);
         copied.adds = chunk > 0;
         if (chunk < chunks_of(cut) - 1)
             copied.dependents = AS_LOADS_END;

@@ -61,19 +61,20 @@ template <class Element> __device__ __forceinline__ int line_offset(const parame
 /* Finds row i of the lines of a block's K-tile. Rows are ordered by residue, then by image. */
 template <class Element> __device__ __forceinline__ place find_line(const parameters &p, const block_tile &block, int i)
 {
-    const int images = 1 << p.images_log2, slot = i % p.rows.extent;
+    const int images = 1 << p.images.tile_log2, slot = i % p.rows.extent;
     place at;
     at.column = line_begin<Element>(block);
-    at.image = i / p.rows.extent % images;
+    const int image = i / p.rows.extent % images;
+    at.image = image * p.images.step;
     at.row = p.rows.least[block.row_first + i / p.rows.extent / images] + slot * p.rows.stride;
-    at.offset = (int)(at.image * p.dst_strides.n + at.row * p.dst_strides.h + at.column * p.dst_strides.w) *
-                (int)sizeof(Element);
+    at.offset =
+        (int)(image * p.dst_strides.n + at.row * p.dst_strides.h + at.column * p.dst_strides.w) * (int)sizeof(Element);
     return at;
 }
 
 static __device__ __forceinline__ int line_rows(const parameters &p, const block_tile &block)
 {
-    return (block.row_residues * p.rows.extent) << p.images_log2;
+    return (block.row_residues * p.rows.extent) << p.images.tile_log2;
 }
 
 /* Finds the box that brings the lines of residue i of the rows. */
@@ -116,7 +117,7 @@ __device__ __forceinline__ void copy_lines(const parameters &p, const block_tile
     const int channels = together ? 1 : (int)p.tiles.chunk, existing = together ? 1 : from.channels;
     const int begin = (from.column + line_begin<Element>(block)) * p.lines.channels,
               end = from.columns * p.lines.channels;
-    const int rows = p.rows.extent << p.images_log2;
+    const int rows = p.rows.extent << p.images.tile_log2;
 #pragma unroll 1
     for (int j = by.thread & ((1 << lanes_log2) - 1); j < units; j += 1 << lanes_log2) {
         const bool column = (unsigned)(begin + j * unit) < (unsigned)end;

@@ -8,6 +8,7 @@
 
 #include <cstring>
 
+#include "../numeric/divisor.cuh"
 #include "../ptx/dependent_launch.cuh"
 #include "../ptx/memory.cuh"
 #include "parameters.h"
@@ -37,7 +38,7 @@ struct origin {
 
     __device__ __forceinline__ bool has_row(const place &at) const
     {
-        return (unsigned)(row + at.row) < (unsigned)rows && image + at.image < images;
+        return (unsigned)(row + at.row) < (unsigned)rows && (unsigned)(image + at.image) < (unsigned)images;
     }
     __device__ __forceinline__ bool has(const place &at) const
     {
@@ -182,9 +183,9 @@ static __device__ __forceinline__ block_tile find_block(const parameters &p, uin
     block.row_residues = p.rows.first[block.at.row_group + 1] - block.row_first;
     block.column_residues = p.columns.first[block.at.column_group + 1] - block.column_first;
     block.slots = block.row_residues * block.column_residues * p.residue_slots;
-    const int images = (1 << p.images_log2) - 1;
+    const int images = (1 << p.images.tile_log2) - 1;
     block.inputs = {{0, (1 << p.columns.tile_log2) - 1}, {0, (1 << p.rows.tile_log2) - 1}, images};
-    block.outputs.images = images;
+    block.outputs.images = images * p.images.step;
     find_ends(p.columns, block.column_first, block.column_residues, block.outputs.columns);
     find_ends(p.rows, block.row_first, block.row_residues, block.outputs.rows);
     return block;
@@ -208,15 +209,15 @@ static __device__ __forceinline__ place find_slot(const parameters &p, const blo
 {
     const int residues = i / p.residue_slots, image_slots = p.rows.extent * p.columns.extent;
     int slot = i % p.residue_slots;
-    slot = slot < image_slots << p.images_log2 ? slot : 0;
+    slot = slot < image_slots << p.images.tile_log2 ? slot : 0;
     place at;
     at.column = p.columns.least[block.column_first + residues % block.column_residues] +
                 slot % p.columns.extent * p.columns.stride;
     at.row = p.rows.least[block.row_first + residues / block.column_residues] +
              slot / p.columns.extent % p.rows.extent * p.rows.stride;
-    at.image = slot / image_slots;
-    at.offset =
-        (int)(at.image * p.dst_strides.n + at.row * p.dst_strides.h + at.column * p.dst_strides.w) * element_size;
+    const int image = slot / image_slots;
+    at.image = image * p.images.step;
+    at.offset = (int)(image * p.dst_strides.n + at.row * p.dst_strides.h + at.column * p.dst_strides.w) * element_size;
     return at;
 }
 
@@ -256,7 +257,7 @@ struct tables {
     int *pixels; /* by pixel, in the order in which lanes load them: the offset of its slots in bytes */
 };
 
-/* A walk over K-tiles, at the first pixel of one. */
+/* A walk over K-tiles, at the first pixel of one. Images are counted through all volumes, in each of which K-tiles are whole. */
 struct k_walk {
     int column, row, image;
 
@@ -264,7 +265,7 @@ struct k_walk {
     {
         column = k_tile % p.columns.tiles << p.columns.tile_log2;
         row = k_tile / p.columns.tiles % p.rows.tiles << p.rows.tile_log2;
-        image = k_tile / p.columns.tiles / p.rows.tiles << p.images_log2;
+        image = k_tile / p.columns.tiles / p.rows.tiles << p.images.tile_log2;
     }
     __device__ __forceinline__ void advance(const parameters &p)
     {
@@ -274,18 +275,53 @@ struct k_walk {
             row += 1 << p.rows.tile_log2;
             if (row >= p.rows.in) {
                 row = 0;
-                image += 1 << p.images_log2;
+                image += 1 << p.images.tile_log2;
             }
         }
     }
 };
 
+/* The first image of a K-tile in its volume: of src, or of the gradient of dst the image that this one meets. */
+struct image_at {
+    int image, volume, first; /* first: of the gradient of dst, the image that image 0 meets */
+};
+
+/* Finds it for each K-tile anew: there are no registers to keep what a block has alike. The layer has depth. */
+static __device__ __forceinline__ image_at find_plane(const parameters &p, const k_walk &at, bool of_dst)
+{
+    int block = (int)blockIdx.x;
+    asm volatile("" : "+r"(block)); /* or the kernel plane is kept in registers */
+    const quotient volume = divide(at.image >> p.images.tile_log2, p.images.by_tiles);
+    const int image = volume.rest << p.images.tile_log2;
+    if (!of_dst)
+        return {image, volume.whole, 0};
+    const quotient plane = divide(divide(block, p.images.by_plane_tiles).whole, p.images.by_planes);
+    const int first = p.images.first + p.images.tap * plane.rest;
+    return {p.images.step * image + first, volume.whole, first};
+}
+
+/* Returns the elements from the tensor's first image to the K-tile's, whose number `image` becomes. */
+static __device__ __forceinline__ int64_t find_image(const parameters &p, const k_walk &at, bool of_dst, int &image)
+{
+    int64_t offset = at.image * (of_dst ? p.dst_strides.n : p.src_strides.n);
+    image = at.image;
+    if (p.images.are_planes) {
+        const image_at found = find_plane(p, at, of_dst);
+        image = found.image;
+        offset += found.volume * (of_dst ? p.images.dst_beyond : p.images.src_beyond);
+        if (of_dst)
+            offset += found.first * p.images.dst_image;
+    }
+    return offset;
+}
+
+/* Returns the address of a pixel, whose image lies so many elements on. */
 template <class Element>
 __device__ __forceinline__ const char *address_of(const void *tensor, const tconv_strides &of, int64_t channel,
-                                                  int image, int row, int column)
+                                                  int64_t image, int row, int column)
 {
     asm volatile("" : "+l"(channel)); /* or its product with the stride is kept in registers as well */
-    return (const char *)((const Element *)tensor + channel * of.c + image * of.n + row * of.h + column * of.w);
+    return (const char *)((const Element *)tensor + channel * of.c + image + row * of.h + column * of.w);
 }
 
 /* Returns the origin of src for a K-tile. */
@@ -293,17 +329,19 @@ template <class Element>
 __device__ __forceinline__ origin src_origin(const parameters &p, const block_tile &block, const k_walk &at)
 {
     const int64_t first = block.at.m_tile * p.tiles.block_m;
-    return {address_of<Element>(p.src, p.src_strides, block.at.group * p.tiles.group_in + first, at.image, at.row,
-                                at.column),
-            at.column,
-            at.row,
-            at.image,
-            p.columns.in,
-            p.rows.in,
-            p.images,
-            p.src_strides.c * (int64_t)sizeof(Element),
-            (int)min(p.tiles.group_in - first, (int64_t)p.tiles.block_m),
-            holds(block.inputs, at.column, at.row, at.image, p.columns.in, p.rows.in, p.images)};
+    int image;
+    const int64_t offset = find_image(p, at, false, image);
+    return {
+        address_of<Element>(p.src, p.src_strides, block.at.group * p.tiles.group_in + first, offset, at.row, at.column),
+        at.column,
+        at.row,
+        image,
+        p.columns.in,
+        p.rows.in,
+        p.images.in,
+        p.src_strides.c * (int64_t)sizeof(Element),
+        (int)min(p.tiles.group_in - first, (int64_t)p.tiles.block_m),
+        holds(block.inputs, at.column, at.row, image, p.columns.in, p.rows.in, p.images.in)};
 }
 
 /* Returns the origin of the gradient of dst for a K-tile. */
@@ -312,27 +350,31 @@ __device__ __forceinline__ origin dst_origin(const parameters &p, const block_ti
 {
     const int64_t first = block.at.chunk * p.tiles.chunk;
     const int column = at.column * p.columns.stride, row = at.row * p.rows.stride;
-    return {address_of<Element>(p.diff_dst, p.dst_strides, block.at.group * p.tiles.group_out + first, at.image, row,
-                                column),
-            column,
-            row,
-            at.image,
-            p.columns.out,
-            p.rows.out,
-            p.images,
-            p.dst_strides.c * (int64_t)sizeof(Element),
-            (int)min(p.tiles.group_out - first, p.tiles.chunk),
-            holds(block.outputs, column, row, at.image, p.columns.out, p.rows.out, p.images)};
+    int image;
+    const int64_t offset = find_image(p, at, true, image);
+    return {
+        address_of<Element>(p.diff_dst, p.dst_strides, block.at.group * p.tiles.group_out + first, offset, row, column),
+        column,
+        row,
+        image,
+        p.columns.out,
+        p.rows.out,
+        p.images.out,
+        p.dst_strides.c * (int64_t)sizeof(Element),
+        (int)min(p.tiles.group_out - first, p.tiles.chunk),
+        image >= 0 && holds(block.outputs, column, row, image, p.columns.out, p.rows.out, p.images.out)};
 }
 
 /* Copies a K-tile into a stage. */
 template <class Element, bool vectors>
 __device__ __forceinline__ void load_stage(const parameters &p, const block_tile &block, const tables &tables,
-                                           const k_walk &k_tile, uint32_t stage)
+                                           k_walk k_tile, uint32_t stage)
 {
     const crew all = {(int)threadIdx.x, (int)blockDim.x};
     copy_pixels<Element, vectors>(all, stage, p.src_pitch, tables.inputs, p.k_pixels, p.tiles.block_m,
                                   src_origin<Element>(p, block, k_tile));
+    /* Or what was found of the K-tile for src is kept in registers. */
+    asm volatile("" : "+r"(k_tile.column), "+r"(k_tile.row), "+r"(k_tile.image));
     copy_pixels<Element, vectors>(all, stage + p.src_bytes, p.dst_pitch, tables.slots, block.slots, (int)p.tiles.chunk,
                                   dst_origin<Element>(p, block, k_tile));
 }

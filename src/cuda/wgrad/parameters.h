@@ -4,6 +4,7 @@
 
 #include "../../core/impl.h"
 #include "../hardware.h"
+#include "../numeric/divisor.h"
 #include "tiles.h"
 
 TCONV_ROOM_BEGIN(tconv::wgrad)
@@ -63,6 +64,22 @@ typedef struct line_layout {
     bool src_vectors;    /* src is read by vectors of channels */
 } line_layout;
 
+/* The images of K-tiles are those of the layer, or of a layer with depth the planes of a volume of src; then K-tiles go through
+ * volume after volume. With kernel plane t, image i meets image step * i + first + tap * t of the gradient of dst, where there
+ * is one. In a layer of two axes that is image i. */
+typedef struct image_axis {
+    int in, out;     /* images of src, and of the gradient of dst */
+    int tile_log2;   /* a K-tile has 2^tile_log2 images */
+    int tiles;       /* K-tiles along the axis */
+    int step;        /* 1 in a layer of two axes, where nothing below is used, and volumes is 1 */
+    bool are_planes; /* the layer has depth */
+    int first, tap, volumes;
+    fast_divisor by_tiles, by_plane_tiles,
+        by_planes;                  /* K-tiles along the axis; blocks of a kernel plane; kernel planes */
+    int64_t src_beyond, dst_beyond; /* elements from the end of a volume's K-tiles to the next volume */
+    int64_t dst_image;              /* elements from an image of the gradient of dst to the next */
+} image_axis;
+
 /* How a block that has all terms of its sums writes them to the gradient of the weights. */
 typedef struct weight_store {
     void *at; /* the gradient of the weights; NULL: blocks write slices */
@@ -83,12 +100,11 @@ typedef struct parameters {
     const void *src, *diff_dst;
     float *slices;
     void *bias_parts; /* partial sums of the gradient of the bias (double2), that blocks write; NULL: they do not */
-    tconv_strides src_strides, dst_strides;
+    tconv_strides src_strides,
+        dst_strides; /* n: from an image of src to the next; from the image that it meets to the next's */
     sum_tiles tiles;
     tile_axis rows, columns;
-    int images;
-    int images_log2; /* a K-tile has 2^images_log2 images */
-    int image_tiles;
+    image_axis images;
     int k_tiles, splits;
     int sharers; /* blocks of a multicast cluster, whose tiles are neighbours along the input channels; 1: no cluster */
     int warps_m; /* mma.sync: warps along the input channels */

@@ -7,6 +7,7 @@
 #include "../model/search.h"
 #include "../numeric/divisor.h"
 #include "../numeric/segment.h"
+#include "images.h"
 #include "plan_boxes.h"
 #include "plan_lines.h"
 #include "plan_splits.h"
@@ -173,7 +174,7 @@ static bool is_beyond(tile_search *search, int k_pixels)
 {
     const tconv_problem *problem = &search->layer->problem;
     planned_layer *plan = &search->trial;
-    const int64_t k_tiles = tconv_ceil_div(problem->batch * problem->h.in * problem->w.in, k_pixels);
+    const int64_t k_tiles = tconv_ceil_div(problem->batch * problem->d.in * problem->h.in * problem->w.in, k_pixels);
     plan->params.k_pixels = k_pixels;
     plan->params.k_tiles = (int)tconv_min(k_tiles, WGRAD_MAX_EXTENT);
     plan->resident = plan->kernel->resident_warps / (plan->threads / WARP);
@@ -188,8 +189,9 @@ static bool lay_out(tile_search *search, const candidate_tile *candidate)
     parameters *params = &plan->params;
     if (!tconv_wgrad_cut_pixels(layer, candidate, plan))
         return false;
-    const int64_t k_tiles = (int64_t)params->image_tiles * params->rows.tiles * params->columns.tiles;
-    if (k_tiles >= WGRAD_MAX_EXTENT || plan->slots.count > MOST_BLOCK_SLOTS)
+    int64_t k_tiles = (int64_t)params->images.tiles * params->images.volumes;
+    if (!tconv_checked_mul((int64_t)params->rows.tiles * params->columns.tiles, k_tiles, &k_tiles) ||
+        k_tiles >= WGRAD_MAX_EXTENT || plan->slots.count > MOST_BLOCK_SLOTS)
         return false;
     params->k_tiles = (int)k_tiles;
     params->src_unit = src_unit_of(&layer->problem, candidate);
@@ -219,7 +221,7 @@ static void offer_boxes(tile_search *search, candidate_tile *candidate)
 {
     const tconv_problem *problem = &search->layer->problem;
     const int k = candidate->k_log2, columns = log2_at_least(problem->w.in), rows = log2_at_least(problem->h.in);
-    const int images = log2_at_least(tconv_max(1, problem->batch));
+    const int images = log2_at_least(tconv_max(1, src_images(problem)));
     for (int column = (int)tconv_min(k, columns); column >= 0; column--)
         for (int row = (int)tconv_min(k - column, rows); row >= 0; row--) {
             candidate->column_log2 = column;
@@ -261,18 +263,41 @@ static void offer_taps(tile_search *search, candidate_tile *candidate)
         }
 }
 
+static image_axis images_of(const tconv_problem *problem)
+{
+    const bool deep = tconv_has_depth(problem);
+    return (image_axis){.in = (int)src_images(problem),
+                        .out = (int)dst_images(problem),
+                        .step = deep ? (int)problem->d.stride : 1,
+                        .are_planes = deep,
+                        .first = deep ? (int)-problem->d.pad : 0,
+                        .tap = deep ? (int)problem->d.dilation : 0,
+                        .volumes = (int)volumes_of(problem),
+                        .dst_image = image_stride(problem, &problem->dst)};
+}
+
+/* Returns the strides of a tensor whose neighbouring images in a K-tile are `step` images apart. */
+static tconv_strides strides_of(const tconv_problem *problem, const tconv_strides *of, int64_t step)
+{
+    tconv_strides strides = *of;
+    strides.n = step * image_stride(problem, of);
+    return strides;
+}
+
 /* Begins a search for the best plan. It points to both. */
 static tile_search begin(const tconv_layer *layer, planned_layer *best)
 {
     const tconv_problem *problem = &layer->problem;
+    const image_axis images = images_of(problem);
     return (tile_search){.layer = layer,
                          .begun = tconv_wgrad_begin_work(layer, &(copy_cut){0}),
                          .trial.math = numerics_of(layer),
-                         .trial.params = {.src_strides = problem->src,
-                                          .dst_strides = problem->dst,
-                                          .images = (int)problem->batch,
+                         .trial.params = {.src_strides = strides_of(problem, &problem->src, 1),
+                                          .dst_strides = strides_of(problem, &problem->dst, images.step),
+                                          .images = images,
                                           .sharers = 1,
-                                          .tiles = {.groups = problem->groups,
+                                          .tiles = {.planes = problem->d.kernel,
+                                                    .groups = problem->groups,
                                                     .group_in = problem->group_in,
                                                     .group_out = problem->group_out}},
                          .best = tconv_search_begin(layer, 0, best, sizeof *best)};
@@ -314,7 +339,7 @@ static void offer_copies(tile_search *search)
     const tconv_problem *problem = &layer->problem;
     if ((has_vectors(problem, &problem->src, problem->group_in) &&
          has_vectors(problem, &problem->dst, problem->group_out)) ||
-        !tconv_wgrad_can_copy(problem))
+        tconv_has_depth(problem) || !tconv_wgrad_can_copy(problem))
         return;
     const int64_t weights =
         problem->in_channels * problem->group_out * problem->h.kernel * problem->w.kernel * (int64_t)sizeof(float);
@@ -329,6 +354,7 @@ static void offer_copies(tile_search *search)
     copies.begun = tconv_wgrad_begin_work(layer, &cut);
     copies.offered = false;
     copies.trial.copies = cut;
+    copies.trial.params.images = images_of(&chunk.problem);
     copies.trial.params.src_strides = chunk.problem.src;
     copies.trial.params.dst_strides = chunk.problem.dst;
     if (half)
@@ -338,10 +364,22 @@ static void offer_copies(tile_search *search)
     search->best = copies.best;
 }
 
+/* Returns whether the numbers of images fit in what kernels keep them in. */
+static bool takes_images(const tconv_problem *problem)
+{
+    const tconv_axis *d = &problem->d;
+    const int64_t most = WGRAD_MAX_EXTENT, stride = image_stride(problem, &problem->dst);
+    int64_t apart;
+    return problem->batch < most && d->in < most && d->out < most && d->kernel < most && d->dilation < most &&
+           d->stride < most / MAX_PIXELS && d->pad < most && d->pad > -most && d->stride * d->in < most &&
+           d->dilation * d->kernel < most &&
+           (!tconv_has_depth(problem) || tconv_checked_mul(MAX_PIXELS * d->stride, stride, &apart));
+}
+
 bool tconv_wgrad_choose(const tconv_layer *layer, planned_layer *best)
 {
     const tconv_problem *problem = &layer->problem;
-    if (tconv_cuda_target_of(&layer->target).compute_capability < 80 || problem->batch >= WGRAD_MAX_EXTENT ||
+    if (tconv_cuda_target_of(&layer->target).compute_capability < 80 || !takes_images(problem) ||
         !tconv_wgrad_takes_axis(&problem->h) || !tconv_wgrad_takes_axis(&problem->w))
         return false;
     tile_search search = begin(layer, best);
@@ -357,7 +395,7 @@ bool tconv_wgrad_choose(const tconv_layer *layer, planned_layer *best)
     best->bias_parts = tconv_wgrad_bias_parts(layer, best);
     best->bias_apart = best->bias_parts == 0;
     best->bias_early = best->writes_weights || (double)(problem->batch * problem->out_channels) *
-                                                       (double)(problem->h.out * problem->w.out) *
+                                                       (double)(problem->d.out * problem->h.out * problem->w.out) *
                                                        (double)problem->element_size >
                                                    LATE_BYTES;
     return search.best.found;

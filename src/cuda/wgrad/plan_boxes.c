@@ -1,17 +1,22 @@
 /* The boxes of K-tiles that TMA brings in NHWC. */
 #include "plan_boxes.h"
 
+#include "images.h"
+
 enum { MIN_ROW_BYTES = 256 }; /* of a slot: TMA brings shorter slots only where taps share them */
 
-/* Returns a recipe for a tensor in NHWC, whose box is not filled in. */
+/* Returns a recipe for a tensor in NHWC, whose box and number of images are not filled in. */
 static tensor_map_recipe recipe_of(const tconv_problem *problem, const tconv_strides *strides, int64_t channels,
                                    int64_t columns, int64_t rows)
 {
     const uint64_t size = (uint64_t)problem->element_size;
-    return (tensor_map_recipe){
-        .dtype = problem->dtype,
-        .extents = {(uint64_t)channels, (uint64_t)columns, (uint64_t)rows, (uint64_t)problem->batch},
-        .strides = {(uint64_t)strides->w * size, (uint64_t)strides->h * size, (uint64_t)strides->n * size}};
+    return (tensor_map_recipe){.dtype = problem->dtype,
+                               .extents = {(uint64_t)channels, (uint64_t)columns, (uint64_t)rows, 0,
+                                           tconv_has_depth(problem) ? (uint64_t)problem->batch : 0},
+                               .strides = {(uint64_t)strides->w * size, (uint64_t)strides->h * size,
+                                           (uint64_t)image_stride(problem, strides) * size,
+                                           (uint64_t)volume_stride(problem, strides) * size},
+                               .box = {[4] = 1}};
 }
 
 /* Returns the outputs from the first slot of a residue to the last. */
@@ -33,9 +38,10 @@ static bool describe_dst(const tconv_layer *layer, planned_layer *plan)
     map->box[0] = (uint32_t)(params->dst_pitch / (int)problem->element_size);
     map->box[1] = span_of(&params->columns);
     map->box[2] = span_of(&params->rows);
-    map->box[3] = (uint32_t)1 << params->images_log2;
+    map->box[3] = met_box(&params->images);
     map->steps[1] = (uint32_t)params->columns.stride;
     map->steps[2] = (uint32_t)params->rows.stride;
+    map->steps[3] = met_step(&params->images);
     if (!tconv_wgrad_has_box(map))
         return false;
     /* TMA is slower than vector copies for short rows that no taps share. */
@@ -54,7 +60,7 @@ static void describe_src(const tconv_layer *layer, planned_layer *plan)
     map->box[0] = BOX_CHANNELS;
     map->box[1] = (uint32_t)1 << params->columns.tile_log2;
     map->box[2] = (uint32_t)1 << params->rows.tile_log2;
-    map->box[3] = (uint32_t)1 << params->images_log2;
+    map->box[3] = (uint32_t)1 << params->images.tile_log2;
 }
 
 /* Returns whether the slots of a tap are neighbours for each eight pixels of a K-tile that begin at a multiple of
@@ -65,7 +71,7 @@ static bool has_core_rows(const parameters *params)
     if (params->columns.extent == 1 << params->columns.tile_log2) {
         pixels_log2 += params->rows.tile_log2;
         if (params->rows.extent == 1 << params->rows.tile_log2)
-            pixels_log2 += params->images_log2;
+            pixels_log2 += params->images.tile_log2;
     }
     return 1 << pixels_log2 >= CORE_ROWS;
 }
@@ -89,6 +95,7 @@ bool tconv_wgrad_describe_boxes(const tconv_layer *layer, planned_layer *plan)
         return !boxes;
     if (boxes)
         describe_src(layer, plan);
-    params->box_bytes = ((params->rows.extent * params->columns.extent) << params->images_log2) * params->dst_pitch;
+    params->box_bytes =
+        ((params->rows.extent * params->columns.extent) << params->images.tile_log2) * params->dst_pitch;
     return true;
 }

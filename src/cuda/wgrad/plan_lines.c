@@ -3,6 +3,7 @@
 #include "plan_lines.h"
 
 #include "../../core/checked.h"
+#include "images.h"
 #include "plan_boxes.h"
 #include "vectors.h"
 
@@ -43,22 +44,25 @@ static int line_unit(const tconv_problem *problem)
 /* Returns whether TMA takes the strides and the box of a map. */
 static bool fits(const tensor_map_recipe *map)
 {
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < (map->extents[4] > 0 ? 4 : 3); i++)
         if (map->strides[i] % BOX_ALIGNMENT != 0)
             return false;
     return tconv_wgrad_has_box(map);
 }
 
-/* Returns a recipe for a tensor of columns, channels, rows and images, whose box is not filled in. */
+/* Returns a recipe for a tensor of columns, channels, rows and images, whose box and number of images are not filled in. */
 static tensor_map_recipe recipe_of(const tconv_problem *problem, const tconv_strides *strides, int64_t columns,
                                    int64_t channels, int64_t rows)
 {
     const uint64_t size = (uint64_t)problem->element_size;
-    return (tensor_map_recipe){
-        .dtype = problem->dtype,
-        .swizzle = SWIZZLE_NONE,
-        .extents = {(uint64_t)columns, (uint64_t)channels, (uint64_t)rows, (uint64_t)problem->batch},
-        .strides = {(uint64_t)strides->c * size, (uint64_t)strides->h * size, (uint64_t)strides->n * size}};
+    return (tensor_map_recipe){.dtype = problem->dtype,
+                               .swizzle = SWIZZLE_NONE,
+                               .extents = {(uint64_t)columns, (uint64_t)channels, (uint64_t)rows, 0,
+                                           tconv_has_depth(problem) ? (uint64_t)problem->batch : 0},
+                               .strides = {(uint64_t)strides->c * size, (uint64_t)strides->h * size,
+                                           (uint64_t)image_stride(problem, strides) * size,
+                                           (uint64_t)volume_stride(problem, strides) * size},
+                               .box = {[4] = 1}};
 }
 
 /* Describes src in NCHW to TMA, whose boxes are the operand. Where whole rows follow one another in memory, a box takes
@@ -85,7 +89,7 @@ static void describe_src(const tconv_layer *layer, planned_layer *plan)
     map->box[0] = (uint32_t)(bytes / size);
     map->box[1] = (uint32_t)params->tiles.block_m;
     map->box[2] = whole ? 1 : (uint32_t)1 << params->rows.tile_log2;
-    map->box[3] = (uint32_t)1 << params->images_log2;
+    map->box[3] = (uint32_t)1 << params->images.tile_log2;
     map->swizzle = bytes == 128 ? SWIZZLE_128B : bytes == 64 ? SWIZZLE_64B : bytes == 32 ? SWIZZLE_32B : SWIZZLE_NONE;
     if (bytes < CORE_ROW_BYTES || !fits(map))
         return;
@@ -111,14 +115,15 @@ static void describe_dst(const tconv_layer *layer, planned_layer *plan)
     map->box[0] = (uint32_t)lines->length;
     map->box[1] = (uint32_t)tconv_min(channels, params->tiles.chunk);
     map->box[2] = (uint32_t)((params->rows.extent - 1) * params->rows.stride + 1);
-    map->box[3] = (uint32_t)1 << params->images_log2;
+    map->box[3] = met_box(&params->images);
     map->steps[2] = (uint32_t)params->rows.stride;
+    map->steps[3] = met_step(&params->images);
     params->box_bytes = 0;
     if (tile % line_unit(problem) == 0 && fits(map))
-        params->box_bytes = (params->rows.extent << params->images_log2) * params->row_pitch;
+        params->box_bytes = (params->rows.extent << params->images.tile_log2) * params->row_pitch;
     lines->unit = line_unit(problem);
     while (tile % lines->unit != 0 || line % lines->unit != 0 || (channels > 1 && strides->c % lines->unit != 0) ||
-           strides->h % lines->unit != 0 || strides->n % lines->unit != 0)
+           strides->h % lines->unit != 0 || !images_begin_at_multiples(problem, strides, lines->unit))
         lines->unit /= 2;
 }
 
@@ -127,7 +132,8 @@ static bool has_src_vectors(const tconv_problem *problem)
 {
     const tconv_strides *src = &problem->src;
     if (problem->h.in == 1 && problem->w.in == 1)
-        return src->c == 1 && src->n % line_unit(problem) == 0 && problem->group_in % line_unit(problem) == 0;
+        return src->c == 1 && images_begin_at_multiples(problem, src, line_unit(problem)) &&
+               problem->group_in % line_unit(problem) == 0;
     return has_vectors(problem, src, problem->group_in);
 }
 
@@ -169,6 +175,6 @@ void tconv_wgrad_lay_out_lines(const tconv_layer *layer, planned_layer *plan)
     if (!together)
         describe_src(layer, plan);
     describe_dst(layer, plan);
-    lines->residue_bytes =
-        (int)tconv_round_up((int64_t)(params->rows.extent << params->images_log2) * params->row_pitch, BOX_DESTINATION);
+    lines->residue_bytes = (int)tconv_round_up(
+        (int64_t)(params->rows.extent << params->images.tile_log2) * params->row_pitch, BOX_DESTINATION);
 }

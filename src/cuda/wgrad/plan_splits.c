@@ -39,7 +39,7 @@ double tconv_wgrad_written_part(const planned_layer *plan)
     if (plan->params.weights.outputs_inner)
         run = tiles->chunk;
     else if (tiles->columns.groups == 1)
-        run *= tiles->rows.group_taps * (tiles->rows.groups == 1 ? tiles->chunk : 1);
+        run *= tiles->rows.group_taps * (tiles->rows.groups == 1 && tiles->planes == 1 ? tiles->chunk : 1);
     const double bytes = (double)run * numerics_bytes(plan->math);
     return bytes >= SECTOR_BYTES ? 1 : SECTOR_BYTES / bytes;
 }
@@ -51,8 +51,9 @@ int64_t tconv_wgrad_bias_parts(const tconv_layer *layer, const planned_layer *pl
     const sum_tiles *tiles = &params->tiles;
     const int64_t line =
         ((int64_t)params->columns.stride << params->columns.tile_log2) * (int64_t)problem->element_size;
-    /* With fewer channels, few of the threads that copy have a part; blocks that share lines wait for one another. */
-    if (tiles->chunk < LEAST_SUMMED_CHANNELS || params->sharers > 1)
+    /* With fewer channels, few of the threads that copy have a part; blocks that share lines wait for one another; and a plane
+     * has several taps of depth, or none. */
+    if (tiles->chunk < LEAST_SUMMED_CHANNELS || params->sharers > 1 || tconv_has_depth(problem))
         return 0;
     if (plan->kernel->family == BY_MMA || plan->math == NUMERICS_STRICT || plan->writes_weights ||
         !sums_bias(plan->load, problem->element_size == 2) || !tconv_has_single_taps(&problem->h) ||

@@ -2,6 +2,7 @@
 #include "plan_tile.h"
 
 #include "../../core/checked.h"
+#include "images.h"
 #include "vectors.h"
 
 enum { MAX_OFFSET = 32000 }; /* outputs from a K-tile's first: kernels keep them in 16 bits */
@@ -37,7 +38,10 @@ bool tconv_wgrad_cut_channels(const tconv_layer *layer, const candidate_tile *ca
     tiles->block_m = kernel->channels * candidate->warps_m;
     tiles->block_n = tconv_round_up(taps * tiles->chunk, kernel->pairs);
     tiles->m_tiles = tconv_ceil_div(problem->group_in, tiles->block_m);
-    tiles->count = problem->groups * tiles->m_tiles * tiles->chunks * tiles->rows.groups * tiles->columns.groups;
+    tiles->count =
+        tiles->planes * problem->groups * tiles->m_tiles * tiles->chunks * tiles->rows.groups * tiles->columns.groups;
+    plan->params.images.by_plane_tiles = divisor_of((int)tconv_min(tiles->count / tiles->planes, WGRAD_MAX_EXTENT));
+    plan->params.images.by_planes = divisor_of((int)tiles->planes);
     const int64_t warps = candidate->warps_m * tiles->block_n / kernel->pairs;
     plan->threads = kernel->family == BY_BOXES   ? (int)BOX_BLOCK_THREADS
                     : kernel->family == BY_WGMMA ? (int)WARPGROUP_BLOCK_THREADS
@@ -110,18 +114,35 @@ static bool cut_axis(const axis_slots *slots, int tile_log2, tile_axis *tile)
     return slots->residues * tile->extent <= MAX_SLOTS && (int64_t)tile->stride * tile->extent <= MAX_OFFSET;
 }
 
+/* Returns the elements from the end of so many images to the next volume: modulo 2^64, where there are no other volumes. */
+static int64_t beyond(int64_t volume, int64_t images, int64_t image)
+{
+    return (int64_t)((uint64_t)volume - (uint64_t)images * (uint64_t)image);
+}
+
+/* Cuts the images into K-tiles of 2^tile_log2. */
+static void cut_images(const tconv_problem *problem, int tile_log2, parameters *params)
+{
+    image_axis *images = &params->images;
+    images->tile_log2 = tile_log2;
+    images->tiles = (int)tconv_ceil_div(images->in, (int64_t)1 << tile_log2);
+    images->by_tiles = divisor_of(images->tiles > 0 ? images->tiles : 1);
+    const int64_t cut = (int64_t)images->tiles << tile_log2;
+    images->src_beyond = beyond(problem->src.n, cut, params->src_strides.n);
+    images->dst_beyond = beyond(problem->dst.n, cut, params->dst_strides.n);
+}
+
 bool tconv_wgrad_cut_pixels(const tconv_layer *layer, const candidate_tile *candidate, planned_layer *plan)
 {
     parameters *params = &plan->params;
     tile_slots *slots = &plan->slots;
     params->k_pixels = 1 << candidate->k_log2;
-    params->images_log2 = candidate->k_log2 - candidate->row_log2 - candidate->column_log2;
-    params->image_tiles = (int)tconv_ceil_div(layer->problem.batch, (int64_t)1 << params->images_log2);
+    cut_images(&layer->problem, candidate->k_log2 - candidate->row_log2 - candidate->column_log2, params);
     if (!cut_axis(&slots->rows, candidate->row_log2, &params->rows) ||
         !cut_axis(&slots->columns, candidate->column_log2, &params->columns))
         return false;
-    params->residue_slots =
-        (int)tconv_round_up(((int64_t)params->rows.extent * params->columns.extent) << params->images_log2, SLOT_BLOCK);
+    params->residue_slots = (int)tconv_round_up(
+        ((int64_t)params->rows.extent * params->columns.extent) << params->images.tile_log2, SLOT_BLOCK);
     slots->count = (int64_t)params->residue_slots * slots->rows.residues * slots->columns.residues;
     return true;
 }
@@ -162,9 +183,9 @@ bool tconv_wgrad_is_near(const tconv_layer *layer, const candidate_tile *candida
     const tconv_problem *problem = &layer->problem;
     const parameters *params = &plan->params;
     const tile_axis *rows = &params->rows, *columns = &params->columns;
-    return is_within(problem, &params->src_strides, params->images_log2, 1 << candidate->row_log2,
+    return is_within(problem, &params->src_strides, params->images.tile_log2, 1 << candidate->row_log2,
                      1 << candidate->column_log2) &&
-           is_within(problem, &params->dst_strides, params->images_log2,
+           is_within(problem, &params->dst_strides, params->images.tile_log2,
                      furthest_slot(rows, rows->first[params->tiles.rows.groups]),
                      furthest_slot(columns, columns->first[params->tiles.columns.groups]));
 }

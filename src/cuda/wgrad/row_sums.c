@@ -22,7 +22,8 @@ bool tconv_wgrad_adds_rows(const tconv_layer *layer, const wgrad_slices *slices)
     const int64_t taps = taps_of_tile(tiles);
     return slices->count > 0 && problem->weight.in != 1 && tiles->count * tiles->block_m <= INT32_MAX &&
            taps <= ROW_SUMS_TAPS && tiles->chunk * taps <= ROW_SUMS_COLUMNS &&
-           problem->in_channels * problem->group_out * problem->h.kernel * problem->w.kernel >= LEAST_WEIGHTS;
+           problem->in_channels * problem->group_out * problem->d.kernel * problem->h.kernel * problem->w.kernel >=
+               LEAST_WEIGHTS;
 }
 
 tconv_status tconv_wgrad_add_rows(const tconv_layer *layer, const wgrad_slices *slices, const void *memory,

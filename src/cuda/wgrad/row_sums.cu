@@ -69,7 +69,8 @@ __global__ void __launch_bounds__(THREADS)
                 sums[to[j]] = sum[j];
         }
         __syncthreads();
-        Element *to = weights + (at.group * tiles.group_in + channel) * p.strides.in + out * p.strides.out;
+        Element *to = weights + (at.group * tiles.group_in + channel) * p.strides.in + out * p.strides.out +
+                      at.plane * p.strides.d;
         const int outputs = (int)min(tiles.group_out - out, tiles.chunk);
         const int inputs = (int)min(tiles.group_in - channel, (int64_t)p.rows);
 #pragma unroll 2

@@ -181,7 +181,8 @@ template <class Element> struct line_sums {
     {
         const auto [threads, channel, first] = share_of(p, by);
         constexpr int LENGTH = access_length<Element>;
-        const int vectors = (p.columns.stride << p.columns.tile_log2) / LENGTH, rows = p.rows.extent << p.images_log2;
+        const int vectors = (p.columns.stride << p.columns.tile_log2) / LENGTH,
+                  rows = p.rows.extent << p.images.tile_log2;
         if (channel >= (int)p.tiles.chunk)
             return;
         slots += channel * p.dst_pitch;

@@ -29,7 +29,7 @@ template <class Element> struct outputs {
     {
         const int64_t x = column + from.column + columns, y = row + from.row, n = image + from.image;
         const bool exists =
-            x >= 0 && x < p.columns.out && y >= 0 && y < p.rows.out && n < p.images && channel < channels;
+            x >= 0 && x < p.columns.out && y >= 0 && y < p.rows.out && n < p.images.in && channel < channels;
         return exists
                    ? data[n * p.dst_strides.n + channel * p.dst_strides.c + y * p.dst_strides.h + x * p.dst_strides.w]
                    : static_cast<Element>(0.0f);

@@ -100,7 +100,7 @@ __device__ __forceinline__ void produce_split(const parameters &p, const tensor_
 {
     const crew by = {(int)threadIdx.x - CONSUMERS, PRODUCERS};
     const own_box box = make_own_box<float, LOAD>(p, block, tables, box_of(by));
-    const int vectors_log2 = p.images_log2 + p.rows.tile_log2 + p.columns.tile_log2 - 2;
+    const int vectors_log2 = p.images.tile_log2 + p.rows.tile_log2 + p.columns.tile_log2 - 2;
     const bool has_block = by.thread < N / BLOCK_CHANNELS << vectors_log2;
     src_block held;
     const block_place<float, SRC_LOAD> place(by.thread, vectors_log2, tables.inputs);

@@ -7,7 +7,8 @@
 sum_tiles tconv_wgrad_tiles_of_all_pairs(const tconv_problem *problem, int block_m)
 {
     const int rows = (int)problem->h.kernel, columns = (int)problem->w.kernel;
-    return (sum_tiles){.groups = problem->groups,
+    return (sum_tiles){.planes = 1,
+                       .groups = problem->groups,
                        .group_in = problem->group_in,
                        .group_out = problem->group_out,
                        .rows = {rows, 1, rows, 1},

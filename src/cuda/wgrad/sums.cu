@@ -57,10 +57,11 @@ template <class Index> struct order {
 template <class Index> struct parameters {
     divisor<Index> inner, middle; /* extents of the weights as they lie, but for the outermost */
     int roles[3];                 /* of these axes: 0 input channels, 1 output channels, 2 taps */
-    divisor<Index> columns, group_in, block_m, chunk;
-    order<Index> rows, along; /* of the kernel's rows and columns */
-    Index group, m_tile, m;   /* what one more of these adds to the number of a sum */
+    divisor<Index> columns, kernel_rows, group_in, block_m, chunk;
+    order<Index> rows, along;      /* of the kernel's rows and columns */
+    Index plane, group, m_tile, m; /* what one more of these adds to the number of a sum */
     Index chunk_sums;
+    bool has_planes; /* several kernel planes */
     tconv_weight_strides strides;
     int64_t slices, slice_sums, weights;
     int parts;
@@ -83,7 +84,8 @@ template <class Index> parameters<Index> parameters_for(const tconv_layer *layer
 {
     const tconv_problem *problem = &layer->problem;
     const sum_tiles &tiles = slices->tiles;
-    const int64_t extents[3] = {problem->in_channels, problem->group_out, problem->h.kernel * problem->w.kernel};
+    const int64_t extents[3] = {problem->in_channels, problem->group_out,
+                                problem->d.kernel * problem->h.kernel * problem->w.kernel};
     const int64_t tile = tiles.block_m * tiles.block_n, chunk = tile * tiles.rows.groups * tiles.columns.groups;
     const tconv_weight_strides *strides = &problem->weight;
     parameters<Index> p = {};
@@ -93,6 +95,8 @@ template <class Index> parameters<Index> parameters_for(const tconv_layer *layer
     p.inner = make<Index>(extents[p.roles[0]]);
     p.middle = make<Index>(extents[p.roles[1]]);
     p.columns = make<Index>(problem->w.kernel);
+    p.kernel_rows = make<Index>(problem->h.kernel);
+    p.has_planes = tiles.planes > 1;
     p.group_in = make<Index>(problem->group_in);
     p.block_m = make<Index>(tiles.block_m);
     p.chunk = make<Index>(tiles.chunk);
@@ -101,6 +105,7 @@ template <class Index> parameters<Index> parameters_for(const tconv_layer *layer
     p.chunk_sums = (Index)chunk;
     p.m_tile = (Index)(chunk * tiles.chunks);
     p.group = (Index)(p.m_tile * tiles.m_tiles);
+    p.plane = (Index)(p.group * tiles.groups);
     p.m = (Index)tiles.block_n;
     p.strides = *strides;
     p.slices = slices->count;
@@ -143,12 +148,14 @@ __global__ void __launch_bounds__(THREADS)
             };
             const quotient_of<Index> group = split(at(0), p.group_in), m_tile = split(group.rest, p.block_m);
             const quotient_of<Index> chunk = split(at(1), p.chunk), tap = split(at(2), p.columns);
-            const Index place = group.whole * p.group + m_tile.whole * p.m_tile + m_tile.rest * p.m +
-                                chunk.whole * p.chunk_sums + chunk.rest + sum_of_tap(p.rows, tap.whole) +
-                                sum_of_tap(p.along, tap.rest);
+            const quotient_of<Index> plane =
+                p.has_planes ? split(tap.whole, p.kernel_rows) : quotient_of<Index>{0, tap.whole};
+            const Index place = plane.whole * p.plane + group.whole * p.group + m_tile.whole * p.m_tile +
+                                m_tile.rest * p.m + chunk.whole * p.chunk_sums + chunk.rest +
+                                sum_of_tap(p.rows, plane.rest) + sum_of_tap(p.along, tap.rest);
             const Sum *from = slices + place;
-            weight = at(0) * (Index)p.strides.in + at(1) * (Index)p.strides.out + tap.whole * (Index)p.strides.h +
-                     tap.rest * (Index)p.strides.w;
+            weight = at(0) * (Index)p.strides.in + at(1) * (Index)p.strides.out + plane.whole * (Index)p.strides.d +
+                     plane.rest * (Index)p.strides.h + tap.rest * (Index)p.strides.w;
 #pragma unroll 8
             for (int64_t s = begin; s < end; s++)
                 sum += (double)from[s * p.slice_sums];
@@ -195,7 +202,8 @@ tconv_status tconv_wgrad_add_slices(const tconv_layer *layer, const wgrad_slices
     const tconv_problem *problem = &layer->problem;
     const tconv_weight_strides *strides = &problem->weight;
     const int64_t reach = (problem->in_channels - 1) * strides->in + (problem->group_out - 1) * strides->out +
-                          (problem->h.kernel - 1) * strides->h + (problem->w.kernel - 1) * strides->w;
+                          (problem->d.kernel - 1) * strides->d + (problem->h.kernel - 1) * strides->h +
+                          (problem->w.kernel - 1) * strides->w;
     return tconv_max(tconv_wgrad_slice_sums(&slices->tiles), reach) < NARROW
                ? launch<int>(layer, slices, memory, weights, stream, issue)
                : launch<int64_t>(layer, slices, memory, weights, stream, issue);

@@ -25,6 +25,31 @@ struct alignas(16) tile_box {
 };
 static_assert(sizeof(tile_box) == BOX_TABLE_BYTES, "as planned");
 
+/* Has TMA bring a box of the first images of a K-tile, of src or of the gradient of dst. */
+static __device__ __forceinline__ void load_box(const parameters &p, const tile_box &box, const CUtensorMap *map,
+                                                const k_walk &at, bool of_dst, uint32_t stage, uint32_t full)
+{
+    if (p.images.are_planes) {
+        const image_at plane = find_plane(p, at, of_dst);
+        tma_load(stage + box.to, map, box.x, box.y, box.z, plane.image, plane.volume, full);
+    } else {
+        tma_load(stage + box.to, map, box.x, box.y, box.z, at.image, full);
+    }
+}
+
+/* The same for all blocks of a cluster. */
+static __device__ __forceinline__ void share_box(const parameters &p, const tile_box &box, const CUtensorMap *map,
+                                                 const k_walk &at, bool of_dst, uint32_t stage, uint32_t full)
+{
+    const uint16_t blocks = (uint16_t)((1 << p.sharers) - 1);
+    if (p.images.are_planes) {
+        const image_at plane = find_plane(p, at, of_dst);
+        tma_load_multicast(stage + box.to, map, box.x, box.y, box.z, plane.image, plane.volume, full, blocks);
+    } else {
+        tma_load_multicast(stage + box.to, map, box.x, box.y, box.z, at.image, full, blocks);
+    }
+}
+
 /* Return the box for another K-tile: a box of slots in NHWC, of lines, and of src in load mode LINES. */
 __device__ __forceinline__ tile_box slots_at(const parameters &p, const tile_box &of, const k_walk &at)
 {
@@ -74,16 +99,15 @@ struct own_box {
         if (place % sizeof(tile_box) == OF_SRC) {
             const tile_box box = src_at(p, first, at);
             mbarrier_expect_tx(full, p.lines.src_box_bytes);
-            tma_load(stage + box.to, &maps->src, box.x, box.y, box.z, at.image, full);
+            load_box(p, box, &maps->src, at, false, stage, full);
             return;
         }
         const tile_box box = LOAD == LINES ? lines_at(p, first, at) : slots_at(p, first, at);
         mbarrier_expect_tx(full, p.box_bytes);
         if (p.sharers == 1)
-            tma_load(stage + box.to, &maps->dst, box.x, box.y, box.z, at.image, full);
+            load_box(p, box, &maps->dst, at, true, stage, full);
         else if (place % sizeof(tile_box) == OF_DST)
-            tma_load_multicast(stage + box.to, &maps->dst, box.x, box.y, box.z, at.image, full,
-                               (uint16_t)((1 << p.sharers) - 1));
+            share_box(p, box, &maps->dst, at, true, stage, full);
     }
 };
 

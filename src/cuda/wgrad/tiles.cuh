@@ -25,7 +25,7 @@ static __device__ __forceinline__ int tap_at(const wgrad_tap_order &order, int p
 
 struct tile_at {
     int64_t group, m_tile, chunk;
-    int row_group, column_group;
+    int row_group, column_group, plane; /* plane: of the kernel */
 };
 
 /* Returns where the tile of a number lies. Number: a type that holds the number of tiles. */
@@ -41,7 +41,13 @@ template <class Number> __device__ __forceinline__ tile_at find_tile(const sum_t
     found.chunk = number % chunks;
     number /= chunks;
     found.m_tile = number % m_tiles;
-    found.group = number / m_tiles;
+    number /= m_tiles;
+    found.plane = 0;
+    if (tiles.planes > 1) {
+        found.plane = (int)(number / (Number)tiles.groups);
+        number %= (Number)tiles.groups;
+    }
+    found.group = number;
     return found;
 }
 

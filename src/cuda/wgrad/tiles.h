@@ -24,8 +24,10 @@ typedef struct wgrad_tap_order {
 } wgrad_tap_order;
 
 /* A tile has block_m input channels of a channel group, and block_n GEMM columns: the taps of a group of kernel rows
- * and of a group of kernel columns, and a chunk of the output channels, which run fastest. */
+ * and of a group of kernel columns, and a chunk of the output channels, which run fastest. It is of one kernel plane; those of
+ * the next one come behind all of it. */
 typedef struct sum_tiles {
+    int64_t planes;                      /* kernel planes; 1: the layer has two axes */
     int64_t groups, group_in, group_out; /* of the layer */
     wgrad_tap_order rows, columns;
     int block_m;

@@ -42,7 +42,8 @@ memory_runs tconv_wgrad_src_runs(const planned_layer *plan)
     const tile_axis *rows = &params->rows, *columns = &params->columns;
     const tile_part part = {.strides = &params->src_strides,
                             .channels = tconv_min(params->tiles.block_m, params->tiles.group_in),
-                            .images = tconv_min((int64_t)1 << params->images_log2, tconv_max(1, params->images)),
+                            .images =
+                                tconv_min((int64_t)1 << params->images.tile_log2, tconv_max(1, params->images.in)),
                             .height = rows->in,
                             .width = columns->in,
                             .rows = tconv_min((int64_t)1 << rows->tile_log2, rows->in),
@@ -60,7 +61,8 @@ memory_runs tconv_wgrad_dst_runs(const planned_layer *plan)
     const int64_t span = (columns->extent - 1) * (int64_t)columns->stride + width;
     const tile_part part = {.strides = &params->dst_strides,
                             .channels = tconv_min(params->tiles.chunk, params->tiles.group_out),
-                            .images = tconv_min((int64_t)1 << params->images_log2, tconv_max(1, params->images)),
+                            .images =
+                                tconv_min((int64_t)1 << params->images.tile_log2, tconv_max(1, params->images.in)),
                             .height = rows->out,
                             .width = columns->out,
                             .rows = tconv_min((int64_t)plan->slots.rows.residues * rows->extent, rows->out),

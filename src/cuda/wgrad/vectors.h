@@ -4,6 +4,7 @@
 
 #include "../../core/problem.h"
 #include "../hardware.h"
+#include "images.h"
 
 /* Returns the elements of a vector of 16 bytes. */
 static inline int64_t vector_length(const tconv_problem *problem)
@@ -19,7 +20,7 @@ static inline bool has_vectors(const tconv_problem *problem, const tconv_strides
     const tconv_strides apart = {
         .n = strides->n, .c = strides->w, .h = strides->h}; /* pixels take the place of channels */
     return problem->layout == TCONV_NHWC && strides->c == 1 && group_channels % vector == 0 &&
-           tconv_rows_begin_at_multiples(&apart, vector);
+           images_begin_at_multiples(problem, strides, vector) && tconv_rows_begin_at_multiples(&apart, vector);
 }
 
 #endif

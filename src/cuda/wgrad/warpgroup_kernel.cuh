@@ -84,7 +84,7 @@ __device__ __forceinline__ void produce(const parameters &p, const tensor_maps *
     using Element = element_of<MODE>;
     const crew by = {(int)threadIdx.x - CONSUMERS, PRODUCERS};
     const own_box box = make_own_box<Element, LOAD>(p, block, tables, box_of(by));
-    const int pixels_log2 = p.images_log2 + p.rows.tile_log2 + p.columns.tile_log2;
+    const int pixels_log2 = p.images.tile_log2 + p.rows.tile_log2 + p.columns.tile_log2;
     const int vectors_log2 = pixels_log2 - (sizeof(Element) == 4 ? 2 : 3);
     const bool has_block =
         by.thread < N / BLOCK_CHANNELS << vectors_log2 && (LOAD != LINES || p.lines.src_box_pixels == 0);

@@ -191,16 +191,19 @@ static void describe(const tconv_layer *layer, const void *memory, char *text, s
     int begun = 0;
     if (layers > 1 || depth->problem.out_channels != layer->problem.out_channels)
         begun = snprintf(text, capacity, "layers=%lld channels=%lld ", layers, (long long)depth->problem.out_channels);
+    if (tconv_has_depth(&layer->problem))
+        begun += snprintf(text + begun, capacity - (size_t)begun, "planes=%lld volumes=%d ",
+                          (long long)params->tiles.planes, params->images.volumes);
     snprintf(text + begun, capacity - (size_t)begun,
              "by=%s reads=%s block_tile=%dx%lld tile=%dx%d taps=%dx%d chunk=%lld k_tile=%dx%dx%d k_tiles=%d stages=%d "
              "stage_bytes=%d splits=%d blocks=%lld sharers=%d resident=%d parts=%lld writes=%s bias=%s",
              families[first->kernel->family], loads[first->load], params->tiles.block_m,
              (long long)params->tiles.block_n, first->kernel->channels, first->kernel->pairs,
              params->tiles.rows.group_taps, params->tiles.columns.group_taps, (long long)params->tiles.chunk,
-             1 << params->images_log2, 1 << params->rows.tile_log2, 1 << params->columns.tile_log2, params->k_tiles,
-             params->stages, params->stage_bytes, params->splits, (long long)first->blocks, params->sharers,
-             first->resident, (long long)chunks_of(&first->copies), first->writes_weights ? "weights" : "slices",
-             first->bias_parts > 0 ? "products" : "pass");
+             1 << params->images.tile_log2, 1 << params->rows.tile_log2, 1 << params->columns.tile_log2,
+             params->k_tiles, params->stages, params->stage_bytes, params->splits, (long long)first->blocks,
+             params->sharers, first->resident, (long long)chunks_of(&first->copies),
+             first->writes_weights ? "weights" : "slices", first->bias_parts > 0 ? "products" : "pass");
 }
 
 const tconv_implementation tconv_cuda_wgrad = {.name = "cuda_wgrad",
@@ -211,4 +214,5 @@ const tconv_implementation tconv_cuda_wgrad = {.name = "cuda_wgrad",
                                                .pack = tconv_wgrad_pack_nothing,
                                                .execute = execute,
                                                .describe = describe,
-                                               .accumulates = true};
+                                               .accumulates = true,
+                                               .sums_planes = true};

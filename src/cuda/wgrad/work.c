@@ -169,7 +169,7 @@ static void count_units(const planned_layer *plan, tile_copies *copies)
     const parameters *params = &plan->params;
     const int64_t units = params->lines.length / params->lines.unit, lanes = units > 16 ? 32 : units > 8 ? 16 : 8;
     const int64_t channels = params->lines.channels > 1 ? 1 : params->tiles.chunk;
-    const int64_t lines = (int64_t)plan->slots.rows.residues * (params->rows.extent << params->images_log2);
+    const int64_t lines = (int64_t)plan->slots.rows.residues * (params->rows.extent << params->images.tile_log2);
     const int64_t turns = tconv_ceil_div(units, lanes) * lines;
     copies->units = (double)(turns * tconv_ceil_div(channels, WARPGROUP_PRODUCERS / lanes)) * WARPGROUP_PRODUCERS;
     copies->lines = (double)turns * WARPGROUP_PRODUCERS;
