@@ -14,6 +14,7 @@ import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 
 import tconv.torch as tt  # noqa: E402
+from tconv.torch import _reasons  # noqa: E402
 
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12, torch.float16: 1e-2, torch.bfloat16: 8e-2}
@@ -120,7 +121,8 @@ def test_any_strides(device, spatial, taken):
 
 def test_volumes_in_channels_last(device, taken):
     """With the channels inside, of the input, the weight or both: the result and the input's gradient lie as PyTorch's
-    do, the weight's as the weight."""
+    do, the weight's as the weight, where that is not PyTorch's."""
+    ours = device == "cpu" or torch.float64 in _reasons.FAST_ON_CUDA["weight"]
     formats = (torch.contiguous_format, torch.channels_last_3d)
     for of_x, of_weight in itertools.product(formats, repeat=2):
         x, weight, bias = tensors(3, device, torch.float64)
@@ -130,7 +132,7 @@ def test_volumes_in_channels_last(device, taken):
         same(*results)
         found, expected = (torch.autograd.grad(y.square().sum(), leaves) for y in results)
         same(found[0], expected[0])
-        assert found[1].stride() == weight.contiguous(memory_format=of_weight).stride()
+        assert found[1].stride() == weight.contiguous(memory_format=of_weight).stride() or not ours
         torch.testing.assert_close(found[1:], expected[1:])
     assert len(taken) == 4
 
@@ -149,7 +151,13 @@ def test_gradcheck(device, spatial, arguments):
         return FUNCTIONS[spatial][0](*tensors, **arguments)
 
     assert torch.autograd.gradcheck(call, inputs)
-    assert torch.autograd.gradgradcheck(call, inputs)
+    try:
+        assert torch.autograd.gradgradcheck(call, inputs)
+    except RuntimeError as refused:  # cuDNN refuses some second gradients of PyTorch's own, which these are of in float64
+        if device == "cpu" or "CUDNN" not in str(refused):
+            raise
+        with pytest.raises(RuntimeError, match="CUDNN"):
+            torch.autograd.gradgradcheck(lambda *t: FUNCTIONS[spatial][1](*t, **arguments), inputs)
 
 
 WRONG = [

@@ -50,8 +50,8 @@ struct tconv_volume_plan {
     tconv_volume_view view; /* that computes the layer instead, where it has an inner plan */
 };
 
-/* Seconds that a launch of a copy takes on a GPU by prediction, whatever it copies. They are chosen, not measured. */
-#define TCONV_VOLUME_LAUNCH_SECONDS 3e-6
+/* Seconds that a launch of a copy takes on a GPU by prediction, whatever it copies: 2 were timed on an H200, and others begin later. */
+#define TCONV_VOLUME_LAUNCH_SECONDS 2.5e-6
 
 /* Seconds that a copy takes on a GPU by prediction, which reads and writes so many bytes by words of at most 16 bytes that fill `run`
  * bytes. */

@@ -57,7 +57,8 @@ def gains_with_layer(kinds: Iterable[int], device: str, dtype: torch.dtype, comp
 
 # The gradients on CUDA that are tconv's, dtypes by operation: those with which training steps are faster than with
 # PyTorch's in the mean of many layers, by less work for the GPU or for the host
-# (docs/log/2026-11-26-gradients-from-pytorch.md). The bias's comes with the weight's; alone it is a sum.
+# (docs/log/2026-11-26-gradients-from-pytorch.md, 2026-11-30-volumes-at-once.md). The bias's comes with the weight's; alone it is a
+# sum.
 FAST_ON_CUDA = {
     "output": frozenset(DTYPES),
     "input": frozenset(DTYPES),
@@ -65,9 +66,6 @@ FAST_ON_CUDA = {
 }
 # Without tensor cores: for what the others decline. An output is tconv's all the same.
 SLOW_ON_CUDA = {"input": frozenset({"cuda_general"}), "weight": frozenset({"cuda_general"})}
-# The gradients of 3-D layers on CUDA that are tconv's (docs/log/2026-11-30-volumes-at-once.md). In float64 cuDNN refuses some layers.
-FAST_ON_CUDA_3D = {**FAST_ON_CUDA, "weight": frozenset({torch.float32, torch.float64})}
-SLOW_ON_CUDA_3D = dict(SLOW_ON_CUDA)
 
 
 # ---------------------------------------------------------------------------------------------------------- the causes
@@ -148,16 +146,13 @@ def of_gradients(diff_dst: Tensor, *others: Tensor) -> Reason | None:
 
 def of_speed(name: str, like: Tensor, implementation: str, deterministic: bool) -> Reason | None:
     """Why the output, or the gradient of the input, weight or bias, is PyTorch's on CUDA, as the faster one, given what
-    tconv has for it; None where it is tconv's, as all are where algorithms are to be deterministic. like has as many
-    axes as the layer."""
+    tconv has for it; None where it is tconv's, as all are where algorithms are to be deterministic."""
     if not like.is_cuda or deterministic:
         return None
-    is_3d = like.dim() == 5
-    fast, slow = (FAST_ON_CUDA_3D, SLOW_ON_CUDA_3D) if is_3d else (FAST_ON_CUDA, SLOW_ON_CUDA)
     what = "the output" if name == "output" else f"the gradient of the {name}"
-    if like.dtype not in fast.get(name, ()):
+    if like.dtype not in FAST_ON_CUDA.get(name, ()):
         return Reason("speed", f"{what} in {like.dtype} is as fast or faster by PyTorch on CUDA")
-    if implementation in slow.get(name, ()) and not (is_3d and like.dtype == torch.float64):
+    if implementation in SLOW_ON_CUDA.get(name, ()):
         return Reason("speed", f"tconv has its general implementation alone for {what}")
     return None
 
