@@ -43,7 +43,10 @@ from networks import NETWORKS
 import tconv.torch
 
 SEED = 42
-FORMATS = {"nchw": torch.contiguous_format, "channels_last": torch.channels_last}
+FORMATS = {  # by the tensor's axes; of others there is one
+    "nchw": {4: torch.contiguous_format, 5: torch.contiguous_format},
+    "channels_last": {4: torch.channels_last, 5: torch.channels_last_3d},
+}
 # The most that the results may be off from the network in float64, in relative L2, or times as much as before: a deep
 # network in bf16 is off by more whoever rounds. And the most that a loss may differ by, relative to the loss before.
 RESULT_TOLERANCE = {"strict": 1e-4, "tf32": 5e-3, "bf16": 5e-2}
@@ -68,6 +71,12 @@ class Setting:
 
     def __str__(self):
         return f"{self.network} {self.precision} {self.layout} {self.mode}"
+
+
+def lying(layout, model, x):
+    """The model and its input in the layout."""
+    memory_format = FORMATS[layout].get(x.dim(), torch.preserve_format)
+    return model.to(memory_format=memory_format), x.to(memory_format=memory_format)
 
 
 def called(which, model, mode):
@@ -165,12 +174,11 @@ def compare_training(setting, before, after, x, target, options):
 
 def compare(setting, options):
     """Everything about one network in one setting."""
-    network, memory_format = NETWORKS[setting.network], FORMATS[setting.layout]
+    network = NETWORKS[setting.network]
     torch.manual_seed(SEED)
     before = network.make(network.small_width if options.small else network.width).to(options.device)
     x = torch.randn(network.small_shape if options.small else network.input_shape, device=options.device)
-    if x.dim() == 4:
-        before, x = before.to(memory_format=memory_format), x.to(memory_format=memory_format)
+    before, x = lying(setting.layout, before, x)
     with torch.no_grad():
         target = torch.rand_like(copy.deepcopy(before)(x))
     after = copy.deepcopy(before)

@@ -34,7 +34,7 @@ import eager_timing
 import report
 import torch
 import torch.nn.functional as F
-from end_to_end import FORMATS
+from end_to_end import FORMATS, lying
 from networks import NETWORKS
 
 import tconv.torch
@@ -71,9 +71,7 @@ def layers_of(setting, options):
     network = NETWORKS[setting.network]
     model = network.make(network.small_width if options.small else network.width).to(options.device)
     x = torch.randn(network.small_shape if options.small else network.input_shape, device=options.device)
-    if x.dim() == 4:
-        memory_format = FORMATS[setting.layout]
-        model, x = model.to(memory_format=memory_format), x.to(memory_format=memory_format)
+    model, x = lying(setting.layout, model, x)
     found = []
 
     def keep(layer, inputs, _):

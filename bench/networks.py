@@ -1,7 +1,7 @@
 """The networks of end_to_end.py, at full size and small enough to try the script.
 
 unet: four levels of double convolutions, up by 2 x 2 transposed convolutions of stride 2, what comes up joined with
-what went down. unet512: the same for images of 512 x 512 pixels. dcgan: a generator of 64 x
+what went down. unet512: the same for images of 512 x 512 pixels. unet3d: the same for volumes. dcgan: a generator of 64 x
 64 pixels, all of it transposed convolutions. sam: the upscaling of a mask decoder as Segment Anything has it, two 2 x
 2 transposed convolutions of stride 2 with LayerNorm2d and GELU, and the masks as products with a few vectors. pix2pix:
 its generator for 256 x 256 pixels, without dropout, which would tell the losses apart. hifigan: the generator of
@@ -12,6 +12,7 @@ dimensions, for patches of 512 x 512 pixels; what an encoder would hand it is co
 """
 
 import dataclasses
+import functools
 import itertools
 import typing
 
@@ -20,27 +21,33 @@ import torch.nn.functional as F
 from torch import nn
 
 
-def double_convolution(inputs, outputs):
+CONVOLUTIONS, NORMS = {2: nn.Conv2d, 3: nn.Conv3d}, {2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
+TRANSPOSED, POOLS = {2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}, {2: F.max_pool2d, 3: F.max_pool3d}
+
+
+def double_convolution(inputs, outputs, axes):
     layers = []
     for channels in (inputs, outputs):
-        layers += [nn.Conv2d(channels, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
+        layers += [CONVOLUTIONS[axes](channels, outputs, 3, padding=1, bias=False), NORMS[axes](outputs), nn.ReLU()]
     return nn.Sequential(*layers)
 
 
 class UNet(nn.Module):
-    def __init__(self, width, classes=2):
+    def __init__(self, width, axes=2, classes=2):
         super().__init__()
         widths = [width << level for level in range(5)]
-        self.down = nn.ModuleList(map(double_convolution, [3, *widths[:-1]], widths))
-        self.up = nn.ModuleList(nn.ConvTranspose2d(2 * w, w, 2, stride=2) for w in reversed(widths[:-1]))
-        self.merge = nn.ModuleList(double_convolution(2 * w, w) for w in reversed(widths[:-1]))
-        self.head = nn.Conv2d(width, classes, 1)
+        double = functools.partial(double_convolution, axes=axes)
+        self.down = nn.ModuleList(map(double, [3, *widths[:-1]], widths))
+        self.up = nn.ModuleList(TRANSPOSED[axes](2 * w, w, 2, stride=2) for w in reversed(widths[:-1]))
+        self.merge = nn.ModuleList(double(2 * w, w) for w in reversed(widths[:-1]))
+        self.head = CONVOLUTIONS[axes](width, classes, 1)
+        self.pool = POOLS[axes]
 
     def forward(self, x):
         skipped = []
         for block in self.down[:-1]:
             skipped.append(block(x))
-            x = F.max_pool2d(skipped[-1], 2)
+            x = self.pool(skipped[-1], 2)
         x = self.down[-1](x)
         for up, merge in zip(self.up, self.merge, strict=True):
             x = merge(torch.cat([skipped.pop(), up(x)], dim=1))
@@ -228,12 +235,13 @@ class Network:
     small_shape: tuple[int, ...]
 
     def has_layout(self, layout):
-        return layout == "nchw" or len(self.input_shape) == 4
+        return layout == "nchw" or len(self.input_shape) >= 4
 
 
 NETWORKS = {
     "unet": Network(UNet, sgd, 64, (8, 3, 256, 256), 4, (2, 3, 32, 32)),
     "unet512": Network(UNet, sgd, 64, (8, 3, 512, 512), 4, (2, 3, 32, 32)),
+    "unet3d": Network(functools.partial(UNet, axes=3), sgd, 32, (2, 3, 128, 128, 128), 4, (2, 3, 16, 16, 16)),
     "dcgan": Network(dcgan, adam, 64, (128, 100, 1, 1), 4, (4, 100, 1, 1)),
     "sam": Network(SamUpscaling, sgd, 256, (16, 256, 64, 64), 32, (2, 32, 8, 8)),
     "pix2pix": Network(Pix2Pix, adam, 64, (16, 3, 256, 256), 2, (2, 3, 256, 256)),
