@@ -42,12 +42,8 @@ template <class Number> __device__ __forceinline__ tile_at find_tile(const sum_t
     number /= chunks;
     found.m_tile = number % m_tiles;
     number /= m_tiles;
-    found.plane = 0;
-    if (tiles.planes > 1) {
-        found.plane = (int)(number / (Number)tiles.groups);
-        number %= (Number)tiles.groups;
-    }
-    found.group = number;
+    found.plane = (int)(number / (Number)tiles.groups);
+    found.group = number % (Number)tiles.groups;
     return found;
 }
 
