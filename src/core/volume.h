@@ -8,6 +8,8 @@
  * writes them in place. Where it takes several, planes are copied side by side first (tconv_plane_copy), and so are the
  * kernel planes.
  *
+ * An implementation may take a layer with depth as it is (tconv_implementation.sums_planes); this is for the others.
+ *
  * The gradient of src is the same with the roles of src and dst exchanged. That of the weights has a part for each kernel
  * plane, whose images are the planes of src that it reads and the planes of dst that these reach.
  */

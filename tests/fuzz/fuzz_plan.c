@@ -241,7 +241,9 @@ static void make_operands(const tconv_desc *desc, const struct shape *shape, uin
             for (int64_t h = 0; h < out_rows; h++)
                 for (int64_t w = 0; w < out_w; w++, element++) {
                     const wide *strides = shape->addend;
-                    const wide addend = n * strides[0] + c * strides[1] + h * strides[2] + w * strides[3];
+                    const wide addend = shape->addend_extent == 0 /* there is none, nor its strides */
+                                            ? 0
+                                            : n * strides[0] + c * strides[1] + h * strides[2] + w * strides[3];
                     tensors->sums[element] = posted(desc, tensors, tensors->sums[element], c, (int64_t)addend);
                 }
 }

@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(THREADS)
         }
         __syncthreads();
         Element *to = weights + (at.group * tiles.group_in + channel) * p.strides.in + out * p.strides.out +
-                      at.plane * p.strides.d;
+                      plane_of_tile(tiles, first / tiles.block_m) * p.strides.d;
         const int outputs = (int)min(tiles.group_out - out, tiles.chunk);
         const int inputs = (int)min(tiles.group_in - channel, (int64_t)p.rows);
 #pragma unroll 2

@@ -89,8 +89,12 @@ template <class Element, load_mode LOAD>
 using sums_of = std::conditional_t<LOAD == LINES, line_sums<Element>, slot_sums<Element, LOAD == BOXES>>;
 template <load_mode LOAD> constexpr int THREADS = LOAD == BOXES ? BOX_SUMMERS : PRODUCERS;
 
+/* Blocks of a multiprocessor, for which registers are enough; 0: as many as ptxas likes, which for boxes would be so many that
+ * it spills. */
+template <load_mode LOAD> constexpr int RESIDENT = LOAD == BOXES ? 7 : 0;
+
 template <class Element, load_mode LOAD>
-__global__ void __launch_bounds__(THREADS<LOAD>) sum_slots_kernel(const __grid_constant__ parameters p)
+__global__ void __launch_bounds__(THREADS<LOAD>, RESIDENT<LOAD>) sum_slots_kernel(const __grid_constant__ parameters p)
 {
     __shared__ __align__(16) char shared[THREADS<LOAD> * SLOT_CHANNELS * sizeof(lossless_sum<float>)];
     const crew by = {(int)threadIdx.x, THREADS<LOAD>};

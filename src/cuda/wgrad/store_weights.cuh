@@ -82,7 +82,8 @@ template <int threads> __device__ __forceinline__ const int *make_weight_tables(
     const tile_at tile = find_tile(p.tiles, number);
     const int64_t channel = tile.m_tile * p.tiles.block_m,
                   first = (tile.group * p.tiles.group_in + channel) * p.weights.strides.in +
-                          tile.chunk * p.tiles.chunk * p.weights.strides.out + tile.plane * p.weights.strides.d;
+                          tile.chunk * p.tiles.chunk * p.weights.strides.out +
+                          plane_of_tile(p.tiles, number) * p.weights.strides.d;
     named_barrier_sync<threads>();
 #pragma unroll 1
     for (int i = (int)threadIdx.x; i < p.tiles.block_n; i += threads) {

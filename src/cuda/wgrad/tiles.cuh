@@ -25,7 +25,7 @@ static __device__ __forceinline__ int tap_at(const wgrad_tap_order &order, int p
 
 struct tile_at {
     int64_t group, m_tile, chunk;
-    int row_group, column_group, plane; /* plane: of the kernel */
+    int row_group, column_group;
 };
 
 /* Returns where the tile of a number lies. Number: a type that holds the number of tiles. */
@@ -42,13 +42,14 @@ template <class Number> __device__ __forceinline__ tile_at find_tile(const sum_t
     number /= chunks;
     found.m_tile = number % m_tiles;
     number /= m_tiles;
-    found.plane = 0;
-    if (tiles.planes > 1) {
-        found.plane = (int)(number / (Number)tiles.groups);
-        number %= (Number)tiles.groups;
-    }
-    found.group = number;
+    found.group = tiles.planes > 1 ? number % (Number)tiles.groups : number;
     return found;
+}
+
+/* Returns the kernel plane of the tile of a number. */
+static __device__ __forceinline__ int plane_of_tile(const sum_tiles &tiles, uint32_t number)
+{
+    return (int)(number / ((uint32_t)tiles.count / (uint32_t)tiles.planes));
 }
 
 } // namespace tconv::wgrad

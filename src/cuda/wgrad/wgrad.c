@@ -4,6 +4,7 @@
  *
  *     diff_weights[c, o, k] = sum over images n and inputs i of src[n, c, i] * diff_dst[n, o, s * i + d * k - p],
  *
+ * and so for each kernel plane of a layer with depth, whose images are pairs of planes (parameters.h, image_axis):
  * an implicit GEMM with an input channel for each row of M, a tap and an output channel for each column of N, and
  * pixels along K (kernel.cuh). A block has a tile of the GEMM and some of the pixels, and writes its sums to a split-K
  * slice of the workspace; a second kernel adds the slices in order (sums.cu). On Hopper a block that has all pixels may
