@@ -142,7 +142,8 @@ typedef struct harness_failure {
 /*
  * Judges an output of a case with an answer. Integers: equal to the exact result rounded once. Reals:
  *     f32        |error| <= 16 * 2^-24 * bound each and relative L2 error <= 1e-6
- *     TF32       as f32, plus (2^-10 + 2^-22) * bound each for the rounded factors; relative L2 error <= 5e-4
+ *     TF32       as f32, plus (2^-10 + 2^-22) * bound each for the rounded factors; relative L2 error <= 5e-4, and where src, the
+ *                weights or the gradient of dst have fewer than 32 elements <= 2^-10 + 2^-22
  *     f64        |error| <= 16 * 2^-53 * bound each
  *     f16, bf16  as f32 each, plus half an ulp of the result
  * Where the layer has post-ops, the error of the sum goes through them, with what each step may add (harness_apply_posts).

@@ -16,6 +16,8 @@
 /* With fewer sums than this, cancellation decides the relative error, not the arithmetic. */
 #define RELATIVE_ERROR_SUMS 32
 #define TF32_RELATIVE_ERROR 5e-4
+/* With fewer factors than this in a tensor, all may be rounded by nearly the most that a factor is. */
+#define RELATIVE_ERROR_FACTORS 32
 /* TF32 rounds each factor to nearest, to 11 bits: the relative error is 2^-11, and that of a product
  * 2 * 2^-11 + 2^-22. */
 #define TF32_PRODUCT_ERROR (0x1p-10 + 0x1p-22)
@@ -126,13 +128,23 @@ static bool judge_element(judgement *judge, const int64_t at[4], double expected
     return false;
 }
 
+/* The relative error of products in TF32, over all outputs. */
+static double tf32_relative_error(const harness_case *test)
+{
+    for (int role = HARNESS_SRC; role <= HARNESS_DST; role++)
+        if (role != HARNESS_BIAS && harness_case_reads(test, (harness_role)role) &&
+            harness_view_elements(&test->views[role]) < RELATIVE_ERROR_FACTORS)
+            return TF32_PRODUCT_ERROR;
+    return TF32_RELATIVE_ERROR;
+}
+
 /* Judges the accumulated relative error. */
 static bool judge_relative_error(const judgement *judge, harness_failure *failure)
 {
     const tconv_desc *desc = &judge->test->layer.desc;
     if (judge->test->fill == HARNESS_INTEGERS || desc->post_count > 0 || judge->sums < RELATIVE_ERROR_SUMS)
         return true;
-    double allowed = is_tf32(desc) ? TF32_RELATIVE_ERROR : tolerances[desc->dtype].relative_error;
+    double allowed = is_tf32(desc) ? tf32_relative_error(judge->test) : tolerances[desc->dtype].relative_error;
     double error = sqrt(judge->error_squares / judge->expected_squares);
     if (error <= allowed)
         return true;
