@@ -192,9 +192,8 @@ __device__ __forceinline__ void gather(const parameters &layer, const shared_lay
     const bool few_pairs = PAIR_VECTORS_AT_ONCE<Mode> > FEW_VECTORS_AT_ONCE && share.step == WARP;
     named_barrier_sync<LOADER_WARPS * WARP>(); /* threads read others' coordinates */
     fill_b_stages(layer, shared, [&](const stage_walk &stage, const stage_origin &origin) {
-        const auto *src = static_cast<const typename Mode::Element *>(layer.src) + origin.channel * layer.from.c;
-        if (layer.volumes > 1)
-            src += origin.volume * layer.from_volume;
+        const auto *src = static_cast<const typename Mode::Element *>(layer.src) +
+                          (origin.volume * layer.from_volume + origin.channel * layer.from.c);
         if (in_pairs && few_pairs)
             gather_pairs<Mode, FEW_VECTORS_AT_ONCE>(layer, shared, origin, src, origin.left, stage.buffer(), share);
         else if (in_pairs)

@@ -129,11 +129,10 @@ __device__ __forceinline__ void fill_record(const parameters &layer, const tile_
         if (lane == 0) {
             record.channels[of_tile] = channels;
             record.first[of_tile] = first;
-            int64_t offset = first / layer.runs.rows * layer.to.c + layer.rows[m_tile.row_phase].residue * layer.to.h +
-                             layer.columns[m_tile.column_phase].residue * layer.to.w - layer.runs.begin;
-            if (layer.volumes > 1)
-                offset += tile.volume * layer.to_volume;
-            record.offset[of_tile] = offset * (int64_t)sizeof(Output);
+            record.offset[of_tile] = (tile.volume * layer.to_volume + first / layer.runs.rows * layer.to.c +
+                                      layer.rows[m_tile.row_phase].residue * layer.to.h +
+                                      layer.columns[m_tile.column_phase].residue * layer.to.w - layer.runs.begin) *
+                                     (int64_t)sizeof(Output);
         }
     }
 }

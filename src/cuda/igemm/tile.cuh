@@ -157,13 +157,9 @@ __device__ __forceinline__ tile_place find_tile(const parameters &layer, int num
     tile.column = left.rest * layer.tile_columns;
     left = divide(left.whole, layer.by_row_tiles);
     tile.row = left.rest * layer.tile_rows;
-    tile.image = left.whole * layer.tile_images;
-    tile.volume = 0;
-    if (layer.volumes > 1) {
-        left = divide(left.whole, layer.by_image_tiles);
-        tile.image = left.rest * layer.tile_images;
-        tile.volume = left.whole;
-    }
+    left = divide(left.whole, layer.by_image_tiles);
+    tile.image = left.rest * layer.tile_images;
+    tile.volume = left.whole;
     return tile;
 }
 
