@@ -1,14 +1,14 @@
 """The networks of end_to_end.py, at full size and small enough to try the script.
 
 unet: four levels of double convolutions, up by 2 x 2 transposed convolutions of stride 2, what comes up joined with
-what went down. unet512: the same for images of 512 x 512 pixels. unet3d: the same for volumes. dcgan: a generator of 64 x
-64 pixels, all of it transposed convolutions. sam: the upscaling of a mask decoder as Segment Anything has it, two 2 x
-2 transposed convolutions of stride 2 with LayerNorm2d and GELU, and the masks as products with a few vectors. pix2pix:
-its generator for 256 x 256 pixels, without dropout, which would tell the losses apart. hifigan: the generator of
-HiFi-GAN (V1), in one dimension, without weight normalisation; it has one layout. codec: the decoder of a neural codec,
-in one dimension too: that of DAC for 44.1 kHz (Kumar et al., High-Fidelity Audio Compression with Improved RVQGAN,
-2023), without weight normalisation, on the 32 frames of its training. nnunet: the decoder of nnU-Net in two
-dimensions, for patches of 512 x 512 pixels; what an encoder would hand it is constant.
+what went down. unet512: the same for images of 512 x 512 pixels. unet3d: the same for volumes. dcgan: a generator
+of 64 x 64 pixels, all of it transposed convolutions. sam: the upscaling of a mask decoder as Segment Anything has
+it, two 2 x 2 transposed convolutions of stride 2 with LayerNorm2d and GELU, and the masks as products with a few
+vectors. pix2pix: its generator for 256 x 256 pixels, without dropout, which would tell the losses apart. hifigan:
+the generator of HiFi-GAN (V1), in one dimension, without weight normalisation; it has one layout. codec: the
+decoder of a neural codec, in one dimension too: that of DAC for 44.1 kHz (Kumar et al., High-Fidelity Audio
+Compression with Improved RVQGAN, 2023), without weight normalisation, on the 32 frames of its training. nnunet: the
+decoder of nnU-Net in two dimensions, for patches of 512 x 512 pixels; what an encoder would hand it is constant.
 """
 
 import dataclasses
@@ -19,7 +19,6 @@ import typing
 import torch
 import torch.nn.functional as F
 from torch import nn
-
 
 CONVOLUTIONS, NORMS = {2: nn.Conv2d, 3: nn.Conv3d}, {2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
 TRANSPOSED, POOLS = {2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}, {2: F.max_pool2d, 3: F.max_pool3d}

@@ -57,8 +57,8 @@ def gains_with_layer(kinds: Iterable[int], device: str, dtype: torch.dtype, comp
 
 # The gradients on CUDA that are tconv's, dtypes by operation: those with which training steps are faster than with
 # PyTorch's in the mean of many layers, by less work for the GPU or for the host
-# (docs/log/2026-11-26-gradients-from-pytorch.md, 2026-11-30-volumes-at-once.md). The bias's comes with the weight's; alone it is a
-# sum.
+# (docs/log/2026-11-26-gradients-from-pytorch.md, 2026-11-30-volumes-at-once.md). The bias's comes with the weight's;
+# alone it is a sum.
 FAST_ON_CUDA = {
     "output": frozenset(DTYPES),
     "input": frozenset(DTYPES),
