@@ -304,20 +304,13 @@ static tconv_status plan_flat(tconv_plan *plan, const tconv_desc *flat, size_t *
     return TCONV_SUCCESS;
 }
 
-/* The layer of a slot of a part; NULL where no call has it. */
-static const tconv_plan *layer_of(const tconv_volume_plan *volume, int64_t part, int slot)
-{
-    const int64_t index = volume->plans[part].layers[slot];
-    return index < 0 ? NULL : volume->layers[index];
-}
-
 /* Whether the implementation that the plan names computes a part, or the plan names none, or there is nothing to compute. */
 static bool has_named(const tconv_plan *plan)
 {
     bool any = plan->named == NULL || plan->volume->main < 0;
     for (int64_t i = 0; i < plan->volume->plan_count; i++)
         for (int slot = 0; slot < SLOTS; slot++) {
-            const tconv_plan *layer = layer_of(plan->volume, i, slot);
+            const tconv_plan *layer = tconv_volume_layer_of(plan->volume, i, slot);
             any |= layer != NULL && layer->implementation == plan->named;
         }
     return any;
@@ -472,41 +465,4 @@ void tconv_volume_release(tconv_volume_plan *volume, const tconv_allocator *allo
     tconv_release(allocator, volume->plans);
     tconv_volume_parts_release(&volume->parts, allocator);
     tconv_release(allocator, volume);
-}
-
-/* The plan that computes the layer: of the view, or of a view's view, if there is one. */
-static const tconv_volume_plan *innermost(const tconv_volume_plan *volume)
-{
-    while (volume->view.inner != NULL)
-        volume = volume->view.inner->volume;
-    return volume;
-}
-
-bool tconv_volume_is_batch_invariant(const tconv_volume_plan *volume)
-{
-    volume = innermost(volume);
-    for (int64_t i = 0; i < volume->plan_count; i++)
-        for (int slot = 0; slot < SLOTS; slot++) {
-            const tconv_plan *layer = layer_of(volume, i, slot);
-            if (layer != NULL && !tconv_is_batch_invariant(layer->implementation, &layer->layer, layer->made))
-                return false;
-        }
-    return true;
-}
-
-int64_t tconv_volume_calls(const tconv_plan *plan)
-{
-    const tconv_volume_plan *volume = innermost(plan->volume);
-    int64_t calls = 0;
-    for (int64_t i = 0; i < volume->plan_count; i++)
-        calls += volume->plans[i].kind == FLAT
-                     ? 1
-                     : tconv_volume_calls_of(&plan->layer.problem, &volume->parts.parts[i], &volume->plans[i]);
-    return calls;
-}
-
-const tconv_plan *tconv_volume_main(const tconv_volume_plan *volume)
-{
-    volume = innermost(volume);
-    return volume->main >= 0 ? volume->layers[volume->main] : NULL;
 }

@@ -79,6 +79,13 @@ void tconv_volume_cut_calls(const tconv_plan *plan, const tconv_volume_part *par
 /* The calls of a part. */
 int64_t tconv_volume_calls_of(const tconv_problem *problem, const tconv_volume_part *part, const part_plan *made);
 
+/* The layer of a slot of a part; NULL where no call has it. */
+static inline const tconv_plan *tconv_volume_layer_of(const tconv_volume_plan *volume, int64_t part, int slot)
+{
+    const int64_t index = volume->plans[part].layers[slot];
+    return index < 0 ? NULL : volume->layers[index];
+}
+
 /* Describes a call of a part: so many volumes and planes of each. With `again`, it adds to the gradient of the weights that
  * others gave. */
 tconv_desc tconv_volume_describe_call(const tconv_problem *problem, const tconv_volume_part *part,
