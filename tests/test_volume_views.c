@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "harness.h"
+#include "support/counting_allocator.h"
 #include "support/expect.h"
 #include "support/ways.h"
 
@@ -113,7 +114,7 @@ static const struct {
      "n=3 ci=64 co=64 z=6 h=8 w=8 k=3 s=2 p=1 b=1 ss=28000x1x4480x560x70"},
     {WHATEVER, TCONV_BACKWARD_DATA, TCONV_F16, TCONV_NHWC, TCONV_WEIGHT_IHWO,
      "n=3 ci=64 co=64 z=3 h=4 w=4 k=3 s=2 p=1 ds=18000x1x3430x490x70"},
-    /* What is written is not the caller's tensor, to which it were added; addends are not transposed; no groups lie apart. */
+    /* These have no view: what is added to a tensor cannot be copied there, and addends are not transposed. */
     {NONE, TCONV_FORWARD, TCONV_BF16, TCONV_NCHW, TCONV_WEIGHT_IOHW, "n=2 ci=64 co=64 z=4 h=4 w=4 k=2 s=2 acc=1"},
     {NONE, TCONV_FORWARD, TCONV_BF16, TCONV_NCHW, TCONV_WEIGHT_IOHW,
      "n=2 ci=64 co=64 z=4 h=4 w=4 k=2 s=2 post=add_tensor:1"},
@@ -166,6 +167,38 @@ Test(volume_views, are_of_layers_that_they_serve)
         const bool turned = nhwc && layer.desc.layout == TCONV_NCHW, joined = one && layer.desc.groups > 1;
         cr_expect_eq((turned ? 1 << TURNED : 0) | (joined ? 1 << JOINED : 0), layers[i].views, "%s: %s",
                      layers[i].problem, line);
+    }
+}
+
+/* Explains a layer whose view has a view, where allocation number fail_at fails, none with 0; returns the number of allocations. */
+static size_t expect_no_leak(const tconv_desc *desc, size_t fail_at)
+{
+    static char text[16384];
+    struct counting_allocator counting;
+    tconv_options options;
+    counting_init(&counting, fail_at);
+    tconv_options_init(&options);
+    options.backend = TCONV_BACKEND_CUDA;
+    options.allocator = counting.functions;
+    const tconv_status status =
+        tconv_explain(desc, &options, "h200", TCONV_TEXT_PLAIN, text, sizeof text, NULL, &issue);
+    cr_expect_eq(status, fail_at == 0 ? TCONV_SUCCESS : TCONV_ERROR_OUT_OF_MEMORY, "allocation %zu: %s", fail_at,
+                 issue.message);
+    cr_expect_eq((size_t)counting.live, (size_t)0, "allocation %zu: blocks are left", fail_at);
+    cr_expect_eq((size_t)counting.wrong, (size_t)0);
+    return counting.calls;
+}
+
+Test(volume_views, nothing_leaks_where_memory_runs_out)
+{
+    for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++) {
+        if (layers[i].views != (1 << TURNED | 1 << JOINED))
+            continue;
+        const harness_layer layer = layer_at(i);
+        const size_t calls = expect_no_leak(&layer.desc, 0);
+        cr_assert_gt(calls, (size_t)20);
+        for (size_t fail_at = 1; fail_at <= calls; fail_at++)
+            expect_no_leak(&layer.desc, fail_at);
     }
 }
 

@@ -12,7 +12,7 @@
  */
 tconv_status tconv_plan_choose(tconv_plan *plan, tconv_issue *issue);
 
-/* The same of a layer with depth by an implementation that takes it as it is. */
+/* Does so by an implementation that takes the layer as it is, also where that has depth. */
 tconv_status tconv_plan_choose_implementation(tconv_plan *plan, tconv_issue *issue);
 
 /* Frees what tconv_plan_choose decided. */

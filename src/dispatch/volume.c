@@ -148,6 +148,16 @@ struct part_needs {
     double seconds;
 };
 
+bool tconv_volume_is_none(tconv_status *status, tconv_issue *issue)
+{
+    const tconv_status found = *status;
+    if (found == TCONV_ERROR_UNSUPPORTED || found == TCONV_ERROR_OVERFLOW) {
+        tconv_issue_clear(issue);
+        *status = TCONV_SUCCESS;
+    }
+    return found != TCONV_SUCCESS;
+}
+
 /* Plans the calls of a part in another way, and takes that where it is predicted to be faster. UNSUPPORTED or OVERFLOW where
  * no implementation has it. */
 static tconv_status try_calls(tconv_plan *plan, const tconv_volume_part *part, const part_plan *trial, part_plan *made,
@@ -172,7 +182,8 @@ static tconv_status try_in_place(tconv_plan *plan, const tconv_volume_part *part
                                  struct part_needs *needs, tconv_issue *issue)
 {
     const tconv_problem *problem = &plan->layer.problem;
-    tconv_status status = TCONV_ERROR_UNSUPPORTED;
+    tconv_status status = TCONV_SUCCESS;
+    bool none = true;
     part_plan trial = *made;
     trial.copies_src = trial.copies_dst = false;
     trial.tap_channels = tap_channels;
@@ -181,13 +192,15 @@ static tconv_status try_in_place(tconv_plan *plan, const tconv_volume_part *part
         trial.by_volumes = true;
         trial.volumes = problem->batch;
         status = try_calls(plan, part, &trial, made, needs, issue);
+        none = tconv_volume_is_none(&status, issue);
     }
-    if (tap_channels > 0 && (status == TCONV_ERROR_UNSUPPORTED || status == TCONV_ERROR_OVERFLOW)) {
+    if (tap_channels > 0 && none && status == TCONV_SUCCESS) {
         trial.by_volumes = false;
         trial.volumes = 1;
         status = try_calls(plan, part, &trial, made, needs, issue);
+        tconv_volume_is_none(&status, issue);
     }
-    return status == TCONV_ERROR_UNSUPPORTED || status == TCONV_ERROR_OVERFLOW ? TCONV_SUCCESS : status;
+    return status;
 }
 
 /* The channels that a tap of so many channels is rounded up to, so that kernels take it at a time. */
@@ -214,8 +227,6 @@ static tconv_status plan_best_calls(tconv_plan *plan, const tconv_volume_part *p
         status = try_in_place(plan, part, copies ? held : 0, made, needs, issue);
     if (status == TCONV_SUCCESS && copies && problem->groups == 1 && whole != held)
         status = try_in_place(plan, part, whole, made, needs, issue);
-    if (status == TCONV_SUCCESS)
-        tconv_issue_clear(issue);
     return status;
 }
 
@@ -363,17 +374,6 @@ static void take_instead(tconv_plan *plan, const tconv_volume_part *part, const 
     count_work(plan, part, made);
 }
 
-/* Whether a plan that was tried is none: what then fails is its status, which is cleared where there is merely no such plan. */
-static bool is_none(tconv_status *status, tconv_issue *issue)
-{
-    const tconv_status found = *status;
-    if (found == TCONV_ERROR_UNSUPPORTED || found == TCONV_ERROR_OVERFLOW) {
-        tconv_issue_clear(issue);
-        *status = TCONV_SUCCESS;
-    }
-    return found != TCONV_SUCCESS;
-}
-
 /* Has an implementation compute the gradients of the weights and of the bias at once, by planes as they lie, where it is predicted
  * to be faster by that than by a part for each kernel plane. */
 static tconv_status try_whole(tconv_plan *plan, tconv_issue *issue)
@@ -388,7 +388,7 @@ static tconv_status try_whole(tconv_plan *plan, tconv_issue *issue)
     for (int slot = 0; slot < SLOTS; slot++)
         made.layers[slot] = -1;
     tconv_status status = plan_slot(plan, &made, 0, &wanted, &packed, &scratch, issue);
-    if (is_none(&status, issue))
+    if (tconv_volume_is_none(&status, issue))
         return status;
     if (plan->volume->layers[made.layers[0]]->seconds < plan->seconds)
         take_instead(plan, &all, &made, packed, scratch);
@@ -407,7 +407,7 @@ static tconv_status try_stack(tconv_plan *plan, size_t *packed, tconv_issue *iss
     if (!is_cuda(plan) || !tconv_volume_stacks(problem) || problem->batch == 0)
         return TCONV_SUCCESS;
     tconv_status status = plan_stack(plan, &made, &part, &stack_packed, &scratch, issue);
-    if (is_none(&status, issue) || seconds_of(plan, &part, &made) >= plan->seconds)
+    if (tconv_volume_is_none(&status, issue) || seconds_of(plan, &part, &made) >= plan->seconds)
         return status;
     take_instead(plan, &part, &made, stack_packed, scratch);
     *packed = stack_packed;

@@ -66,13 +66,6 @@ static char *kernel_at(const struct run *run, const void *weights, const tconv_v
     return at(weights, part->kernel.first * run->problem->weight.d, run->problem);
 }
 
-static void set_axis(tconv_plane_copy *axes, int axis, int64_t extent, int64_t from, int64_t to)
-{
-    axes->extents[axis] = extent;
-    axes->from[axis] = from;
-    axes->to[axis] = to;
-}
-
 /* The extents of a copy of kernel planes. Taps are channels before those of one tap: of the inputs of a group, or in the
  * gradient of src of its outputs. */
 struct kernel_planes {
@@ -106,25 +99,25 @@ static tconv_plane_copy axes_of_inputs_outside(const tconv_weight_strides *from,
 {
     tconv_plane_copy axes = {.planes = 1};
     const int64_t input = of->kernel * of->all_out;
-    set_axis(&axes, 3, 1, 0, 0);
-    set_axis(&axes, 4, 1, 0, 0);
+    tconv_volume_set_axis(&axes, 3, 1, 0, 0);
+    tconv_volume_set_axis(&axes, 4, 1, 0, 0);
     if (of->of_inputs) {
-        set_axis(&axes, 0, of->groups, of->in * from->in, of->taps * of->pitch * input);
-        set_axis(&axes, 1, of->taps, of->tap, of->pitch * input);
-        set_axis(&axes, 2, of->in, from->in, input);
-        set_axis(&axes, 4, outputs_inside ? 1 : of->out, from->out, of->kernel);
-        set_axis(&axes, 5, outputs_inside ? input : of->kernel, 1, 1);
+        tconv_volume_set_axis(&axes, 0, of->groups, of->in * from->in, of->taps * of->pitch * input);
+        tconv_volume_set_axis(&axes, 1, of->taps, of->tap, of->pitch * input);
+        tconv_volume_set_axis(&axes, 2, of->in, from->in, input);
+        tconv_volume_set_axis(&axes, 4, outputs_inside ? 1 : of->out, from->out, of->kernel);
+        tconv_volume_set_axis(&axes, 5, outputs_inside ? input : of->kernel, 1, 1);
         return axes;
     }
-    set_axis(&axes, 0, of->in, from->in, input);
+    tconv_volume_set_axis(&axes, 0, of->in, from->in, input);
     if (outputs_inside) {
-        set_axis(&axes, 1, of->kernel, of->out, of->all_out);
-        set_axis(&axes, 2, of->taps, of->tap, of->pitch);
+        tconv_volume_set_axis(&axes, 1, of->kernel, of->out, of->all_out);
+        tconv_volume_set_axis(&axes, 2, of->taps, of->tap, of->pitch);
     } else {
-        set_axis(&axes, 1, of->taps, of->tap, of->pitch * of->kernel);
-        set_axis(&axes, 2, of->out, from->out, of->kernel);
+        tconv_volume_set_axis(&axes, 1, of->taps, of->tap, of->pitch * of->kernel);
+        tconv_volume_set_axis(&axes, 2, of->out, from->out, of->kernel);
     }
-    set_axis(&axes, 5, outputs_inside ? of->out : of->kernel, 1, 1);
+    tconv_volume_set_axis(&axes, 5, outputs_inside ? of->out : of->kernel, 1, 1);
     return axes;
 }
 
@@ -132,17 +125,17 @@ static tconv_plane_copy axes_of_inputs_outside(const tconv_weight_strides *from,
 static tconv_plane_copy axes_of_inputs_inside(const tconv_weight_strides *from, const struct kernel_planes *of)
 {
     tconv_plane_copy axes = {.planes = 1};
-    set_axis(&axes, 0, of->kernel, from->w, of->all_out * of->all_in);
-    set_axis(&axes, 4, 1, 0, 0);
-    set_axis(&axes, 5, of->in, 1, 1);
+    tconv_volume_set_axis(&axes, 0, of->kernel, from->w, of->all_out * of->all_in);
+    tconv_volume_set_axis(&axes, 4, 1, 0, 0);
+    tconv_volume_set_axis(&axes, 5, of->in, 1, 1);
     if (of->of_inputs) {
-        set_axis(&axes, 1, of->out, from->out, of->all_in);
-        set_axis(&axes, 2, of->groups, of->in, of->taps * of->pitch);
-        set_axis(&axes, 3, of->taps, of->tap, of->pitch);
+        tconv_volume_set_axis(&axes, 1, of->out, from->out, of->all_in);
+        tconv_volume_set_axis(&axes, 2, of->groups, of->in, of->taps * of->pitch);
+        tconv_volume_set_axis(&axes, 3, of->taps, of->tap, of->pitch);
     } else {
-        set_axis(&axes, 1, of->taps, of->tap, of->pitch * of->all_in);
-        set_axis(&axes, 2, of->out, from->out, of->all_in);
-        set_axis(&axes, 3, 1, 0, 0);
+        tconv_volume_set_axis(&axes, 1, of->taps, of->tap, of->pitch * of->all_in);
+        tconv_volume_set_axis(&axes, 2, of->out, from->out, of->all_in);
+        tconv_volume_set_axis(&axes, 3, 1, 0, 0);
     }
     return axes;
 }
@@ -158,8 +151,8 @@ tconv_plane_copy tconv_volume_weight_axes(const tconv_problem *problem, const tc
     if (of.pitch == of.held)
         return axes;
     if (inside) { /* channels are copied by themselves, as the third axis */
-        set_axis(&axes, 3, of.taps, of.tap, of.pitch);
-        set_axis(&axes, 5, 1, 1, 1);
+        tconv_volume_set_axis(&axes, 3, of.taps, of.tap, of.pitch);
+        tconv_volume_set_axis(&axes, 5, 1, 1, 1);
         axes.to[2] = axes.from[2] = 1;
     }
     axes.extents[2] = of.pitch;
@@ -185,11 +178,7 @@ static tconv_status copy_gradient(const struct run *run, const tconv_volume_part
     tconv_volume_part one = *part;
     one.taps = 1;
     tconv_plane_copy axes = tconv_volume_weight_axes(run->problem, &one, 0);
-    for (int axis = 0; axis < TCONV_COPY_AXES; axis++) {
-        const int64_t dense = axes.to[axis];
-        axes.to[axis] = axes.from[axis];
-        axes.from[axis] = dense;
-    }
+    tconv_volume_reverse_copy(&axes);
     if (from == NULL)
         axes.planes = 0;
     return copy(run, &axes, from, kernel_at(run, weights, part), issue);
@@ -214,17 +203,17 @@ static tconv_status copy_planes(const struct run *run, const tconv_volume_part *
                              .tap = walk->tap,
                              .planes = src ? problem->d.in : problem->d.out,
                              .plane_stride = strides->d};
-    set_axis(&axes, 0, volumes, strides->n, planes * image);
-    set_axis(&axes, 1, planes, 0, image);
-    set_axis(&axes, 2, taps, 0, channels * (nhwc ? 1 : pixels));
+    tconv_volume_set_axis(&axes, 0, volumes, strides->n, planes * image);
+    tconv_volume_set_axis(&axes, 1, planes, 0, image);
+    tconv_volume_set_axis(&axes, 2, taps, 0, channels * (nhwc ? 1 : pixels));
     if (nhwc) {
-        set_axis(&axes, 3, pixels, strides->w, groups * taps * channels);
-        set_axis(&axes, 4, groups, channels, taps * channels);
-        set_axis(&axes, 5, channels, 1, 1);
+        tconv_volume_set_axis(&axes, 3, pixels, strides->w, groups * taps * channels);
+        tconv_volume_set_axis(&axes, 4, groups, channels, taps * channels);
+        tconv_volume_set_axis(&axes, 5, channels, 1, 1);
     } else {
-        set_axis(&axes, 3, groups, channels * strides->c, taps * channels * pixels);
-        set_axis(&axes, 4, channels, strides->c, pixels);
-        set_axis(&axes, 5, pixels, 1, 1);
+        tconv_volume_set_axis(&axes, 3, groups, channels * strides->c, taps * channels * pixels);
+        tconv_volume_set_axis(&axes, 4, channels, strides->c, pixels);
+        tconv_volume_set_axis(&axes, 5, pixels, 1, 1);
     }
     return copy(run, &axes, at(from, place->volume * strides->n, problem), to, issue);
 }
@@ -237,12 +226,12 @@ static tconv_status clear_planes(const struct run *run, const tconv_volume_part 
     const bool nhwc = problem->layout == TCONV_NHWC;
     const int64_t pixels = problem->h.in * problem->w.in;
     tconv_plane_copy axes = {.planes = 0};
-    set_axis(&axes, 0, problem->batch, 0, strides->n);
-    set_axis(&axes, 1, part->images, 0, part->src.step * strides->d);
-    set_axis(&axes, 2, 1, 0, 0);
-    set_axis(&axes, 3, 1, 0, 0);
-    set_axis(&axes, 4, nhwc ? pixels : problem->in_channels, 0, nhwc ? strides->w : strides->c);
-    set_axis(&axes, 5, nhwc ? problem->in_channels : pixels, 1, 1);
+    tconv_volume_set_axis(&axes, 0, problem->batch, 0, strides->n);
+    tconv_volume_set_axis(&axes, 1, part->images, 0, part->src.step * strides->d);
+    tconv_volume_set_axis(&axes, 2, 1, 0, 0);
+    tconv_volume_set_axis(&axes, 3, 1, 0, 0);
+    tconv_volume_set_axis(&axes, 4, nhwc ? pixels : problem->in_channels, 0, nhwc ? strides->w : strides->c);
+    tconv_volume_set_axis(&axes, 5, nhwc ? problem->in_channels : pixels, 1, 1);
     return copy(run, &axes, NULL, at(run->given->src, part->src.first * strides->d, problem), issue);
 }
 

@@ -1,4 +1,4 @@
-/* What is known of the plan of a layer with depth: its calls, the part with the most work, whose bits its images have. */
+/* Answers what is asked of the plan of a layer with depth: its calls, the part with the most work, whose bits its images have. */
 #include "../core/impl.h"
 #include "volume.h"
 #include "volume_plan.h"

@@ -57,6 +57,20 @@ struct tconv_volume_plan {
  * bytes. */
 double tconv_volume_copy_seconds(double bytes, int64_t run);
 
+static inline void tconv_volume_set_axis(tconv_plane_copy *axes, int axis, int64_t extent, int64_t from, int64_t to)
+{
+    axes->extents[axis] = extent;
+    axes->from[axis] = from;
+    axes->to[axis] = to;
+}
+
+/* Has a copy go from where it went to. */
+static inline void tconv_volume_reverse_copy(tconv_plane_copy *axes)
+{
+    for (int axis = 0; axis < TCONV_COPY_AXES; axis++)
+        tconv_volume_set_axis(axes, axis, axes->extents[axis], axes->to[axis], axes->from[axis]);
+}
+
 /* Copies axes of a tensor on the plan's backend. */
 tconv_status tconv_volume_copy(const tconv_plan *plan, tconv_plane_copy *axes, const void *from, void *to, void *stream,
                                tconv_issue *issue);
@@ -85,6 +99,9 @@ static inline const tconv_plan *tconv_volume_layer_of(const tconv_volume_plan *v
     const int64_t index = volume->plans[part].layers[slot];
     return index < 0 ? NULL : volume->layers[index];
 }
+
+/* Whether a plan that was tried is none. UNSUPPORTED and OVERFLOW say that there is merely no such plan: they become SUCCESS. */
+bool tconv_volume_is_none(tconv_status *status, tconv_issue *issue);
 
 /* Describes a call of a part: so many volumes and planes of each. With `again`, it adds to the gradient of the weights that
  * others gave. */

@@ -46,19 +46,15 @@ static bool copies_results(const tconv_problem *problem, bool turns)
 }
 
 /* Describes the layer of the view; false where there is none. */
-static bool describe_view(const tconv_plan *plan, tconv_volume_view *view, tconv_desc *desc)
+static bool describe_view(const tconv_plan *plan, bool turns, tconv_desc *desc)
 {
     const tconv_problem *problem = &plan->layer.problem;
-    view->turns = problem->layout == TCONV_NCHW;
     *desc = problem->desc;
     if (plan->layer.target.backend != TCONV_BACKEND_CUDA || problem->batch == 0 ||
-        (problem->desc.accumulate && copies_results(problem, view->turns)))
+        (problem->desc.accumulate && copies_results(problem, turns)))
         return false;
-    if (!view->turns) {
+    if (!turns) {
         desc->groups = 1;
-        view->weights_bytes = aligned_bytes(problem->in_channels * problem->out_channels * problem->d.kernel *
-                                                problem->h.kernel * problem->w.kernel,
-                                            problem);
         return problem->groups > 1 && problem->groups <= MOST_JOINED_GROUPS &&
                problem->in_channels * (int64_t)problem->element_size <= MOST_JOINED_BYTES;
     }
@@ -66,14 +62,15 @@ static bool describe_view(const tconv_plan *plan, tconv_volume_view *view, tconv
     desc->src_stride_d = desc->dst_stride_d = 0;
     memset(desc->src_strides, 0, sizeof desc->src_strides);
     memset(desc->dst_strides, 0, sizeof desc->dst_strides);
-    view->src_bytes = aligned_bytes(problem->batch * problem->in_channels * src_pixels(problem), problem);
-    view->dst_bytes = aligned_bytes(problem->batch * problem->out_channels * dst_pixels(problem), problem);
     return problem->addend_extent == 0;
 }
 
-/* Plans the layer of a view. */
-static tconv_status plan_inner(const tconv_plan *plan, const tconv_desc *desc, tconv_plan *inner, tconv_issue *issue)
+/* Plans the layer of a view, and counts the bytes of the view's copies: those of the layer, whose sizes were checked. */
+static tconv_status plan_inner(const tconv_plan *plan, const tconv_desc *desc, tconv_volume_view *view,
+                               tconv_issue *issue)
 {
+    tconv_plan *inner = view->inner;
+    const tconv_problem *problem = &inner->layer.problem;
     tconv_status status;
     *inner = *plan;
     inner->made = NULL;
@@ -83,6 +80,9 @@ static tconv_status plan_inner(const tconv_plan *plan, const tconv_desc *desc, t
     if ((status = tconv_problem_derive(&inner->layer.problem, desc, issue)) ||
         (status = tconv_layer_create_phases(&inner->layer, &plan->allocator, issue)))
         return status;
+    view->src_bytes = view->turns ? aligned_bytes(problem->src_extent, problem) : 0;
+    view->dst_bytes = view->turns ? aligned_bytes(problem->dst_extent, problem) : 0;
+    view->weights_bytes = view->turns ? 0 : aligned_bytes(problem->weight_extent, problem);
     return tconv_plan_choose(inner, issue);
 }
 
@@ -118,24 +118,22 @@ static tconv_status take_view(tconv_plan *plan, const tconv_volume_view *view, t
 
 tconv_status tconv_volume_try_view(tconv_plan *plan, tconv_issue *issue)
 {
-    tconv_volume_view view = {0};
+    tconv_volume_view view = {.turns = plan->layer.problem.layout == TCONV_NCHW};
     tconv_desc desc;
     void *memory;
     tconv_status status;
-    if (!describe_view(plan, &view, &desc))
+    if (!describe_view(plan, view.turns, &desc))
         return TCONV_SUCCESS;
     if ((status = tconv_allocate_for(&plan->allocator, sizeof *plan, "plan", &memory, issue)))
         return status;
     view.inner = memory;
-    status = plan_inner(plan, &desc, view.inner, issue);
+    status = plan_inner(plan, &desc, &view, issue);
     if (status == TCONV_SUCCESS && view.inner->seconds + seconds_of_copies(plan, &view) < plan->seconds &&
         (status = take_view(plan, &view, issue)) == TCONV_SUCCESS)
         return TCONV_SUCCESS;
     tconv_volume_release_view(&view, &plan->allocator);
-    if (status != TCONV_ERROR_UNSUPPORTED && status != TCONV_ERROR_OVERFLOW)
-        return status;
-    tconv_issue_clear(issue);
-    return TCONV_SUCCESS;
+    tconv_volume_is_none(&status, issue);
+    return status;
 }
 
 void tconv_volume_release_view(tconv_volume_view *view, const tconv_allocator *allocator)
@@ -178,13 +176,6 @@ static tconv_status turn(const tconv_plan *plan, bool src, bool back, const void
     return tconv_cuda_transpose(tconv_cuda_target_of(&plan->layer.target).device, &of, from, to, stream, issue);
 }
 
-static void set_axis(tconv_plane_copy *axes, int axis, int64_t extent, int64_t from, int64_t to)
-{
-    axes->extents[axis] = extent;
-    axes->from[axis] = from;
-    axes->to[axis] = to;
-}
-
 /* Describes the copy of the weights of each group to those of the one group that has all channels. */
 static tconv_plane_copy joining_axes(const tconv_problem *problem, const tconv_problem *joined)
 {
@@ -193,13 +184,13 @@ static tconv_plane_copy joining_axes(const tconv_problem *problem, const tconv_p
     const int64_t kernel = problem->d.kernel * problem->h.kernel * problem->w.kernel;
     const tconv_weight_layout layout = problem->desc.weight_layout;
     const bool inputs_last = layout == TCONV_WEIGHT_HWOI, outputs_last = layout == TCONV_WEIGHT_IHWO;
-    tconv_plane_copy axes = {.planes = 1, .element_size = problem->element_size};
-    set_axis(&axes, 0, problem->groups, in * from->in, in * to->in + out * to->out);
-    set_axis(&axes, 1, inputs_last ? 1 : in, from->in, to->in);
-    set_axis(&axes, 2, outputs_last ? 1 : out, from->out, to->out);
-    set_axis(&axes, 3, 1, 0, 0);
-    set_axis(&axes, 4, inputs_last || outputs_last ? kernel : 1, from->w, to->w);
-    set_axis(&axes, 5, inputs_last ? in : outputs_last ? out : kernel, 1, 1);
+    tconv_plane_copy axes = {.planes = 1};
+    tconv_volume_set_axis(&axes, 0, problem->groups, in * from->in, in * to->in + out * to->out);
+    tconv_volume_set_axis(&axes, 1, inputs_last ? 1 : in, from->in, to->in);
+    tconv_volume_set_axis(&axes, 2, outputs_last ? 1 : out, from->out, to->out);
+    tconv_volume_set_axis(&axes, 3, 1, 0, 0);
+    tconv_volume_set_axis(&axes, 4, inputs_last || outputs_last ? kernel : 1, from->w, to->w);
+    tconv_volume_set_axis(&axes, 5, inputs_last ? in : outputs_last ? out : kernel, 1, 1);
     return axes;
 }
 
@@ -209,14 +200,13 @@ static tconv_status join(const tconv_plan *plan, bool back, const void *from, vo
 {
     const tconv_problem *joined = &plan->volume->view.inner->layer.problem;
     tconv_plane_copy axes = joining_axes(&plan->layer.problem, joined);
-    tconv_plane_copy zeros = {.element_size = axes.element_size};
+    tconv_plane_copy zeros = {0};
     tconv_status status;
-    for (int axis = 0; axis < TCONV_COPY_AXES; axis++) {
-        set_axis(&zeros, axis, 1, 0, 0);
-        if (back)
-            set_axis(&axes, axis, axes.extents[axis], axes.to[axis], axes.from[axis]);
-    }
-    set_axis(&zeros, TCONV_COPY_AXES - 1, joined->weight_extent, 1, 1);
+    if (back)
+        tconv_volume_reverse_copy(&axes);
+    for (int axis = 0; axis < TCONV_COPY_AXES; axis++)
+        tconv_volume_set_axis(&zeros, axis, 1, 0, 0);
+    tconv_volume_set_axis(&zeros, TCONV_COPY_AXES - 1, joined->weight_extent, 1, 1);
     if (!back && (status = tconv_volume_copy(plan, &zeros, NULL, to, stream, issue)))
         return status;
     return tconv_volume_copy(plan, &axes, from, to, stream, issue);
