@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Two builds of the library on the layers of workloads.csv and workloads_broad.csv, in one process, in turn.
 
-    compare_builds.py OLD.so NEW.so [--precisions tf32,f32,f16,bf16] [--layouts nchw,nhwc] [--changed] [--seconds S]
-                      [--device cuda|cpu] [--out FILE.csv] [CASE...]
+    compare_builds.py OLD.so NEW.so [--operation forward|backward_data] [--precisions tf32,f32,f16,bf16]
+                      [--layouts nchw,nhwc] [--changed] [--seconds S] [--device cuda|cpu] [--out FILE.csv] [CASE...]
 
 Weights are packed once. On CUDA each build's runs are a CUDA graph of up to 20 executes, over the same buffers; a
 figure is the median of three rounds in which both take turns, each the median of five replays. --changed times only
@@ -38,6 +38,7 @@ PRECISIONS = {
     "bf16": ("BF16", "MATH_STRICT", torch.bfloat16),
     "f64": ("F64", "MATH_STRICT", torch.float64),
 }
+OPERATIONS = {"forward": "OP_FORWARD", "backward_data": "OP_BACKWARD_DATA"}
 
 
 class Build:
@@ -72,9 +73,10 @@ def desc_of(api, row, precision, layout):
 
 
 class Plan:
-    def __init__(self, build, row, precision, layout, device, implementation=None):
+    def __init__(self, build, row, precision, layout, device, implementation=None, operation="forward"):
         self.build, api = build, build.api
         self.desc = desc = desc_of(api, row, precision, layout)
+        desc.op = getattr(api, OPERATIONS[operation])
         options = api.new_options()
         options.backend = api.BACKEND_CUDA if device == "cuda" else api.BACKEND_CPU
         self.location = options.location = api.LOCATION_CUDA if device == "cuda" else api.LOCATION_HOST
@@ -146,7 +148,7 @@ def milliseconds(run, device):
     return statistics.median(first.elapsed_time(second) for first, second in itertools.pairwise(events))
 
 
-def compare(plans, row, precision, layout, device):
+def compare(plans, row, precision, layout, device, operation="forward"):
     """Milliseconds of each plan, and the largest difference of their outputs."""
     memory = torch.channels_last if layout == "nhwc" else torch.contiguous_format
     dtype = PRECISIONS[precision][2]
@@ -154,12 +156,15 @@ def compare(plans, row, precision, layout, device):
     def numbers(*shape):
         return (torch.rand(*shape, device=device) - 0.5).to(dtype)
 
+    forward = operation == "forward"
     src = numbers(row["N"], row["Cin"], row["H"], row["W"]).contiguous(memory_format=memory)
+    dst = None if forward else numbers(*plans[0].shape).contiguous(memory_format=memory)
     weights = numbers(row["Cin"], row["Cout"] // row["g"], row["kh"], row["kw"])
-    bias = numbers(row["Cout"]) if row["bias"] else None
-    outputs = [torch.zeros(plan.shape, dtype=dtype, device=device).contiguous(memory_format=memory) for plan in plans]
-    for plan, dst in zip(plans, outputs, strict=True):
-        plan.bind(src, weights, bias, dst)
+    bias = numbers(row["Cout"]) if row["bias"] and forward else None
+    shape = plans[0].shape if forward else src.shape
+    outputs = [torch.zeros(shape, dtype=dtype, device=device).contiguous(memory_format=memory) for _ in plans]
+    for plan, output in zip(plans, outputs, strict=True):
+        plan.bind(src if forward else output, weights, bias, output if forward else dst)
         plan.run()
     executes, runs = 1, [plan.run for plan in plans]
     if device == "cuda":
@@ -198,6 +203,7 @@ def main():
     parser.add_argument("old")
     parser.add_argument("new")
     parser.add_argument("cases", nargs="*")
+    parser.add_argument("--operation", choices=OPERATIONS, default="forward")
     parser.add_argument("--precisions", default="tf32,f32,f16,bf16")
     parser.add_argument("--layouts", default="nchw,nhwc")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
@@ -215,12 +221,14 @@ def main():
             for name, row in workloads(asked.cases):
                 if time.monotonic() - start > asked.seconds:
                     break
-                plans = [Plan(build, row, precision, layout, asked.device) for build in builds]
+                plans = [
+                    Plan(build, row, precision, layout, asked.device, operation=asked.operation) for build in builds
+                ]
                 chosen = [plan.implementation for plan in plans]
                 if asked.changed and chosen[0] == chosen[1]:
                     same += 1
                 else:
-                    (old, new), difference = compare(plans, row, precision, layout, asked.device)
+                    (old, new), difference = compare(plans, row, precision, layout, asked.device, asked.operation)
                     ratios.setdefault((precision, layout), []).append((new / old, name))
                     if writer:
                         writer.writerow([precision, layout, name, *chosen, f"{old:.5f}", f"{new:.5f}"])

@@ -12,10 +12,10 @@
 #include "support/expect.h"
 #include "support/ways.h"
 
-enum { NONE, TURNED, JOINED, WHATEVER = -1 };
+enum { NONE, TURNED, JOINED };
 
 /* Rows and planes that fill vectors and that do not; channels likewise; every width of an element; slices; kernels in each order. */
-static const struct {
+static const struct seen {
     int views; /* a bit for each of the above that the layer is seen as */
     tconv_op op;
     tconv_dtype dtype;
@@ -49,71 +49,6 @@ static const struct {
      "n=2 ci=32 co=32 z=32 h=32 w=64 k=3 s=2 p=1 g=4"},
     {1 << TURNED | 1 << JOINED, TCONV_BACKWARD_WEIGHTS, TCONV_BF16, TCONV_NCHW, TCONV_WEIGHT_IHWO,
      "n=4 ci=32 co=32 z=16 h=64 w=64 k=3 p=1 g=4 b=1"},
-    /* Volumes, planes, kernel planes: outputs without a tap, odd numbers, channels that are rounded up, images that share a tile. */
-    {WHATEVER, TCONV_FORWARD, TCONV_BF16, TCONV_NHWC, TCONV_WEIGHT_IHWO,
-     "n=4 ci=32 co=64 z=5 h=16 w=16 k=3 s=2 p=1 d=2 b=1"},
-    {WHATEVER, TCONV_FORWARD, TCONV_F32, TCONV_NHWC, TCONV_WEIGHT_IHWO,
-     "n=3 ci=64 co=64 z=9 h=16 w=16 k=3 s=2 p=1 op=1"},
-    {WHATEVER, TCONV_FORWARD, TCONV_F16, TCONV_NHWC, TCONV_WEIGHT_IHWO,
-     "n=5 ci=64 co=48 z=7 h=24 w=24 k=5x3x3 p=2x1x1 d=2x1x1"},
-    {WHATEVER, TCONV_FORWARD, TCONV_F32, TCONV_NHWC, TCONV_WEIGHT_IHWO, "n=3 ci=48 co=24 z=5 h=12 w=12 k=3"},
-    {WHATEVER, TCONV_FORWARD, TCONV_BF16, TCONV_NHWC, TCONV_WEIGHT_IHWO, "n=3 ci=48 co=24 z=5 h=12 w=12 k=3 b=1"},
-    {WHATEVER, TCONV_FORWARD, TCONV_F16, TCONV_NHWC, TCONV_WEIGHT_IHWO, "n=9 ci=32 co=32 z=3 h=2 w=3 k=3x1x2 p=2x0x1"},
-    {WHATEVER, TCONV_FORWARD, TCONV_F32, TCONV_NCHW, TCONV_WEIGHT_IOHW, "n=5 ci=32 co=48 z=6 h=12 w=40 k=3 s=2 p=1"},
-    {WHATEVER, TCONV_FORWARD, TCONV_BF16, TCONV_NCHW, TCONV_WEIGHT_IOHW, "n=2 ci=64 co=32 z=8 h=8 w=8 k=2 s=2 b=1"},
-    {WHATEVER, TCONV_FORWARD, TCONV_F32, TCONV_NCHW, TCONV_WEIGHT_IOHW, "n=2 ci=64 co=32 z=8 h=8 w=8 k=2 s=2 b=1"},
-    {WHATEVER, TCONV_FORWARD, TCONV_F32, TCONV_NHWC, TCONV_WEIGHT_IHWO,
-     "n=2 ci=36 co=20 z=4 h=9 w=7 k=4 s=3 p=2 acc=1"},
-    {WHATEVER, TCONV_FORWARD, TCONV_F16, TCONV_NHWC, TCONV_WEIGHT_IHWO, "n=2 ci=24 co=24 z=6 h=9 w=9 k=3 s=1 p=1 g=3"},
-    {WHATEVER, TCONV_BACKWARD_DATA, TCONV_BF16, TCONV_NHWC, TCONV_WEIGHT_IHWO,
-     "n=4 ci=32 co=64 z=5 h=16 w=16 k=3 s=2 p=1 d=2"},
-    {WHATEVER, TCONV_BACKWARD_DATA, TCONV_F32, TCONV_NHWC, TCONV_WEIGHT_IHWO,
-     "n=3 ci=64 co=64 z=9 h=16 w=16 k=3 s=2 p=1 op=1"},
-    {WHATEVER, TCONV_BACKWARD_DATA, TCONV_F16, TCONV_NHWC, TCONV_WEIGHT_IHWO,
-     "n=5 ci=64 co=48 z=7 h=24 w=24 k=5x3x3 p=2x1x1 d=2x1x1"},
-    {WHATEVER, TCONV_BACKWARD_DATA, TCONV_F32, TCONV_NHWC, TCONV_WEIGHT_IHWO, "n=3 ci=48 co=24 z=5 h=12 w=12 k=3"},
-    {WHATEVER, TCONV_BACKWARD_DATA, TCONV_BF16, TCONV_NHWC, TCONV_WEIGHT_IHWO, "n=3 ci=48 co=24 z=5 h=12 w=12 k=3"},
-    {WHATEVER, TCONV_BACKWARD_DATA, TCONV_F16, TCONV_NHWC, TCONV_WEIGHT_IHWO,
-     "n=9 ci=32 co=32 z=3 h=2 w=3 k=3x1x2 p=2x0x1"},
-    {WHATEVER, TCONV_BACKWARD_DATA, TCONV_F32, TCONV_NCHW, TCONV_WEIGHT_IOHW,
-     "n=5 ci=32 co=48 z=6 h=12 w=40 k=3 s=2 p=1"},
-    {WHATEVER, TCONV_BACKWARD_DATA, TCONV_BF16, TCONV_NCHW, TCONV_WEIGHT_IOHW, "n=2 ci=64 co=32 z=8 h=8 w=8 k=2 s=2"},
-    {WHATEVER, TCONV_BACKWARD_DATA, TCONV_F32, TCONV_NCHW, TCONV_WEIGHT_IOHW, "n=2 ci=64 co=32 z=8 h=8 w=8 k=2 s=2"},
-    {WHATEVER, TCONV_BACKWARD_DATA, TCONV_F32, TCONV_NHWC, TCONV_WEIGHT_IHWO,
-     "n=2 ci=36 co=20 z=4 h=9 w=7 k=4 s=3 p=2 acc=1"},
-    {WHATEVER, TCONV_BACKWARD_DATA, TCONV_F16, TCONV_NHWC, TCONV_WEIGHT_IHWO,
-     "n=2 ci=24 co=24 z=6 h=9 w=9 k=3 s=1 p=1 g=3"},
-    {WHATEVER, TCONV_BACKWARD_WEIGHTS, TCONV_BF16, TCONV_NHWC, TCONV_WEIGHT_IHWO,
-     "n=4 ci=32 co=64 z=5 h=16 w=16 k=3 s=2 p=1 d=2 b=1"},
-    {WHATEVER, TCONV_BACKWARD_WEIGHTS, TCONV_F32, TCONV_NHWC, TCONV_WEIGHT_IHWO,
-     "n=3 ci=64 co=64 z=9 h=16 w=16 k=3 s=2 p=1 op=1"},
-    {WHATEVER, TCONV_BACKWARD_WEIGHTS, TCONV_F16, TCONV_NHWC, TCONV_WEIGHT_IHWO,
-     "n=5 ci=64 co=48 z=7 h=24 w=24 k=5x3x3 p=2x1x1 d=2x1x1"},
-    {WHATEVER, TCONV_BACKWARD_WEIGHTS, TCONV_F32, TCONV_NHWC, TCONV_WEIGHT_IHWO, "n=3 ci=48 co=24 z=5 h=12 w=12 k=3"},
-    {WHATEVER, TCONV_BACKWARD_WEIGHTS, TCONV_BF16, TCONV_NHWC, TCONV_WEIGHT_IHWO,
-     "n=3 ci=48 co=24 z=5 h=12 w=12 k=3 b=1"},
-    {WHATEVER, TCONV_BACKWARD_WEIGHTS, TCONV_F16, TCONV_NHWC, TCONV_WEIGHT_IHWO,
-     "n=9 ci=32 co=32 z=3 h=2 w=3 k=3x1x2 p=2x0x1"},
-    {WHATEVER, TCONV_BACKWARD_WEIGHTS, TCONV_F32, TCONV_NCHW, TCONV_WEIGHT_IOHW,
-     "n=5 ci=32 co=48 z=6 h=12 w=40 k=3 s=2 p=1"},
-    {WHATEVER, TCONV_BACKWARD_WEIGHTS, TCONV_BF16, TCONV_NCHW, TCONV_WEIGHT_IOHW,
-     "n=2 ci=64 co=32 z=8 h=8 w=8 k=2 s=2 b=1"},
-    {WHATEVER, TCONV_BACKWARD_WEIGHTS, TCONV_F32, TCONV_NCHW, TCONV_WEIGHT_IOHW,
-     "n=2 ci=64 co=32 z=8 h=8 w=8 k=2 s=2 b=1"},
-    {WHATEVER, TCONV_BACKWARD_WEIGHTS, TCONV_F32, TCONV_NHWC, TCONV_WEIGHT_IHWO,
-     "n=2 ci=36 co=20 z=4 h=9 w=7 k=4 s=3 p=2 acc=1"},
-    {WHATEVER, TCONV_BACKWARD_WEIGHTS, TCONV_F16, TCONV_NHWC, TCONV_WEIGHT_IHWO,
-     "n=2 ci=24 co=24 z=6 h=9 w=9 k=3 s=1 p=1 g=3"},
-    {WHATEVER, TCONV_BACKWARD_DATA, TCONV_BF16, TCONV_NHWC, TCONV_WEIGHT_HWOI, "n=3 ci=48 co=24 z=5 h=12 w=12 k=3"},
-    {WHATEVER, TCONV_BACKWARD_DATA, TCONV_F32, TCONV_NHWC, TCONV_WEIGHT_IOHW, "n=3 ci=48 co=24 z=5 h=12 w=12 k=3"},
-    {WHATEVER, TCONV_BACKWARD_WEIGHTS, TCONV_BF16, TCONV_NHWC, TCONV_WEIGHT_HWOI,
-     "n=3 ci=40 co=24 z=5 h=12 w=12 k=3 s=2 p=1 b=1"},
-    {WHATEVER, TCONV_BACKWARD_WEIGHTS, TCONV_F32, TCONV_NHWC, TCONV_WEIGHT_IOHW,
-     "n=3 ci=40 co=24 z=5 h=12 w=12 k=3 s=2 p=1 b=1"},
-    {WHATEVER, TCONV_BACKWARD_WEIGHTS, TCONV_F16, TCONV_NHWC, TCONV_WEIGHT_IHWO,
-     "n=3 ci=64 co=64 z=6 h=8 w=8 k=3 s=2 p=1 b=1 ss=28000x1x4480x560x70"},
-    {WHATEVER, TCONV_BACKWARD_DATA, TCONV_F16, TCONV_NHWC, TCONV_WEIGHT_IHWO,
-     "n=3 ci=64 co=64 z=3 h=4 w=4 k=3 s=2 p=1 ds=18000x1x3430x490x70"},
     /* These have no view: what is added to a tensor cannot be copied there, and addends are not transposed. */
     {NONE, TCONV_FORWARD, TCONV_BF16, TCONV_NCHW, TCONV_WEIGHT_IOHW, "n=2 ci=64 co=64 z=4 h=4 w=4 k=2 s=2 acc=1"},
     {NONE, TCONV_FORWARD, TCONV_BF16, TCONV_NCHW, TCONV_WEIGHT_IOHW,
@@ -126,19 +61,63 @@ static const struct {
      "n=2 ci=64 co=64 z=8 h=8 w=8 k=3 s=2 p=1 g=64 acc=1"},
 };
 
+/* Volumes, planes, kernel planes, in all operations (forward alone where there are post-ops): outputs without a tap, odd numbers,
+ * channels that are rounded up, images that share a tile, src that is transposed, sums in parts, channels of two columns. */
+static const struct volume {
+    tconv_dtype dtype;
+    tconv_layout layout;
+    tconv_weight_layout weight_layout;
+    const char *problem;
+} volumes[] = {
+    {TCONV_BF16, TCONV_NHWC, TCONV_WEIGHT_IHWO, "n=4 ci=32 co=64 z=5 h=16 w=16 k=3 s=2 p=1 d=2 b=1"},
+    {TCONV_F32, TCONV_NHWC, TCONV_WEIGHT_IHWO, "n=3 ci=64 co=64 z=9 h=16 w=16 k=3 s=2 p=1 op=1"},
+    {TCONV_F16, TCONV_NHWC, TCONV_WEIGHT_IHWO, "n=5 ci=64 co=48 z=7 h=24 w=24 k=5x3x3 p=2x1x1 d=2x1x1"},
+    {TCONV_F32, TCONV_NHWC, TCONV_WEIGHT_IHWO, "n=3 ci=48 co=24 z=5 h=12 w=12 k=3"},
+    {TCONV_BF16, TCONV_NHWC, TCONV_WEIGHT_IHWO, "n=3 ci=48 co=24 z=5 h=12 w=12 k=3 b=1"},
+    {TCONV_BF16, TCONV_NHWC, TCONV_WEIGHT_HWOI, "n=3 ci=48 co=24 z=5 h=12 w=12 k=3"},
+    {TCONV_F32, TCONV_NHWC, TCONV_WEIGHT_IOHW, "n=3 ci=48 co=24 z=5 h=12 w=12 k=3"},
+    {TCONV_F16, TCONV_NHWC, TCONV_WEIGHT_IHWO, "n=9 ci=32 co=32 z=3 h=2 w=3 k=3x1x2 p=2x0x1"},
+    {TCONV_F32, TCONV_NCHW, TCONV_WEIGHT_IOHW, "n=5 ci=32 co=48 z=6 h=12 w=40 k=3 s=2 p=1"},
+    {TCONV_BF16, TCONV_NCHW, TCONV_WEIGHT_IOHW, "n=2 ci=64 co=32 z=8 h=8 w=8 k=2 s=2 b=1"},
+    {TCONV_F32, TCONV_NCHW, TCONV_WEIGHT_IOHW, "n=2 ci=64 co=32 z=8 h=8 w=8 k=2 s=2 b=1"},
+    {TCONV_F32, TCONV_NHWC, TCONV_WEIGHT_IHWO, "n=2 ci=36 co=20 z=4 h=9 w=7 k=4 s=3 p=2 acc=1"},
+    {TCONV_F16, TCONV_NHWC, TCONV_WEIGHT_IHWO, "n=2 ci=24 co=24 z=6 h=9 w=9 k=3 s=1 p=1 g=3"},
+    {TCONV_BF16, TCONV_NHWC, TCONV_WEIGHT_HWOI, "n=3 ci=40 co=24 z=5 h=12 w=12 k=3 s=2 p=1 b=1"},
+    {TCONV_F32, TCONV_NHWC, TCONV_WEIGHT_IOHW, "n=3 ci=40 co=24 z=5 h=12 w=12 k=3 s=2 p=1 b=1"},
+    {TCONV_F16, TCONV_NHWC, TCONV_WEIGHT_IHWO, "n=3 ci=64 co=64 z=6 h=8 w=8 k=3 s=2 p=1 b=1 ss=28000x1x4480x560x70"},
+    {TCONV_F16, TCONV_NHWC, TCONV_WEIGHT_IHWO, "n=3 ci=64 co=64 z=3 h=4 w=4 k=3 s=2 p=1 ds=18000x1x3430x490x70"},
+    {TCONV_F32, TCONV_NCHW, TCONV_WEIGHT_IOHW, "n=4 ci=32 co=64 z=6 h=16 w=15 k=3 s=2 p=1 d=2 b=1"},
+    {TCONV_F16, TCONV_NCHW, TCONV_WEIGHT_IHWO, "n=3 ci=40 co=64 z=7 h=9 w=16 k=3 s=2 p=1 d=2 b=1"},
+    {TCONV_BF16, TCONV_NCHW, TCONV_WEIGHT_IOHW, "n=3 ci=24 co=8 z=4 h=7 w=5 k=2x3x2 s=4x5x3 b=1"},
+    {TCONV_F64, TCONV_NCHW, TCONV_WEIGHT_IOHW, "n=2 ci=3 co=5 z=3 h=5 w=3 k=2x2x3 s=3x4x4 b=1"},
+    {TCONV_F32, TCONV_NCHW, TCONV_WEIGHT_IOHW,
+     "n=3 ci=8 co=6 z=3 h=5 w=9 k=1x2x3 s=2x4x3 b=1 post=mul_channel,leaky_relu:0.5"},
+    {TCONV_BF16, TCONV_NCHW, TCONV_WEIGHT_IOHW,
+     "n=3 ci=8 co=6 z=3 h=5 w=9 k=1x2x2 s=2x3x4 b=1 post=leaky_relu:0.5,add_tensor:1"},
+    {TCONV_F16, TCONV_NCHW, TCONV_WEIGHT_IOHW, "n=3 ci=8 co=6 z=3 h=5 w=9 k=1x2x2 s=2x3x4 acc=1"},
+    {TCONV_F32, TCONV_NCHW, TCONV_WEIGHT_IOHW, "n=2 ci=64 co=40 z=8 h=16 w=16 k=4 s=2 p=1 b=1"},
+    {TCONV_BF16, TCONV_NCHW, TCONV_WEIGHT_HWOI, "n=4 ci=72 co=40 z=5 h=8 w=24 k=3 s=2 p=1 op=1 b=1"},
+    {TCONV_F32, TCONV_NHWC, TCONV_WEIGHT_IHWO, "n=2 ci=320 co=320 z=4 h=4 w=4 k=2 s=2"},
+    {TCONV_BF16, TCONV_NHWC, TCONV_WEIGHT_IHWO, "n=2 ci=320 co=256 z=8 h=8 w=8 k=2 s=2"},
+    {TCONV_BF16, TCONV_NCHW, TCONV_WEIGHT_IOHW, "n=2 ci=192 co=128 z=4 h=4 w=8 k=2 s=2"},
+    {TCONV_F16, TCONV_NHWC, TCONV_WEIGHT_HWOI, "n=2 ci=128 co=128 z=4 h=6 w=6 k=4x2x4 s=2 p=1x0x1"},
+    {TCONV_F32, TCONV_NHWC, TCONV_WEIGHT_IOHW, "n=1 ci=96 co=160 z=3 h=5 w=6 k=3x2x2 s=2x2x2"},
+};
+
+enum { SEEN = sizeof layers / sizeof layers[0], VOLUMES = sizeof volumes / sizeof volumes[0] };
+
 static tconv_issue issue;
 
-static harness_layer layer_at(size_t i)
+static harness_layer parse(const struct seen *of)
 {
     harness_layer layer;
     char message[128];
-    cr_assert(harness_problem_parse(layers[i].problem, &layer, message, sizeof message), "%s: %s", layers[i].problem,
-              message);
-    layer.desc.op = layers[i].op;
-    layer.desc.dtype = layers[i].dtype;
-    layer.desc.math = layers[i].dtype == TCONV_F32 ? TCONV_MATH_TF32 : TCONV_MATH_STRICT;
-    layer.desc.layout = layers[i].layout;
-    layer.desc.weight_layout = layers[i].weight_layout;
+    cr_assert(harness_problem_parse(of->problem, &layer, message, sizeof message), "%s: %s", of->problem, message);
+    layer.desc.op = of->op;
+    layer.desc.dtype = of->dtype;
+    layer.desc.math = of->dtype == TCONV_F32 ? TCONV_MATH_TF32 : TCONV_MATH_STRICT;
+    layer.desc.layout = of->layout;
+    layer.desc.weight_layout = of->weight_layout;
     return layer;
 }
 
@@ -157,11 +136,9 @@ static void find_largest_part(const tconv_desc *desc, char *line, size_t capacit
 
 Test(volume_views, are_of_layers_that_they_serve)
 {
-    for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++) {
-        const harness_layer layer = layer_at(i);
+    for (size_t i = 0; i < SEEN; i++) {
+        const harness_layer layer = parse(&layers[i]);
         char line[1024];
-        if (layers[i].views == WHATEVER)
-            continue;
         find_largest_part(&layer.desc, line, sizeof line);
         const bool nhwc = strstr(line, "--layout nhwc") != NULL, one = strstr(line, " g=1") != NULL;
         const bool turned = nhwc && layer.desc.layout == TCONV_NCHW, joined = one && layer.desc.groups > 1;
@@ -191,10 +168,10 @@ static size_t expect_no_leak(const tconv_desc *desc, size_t fail_at)
 
 Test(volume_views, nothing_leaks_where_memory_runs_out)
 {
-    for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++) {
+    for (size_t i = 0; i < SEEN; i++) {
         if (layers[i].views != (1 << TURNED | 1 << JOINED))
             continue;
-        const harness_layer layer = layer_at(i);
+        const harness_layer layer = parse(&layers[i]);
         const size_t calls = expect_no_leak(&layer.desc, 0);
         cr_assert_gt(calls, (size_t)20);
         for (size_t fail_at = 1; fail_at <= calls; fail_at++)
@@ -202,22 +179,40 @@ Test(volume_views, nothing_leaks_where_memory_runs_out)
     }
 }
 
-Test(volume_views_cuda, integers_are_exact)
+static void expect_exact(const struct seen *of, uint64_t seed)
 {
+    const harness_layer layer = parse(of);
     tconv_options options;
-    skip_without_cuda();
     tconv_options_init(&options);
     options.backend = TCONV_BACKEND_CUDA;
-    for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++)
-        for (int packs = 0; packs <= (layers[i].op == TCONV_BACKWARD_WEIGHTS ? 0 : 1); packs++) {
-            const harness_layer layer = layer_at(i);
-            harness_case test;
-            harness_output output;
-            harness_failure failure;
-            expect_success(harness_case_create_sampled(&test, &layer, HARNESS_INTEGERS, i, &issue), issue);
-            expect_success(harness_run(&test, &options, packs != 0, &output, &issue), issue);
-            cr_expect(harness_compare(&test, &output, &failure), "%s", failure.text);
-            harness_output_release(&output);
-            harness_case_destroy(&test);
+    for (int packs = 0; packs <= (of->op == TCONV_BACKWARD_WEIGHTS ? 0 : 1); packs++) {
+        harness_case test;
+        harness_output output;
+        harness_failure failure;
+        expect_success(harness_case_create_sampled(&test, &layer, HARNESS_INTEGERS, seed, &issue), issue);
+        expect_success(harness_run(&test, &options, packs != 0, &output, &issue), issue);
+        cr_expect(harness_compare(&test, &output, &failure), "%s", failure.text);
+        harness_output_release(&output);
+        harness_case_destroy(&test);
+    }
+}
+
+Test(volume_views_cuda, integers_are_exact)
+{
+    skip_without_cuda();
+    for (size_t i = 0; i < SEEN; i++)
+        expect_exact(&layers[i], i);
+}
+
+Test(volume_views_cuda, integers_of_volumes_are_exact)
+{
+    skip_without_cuda();
+    for (size_t i = 0; i < VOLUMES; i++) {
+        const struct volume *of = &volumes[i];
+        const tconv_op last = strstr(of->problem, "post=") != NULL ? TCONV_FORWARD : TCONV_BACKWARD_WEIGHTS;
+        for (tconv_op op = TCONV_FORWARD; op <= last; op++) {
+            const struct seen layer = {NONE, op, of->dtype, of->layout, of->weight_layout, of->problem};
+            expect_exact(&layer, SEEN + i);
         }
+    }
 }

@@ -36,10 +36,12 @@ typedef struct tconv_weight_strides {
 /* Of a layer without groups that stands for planes of a volume (volume.h): the channels that it sums are those of several
  * planes of src, or in the gradient of src of dst. Channel c of image i is channel c % channels of plane
  * image_step * i + first + step * (c / channels), or 0 where that is none of the planes, or c % channels is not below `held`.
- * The tensor has the planes as images, with `held` channels each. */
+ * The tensor has the planes as images, with `held` channels each. Its weights are those of channel c % channels, so many elements
+ * further for each plane. The layer may be one of channel groups, which together have these channels: parts of the sums. */
 typedef struct tconv_plane_taps {
     int64_t taps; /* planes of an image; 0: the tensor is as the layer says */
     int64_t channels, held, first, step, image_step, planes;
+    int64_t weights; /* elements from the weights of a plane's channels to those of the next plane's */
 } tconv_plane_taps;
 
 /* Of a layer whose images are those of several volumes: image i is image i % images of volume i / images. The strides of
@@ -84,10 +86,14 @@ static inline int64_t tconv_volumes(const tconv_problem *problem)
     return problem->batch > 0 ? problem->batch / tconv_volume_images(problem) : 1;
 }
 
-/* The images and the channels that src has in memory, where it is summed. */
+/* The images that src has in memory, where it is summed, of a volume and of all, and the channels of each. */
+static inline int64_t tconv_src_planes(const tconv_problem *problem)
+{
+    return problem->plane_taps.taps > 0 ? problem->plane_taps.planes : tconv_volume_images(problem);
+}
 static inline int64_t tconv_src_images(const tconv_problem *problem)
 {
-    return problem->plane_taps.taps > 0 ? problem->plane_taps.planes * tconv_volumes(problem) : problem->batch;
+    return problem->batch > 0 ? tconv_src_planes(problem) * tconv_volumes(problem) : problem->batch;
 }
 static inline int64_t tconv_src_channels(const tconv_problem *problem)
 {

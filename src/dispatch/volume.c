@@ -108,7 +108,8 @@ static double seconds_of(const tconv_plan *plan, const tconv_volume_part *part, 
         seconds += seconds_of_planes(problem, part, made, true);
     if (made->copies_dst)
         seconds += seconds_of_planes(problem, part, made, false);
-    return (double)tconv_volume_calls_of(problem, part, made) * seconds;
+    const bool copies = made->copies_weights && !plan->holds_packed;
+    return (double)tconv_volume_calls_of(problem, part, made) * seconds + (copies ? TCONV_VOLUME_LAUNCH_SECONDS : 0);
 }
 
 /* Counts the part's layers among those of the plan. */
@@ -126,12 +127,10 @@ static void count_work(tconv_plan *plan, const tconv_volume_part *part, const pa
 }
 
 /* Bytes of the weights that a part has as a layer's. */
-static int64_t weight_bytes(const tconv_problem *problem, const tconv_volume_part *part, const part_plan *made)
+static int64_t weight_bytes(const tconv_problem *problem, const tconv_volume_part *part)
 {
-    const bool of_inputs = problem->desc.op == TCONV_FORWARD;
-    const int64_t in = problem->in_channels, out = problem->group_out, tap = made->tap_channels;
-    return part->taps * (of_inputs ? tconv_max(in, tap) : in) * (of_inputs ? out : tconv_max(out, tap)) *
-           problem->h.kernel * problem->w.kernel * (int64_t)problem->element_size;
+    return part->taps * problem->in_channels * problem->group_out * problem->h.kernel * problem->w.kernel *
+           (int64_t)problem->element_size;
 }
 
 /* Whether a call may take all volumes as they lie, and that is not what the calls of a part do already. */
@@ -186,6 +185,7 @@ static tconv_status try_in_place(tconv_plan *plan, const tconv_volume_part *part
     bool none = true;
     part_plan trial = *made;
     trial.copies_src = trial.copies_dst = false;
+    trial.copies_weights = made->copies_weights && tap_channels == 0;
     trial.tap_channels = tap_channels;
     trial.planes = part->images;
     if (may_take_volumes(problem, part, &trial)) {
@@ -258,7 +258,7 @@ static tconv_status plan_part(tconv_plan *plan, const tconv_volume_part *part, p
     volume->dst_bytes = most(volume->dst_bytes, dst);
     if (made->copies_weights) {
         size_t *const bytes = plan->holds_packed && made->kind == SUM ? &volume->packing_bytes : &volume->weights_bytes;
-        *bytes = most(*bytes, aligned((size_t)weight_bytes(problem, part, made)));
+        *bytes = most(*bytes, aligned((size_t)weight_bytes(problem, part)));
     }
     made->packed_bytes = plan->holds_packed ? 0 : needs.packed;
     volume->inner_bytes = most(volume->inner_bytes, made->packed_bytes + needs.scratch);

@@ -72,11 +72,10 @@ struct kernel_planes {
     bool of_inputs;
     int64_t taps, tap;               /* elements from a tap to the next */
     int64_t groups, in, out, kernel; /* of what is copied; kernel: elements of a plane */
-    int64_t held, pitch;             /* channels of a tap, and those that the layer has: others are zeros */
     int64_t all_in, all_out;         /* of the layer */
 };
 
-static struct kernel_planes kernel_planes_of(const tconv_problem *problem, const tconv_volume_part *part, int64_t pitch)
+static struct kernel_planes kernel_planes_of(const tconv_problem *problem, const tconv_volume_part *part)
 {
     const bool of_inputs = problem->desc.op != TCONV_BACKWARD_DATA;
     struct kernel_planes of = {.of_inputs = of_inputs,
@@ -86,10 +85,8 @@ static struct kernel_planes kernel_planes_of(const tconv_problem *problem, const
                                .in = of_inputs ? problem->group_in : problem->in_channels,
                                .out = problem->group_out,
                                .kernel = problem->h.kernel * problem->w.kernel};
-    of.held = of_inputs ? of.in : of.out;
-    of.pitch = pitch > 0 ? pitch : of.held;
-    of.all_in = of_inputs ? of.groups * of.pitch * of.taps : of.in;
-    of.all_out = of_inputs ? of.out : of.pitch * of.taps;
+    of.all_in = of_inputs ? of.groups * of.in * of.taps : of.in;
+    of.all_out = of_inputs ? of.out : of.out * of.taps;
     return of;
 }
 
@@ -102,8 +99,8 @@ static tconv_plane_copy axes_of_inputs_outside(const tconv_weight_strides *from,
     tconv_volume_set_axis(&axes, 3, 1, 0, 0);
     tconv_volume_set_axis(&axes, 4, 1, 0, 0);
     if (of->of_inputs) {
-        tconv_volume_set_axis(&axes, 0, of->groups, of->in * from->in, of->taps * of->pitch * input);
-        tconv_volume_set_axis(&axes, 1, of->taps, of->tap, of->pitch * input);
+        tconv_volume_set_axis(&axes, 0, of->groups, of->in * from->in, of->taps * of->in * input);
+        tconv_volume_set_axis(&axes, 1, of->taps, of->tap, of->in * input);
         tconv_volume_set_axis(&axes, 2, of->in, from->in, input);
         tconv_volume_set_axis(&axes, 4, outputs_inside ? 1 : of->out, from->out, of->kernel);
         tconv_volume_set_axis(&axes, 5, outputs_inside ? input : of->kernel, 1, 1);
@@ -112,9 +109,9 @@ static tconv_plane_copy axes_of_inputs_outside(const tconv_weight_strides *from,
     tconv_volume_set_axis(&axes, 0, of->in, from->in, input);
     if (outputs_inside) {
         tconv_volume_set_axis(&axes, 1, of->kernel, of->out, of->all_out);
-        tconv_volume_set_axis(&axes, 2, of->taps, of->tap, of->pitch);
+        tconv_volume_set_axis(&axes, 2, of->taps, of->tap, of->out);
     } else {
-        tconv_volume_set_axis(&axes, 1, of->taps, of->tap, of->pitch * of->kernel);
+        tconv_volume_set_axis(&axes, 1, of->taps, of->tap, of->out * of->kernel);
         tconv_volume_set_axis(&axes, 2, of->out, from->out, of->kernel);
     }
     tconv_volume_set_axis(&axes, 5, outputs_inside ? of->out : of->kernel, 1, 1);
@@ -130,44 +127,29 @@ static tconv_plane_copy axes_of_inputs_inside(const tconv_weight_strides *from, 
     tconv_volume_set_axis(&axes, 5, of->in, 1, 1);
     if (of->of_inputs) {
         tconv_volume_set_axis(&axes, 1, of->out, from->out, of->all_in);
-        tconv_volume_set_axis(&axes, 2, of->groups, of->in, of->taps * of->pitch);
-        tconv_volume_set_axis(&axes, 3, of->taps, of->tap, of->pitch);
+        tconv_volume_set_axis(&axes, 2, of->groups, of->in, of->taps * of->in);
+        tconv_volume_set_axis(&axes, 3, of->taps, of->tap, of->in);
     } else {
-        tconv_volume_set_axis(&axes, 1, of->taps, of->tap, of->pitch * of->all_in);
+        tconv_volume_set_axis(&axes, 1, of->taps, of->tap, of->out * of->all_in);
         tconv_volume_set_axis(&axes, 2, of->out, from->out, of->all_in);
         tconv_volume_set_axis(&axes, 3, 1, 0, 0);
     }
     return axes;
 }
 
-tconv_plane_copy tconv_volume_weight_axes(const tconv_problem *problem, const tconv_volume_part *part, int64_t pitch)
+tconv_plane_copy tconv_volume_weight_axes(const tconv_problem *problem, const tconv_volume_part *part)
 {
-    const struct kernel_planes of = kernel_planes_of(problem, part, pitch);
+    const struct kernel_planes of = kernel_planes_of(problem, part);
     const tconv_weight_layout layout = problem->desc.weight_layout;
-    const bool inside = layout == (of.of_inputs ? TCONV_WEIGHT_HWOI : TCONV_WEIGHT_IHWO); /* the channels of a tap */
-    tconv_plane_copy axes = layout == TCONV_WEIGHT_HWOI
-                                ? axes_of_inputs_inside(&problem->weight, &of)
-                                : axes_of_inputs_outside(&problem->weight, &of, layout == TCONV_WEIGHT_IHWO);
-    if (of.pitch == of.held)
-        return axes;
-    if (inside) { /* channels are copied by themselves, as the third axis */
-        tconv_volume_set_axis(&axes, 3, of.taps, of.tap, of.pitch);
-        tconv_volume_set_axis(&axes, 5, 1, 1, 1);
-        axes.to[2] = axes.from[2] = 1;
-    }
-    axes.extents[2] = of.pitch;
-    axes.plane_stride = axes.from[2];
-    axes.from[2] = 0;
-    axes.tap = 1;
-    axes.planes = of.held;
-    return axes;
+    return layout == TCONV_WEIGHT_HWOI ? axes_of_inputs_inside(&problem->weight, &of)
+                                       : axes_of_inputs_outside(&problem->weight, &of, layout == TCONV_WEIGHT_IHWO);
 }
 
 /* Copies a part's kernel planes to memory, as its layer's weights. */
-static tconv_status copy_weights(const struct run *run, const tconv_volume_part *part, const part_plan *made,
-                                 const void *weights, void *to, tconv_issue *issue)
+static tconv_status copy_weights(const struct run *run, const tconv_volume_part *part, const void *weights, void *to,
+                                 tconv_issue *issue)
 {
-    tconv_plane_copy axes = tconv_volume_weight_axes(run->problem, part, made->tap_channels);
+    tconv_plane_copy axes = tconv_volume_weight_axes(run->problem, part);
     return copy(run, &axes, kernel_at(run, weights, part), to, issue);
 }
 
@@ -177,7 +159,7 @@ static tconv_status copy_gradient(const struct run *run, const tconv_volume_part
 {
     tconv_volume_part one = *part;
     one.taps = 1;
-    tconv_plane_copy axes = tconv_volume_weight_axes(run->problem, &one, 0);
+    tconv_plane_copy axes = tconv_volume_weight_axes(run->problem, &one);
     tconv_volume_reverse_copy(&axes);
     if (from == NULL)
         axes.planes = 0;
@@ -341,7 +323,7 @@ static tconv_status run_kernel(const struct run *run, const tconv_volume_part *p
         return TCONV_SUCCESS;
     if (!made->copies_weights)
         return run_calls(run, part, made, kernel_at(run, weights, part), issue);
-    if ((run->problem->desc.accumulate && (status = copy_weights(run, part, made, weights, run->weights, issue))) ||
+    if ((run->problem->desc.accumulate && (status = copy_weights(run, part, weights, run->weights, issue))) ||
         (status = run_calls(run, part, made, run->weights, issue)))
         return status;
     return copy_gradient(run, part, run->weights, weights, issue);
@@ -362,7 +344,7 @@ static tconv_status run_part(const struct run *run, const tconv_volume_part *par
     if (made->kind == ZERO)
         return run->given->weights != NULL ? copy_gradient(run, part, NULL, run->given->weights, issue) : TCONV_SUCCESS;
     if (made->copies_weights && run->given->packed == NULL) {
-        if ((status = copy_weights(run, part, made, run->given->weights, run->weights, issue)))
+        if ((status = copy_weights(run, part, run->given->weights, run->weights, issue)))
             return status;
         weights = run->weights;
     }
@@ -433,7 +415,7 @@ static tconv_status pack_parts(const struct run *run, const void *weights, void 
         if (made->kind == FLAT)
             return pack_part(run, made, weights, packed, issue);
         const tconv_volume_part *part = &volume->parts.parts[i];
-        if (made->copies_weights && (status = copy_weights(run, part, made, weights, run->weights, issue)))
+        if (made->copies_weights && (status = copy_weights(run, part, weights, run->weights, issue)))
             return status;
         status =
             pack_part(run, made, made->copies_weights ? run->weights : kernel_at(run, weights, part), packed, issue);

@@ -89,6 +89,7 @@ static tconv_status plan_layer(const tconv_plan *plan, const plane_layer *wanted
         const tconv_strides *from = of_src ? &plan->layer.problem.src : &plan->layer.problem.dst;
         const tconv_strides planes = {.n = from->d, .c = from->c, .h = from->h, .w = from->w};
         *(of_src ? &layer->layer.problem.src : &layer->layer.problem.dst) = planes;
+        layer->layer.problem.weight = plan->layer.problem.weight;
     }
     status = tconv_plan_choose_implementation(layer, issue);
     if (status != TCONV_ERROR_UNSUPPORTED || plan->named == NULL || taps->taps > 0 || wanted->volumes.images > 0 ||
@@ -263,7 +264,8 @@ tconv_plane_taps tconv_volume_plane_taps(const tconv_problem *problem, const tco
                               .first = walk->first,
                               .step = walk->tap,
                               .image_step = walk->step,
-                              .planes = of_src ? problem->d.in : problem->d.out};
+                              .planes = of_src ? problem->d.in : problem->d.out,
+                              .weights = part->kernel.tap * problem->weight.d};
 }
 
 tconv_image_volumes tconv_volume_image_volumes(const tconv_problem *problem, const part_plan *made)

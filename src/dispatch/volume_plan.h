@@ -26,7 +26,7 @@ typedef struct part_plan {
     int64_t volumes, planes; /* of a whole call */
     bool copies_weights;     /* the kernel planes are copied to be a layer's weights, or from a layer's gradient */
     bool copies_src, copies_dst;
-    /* Taps are read where their planes lie, each as so many channels (tconv_plane_taps); else 0. */
+    /* Taps are read where their planes lie, each as so many channels, and so are their weights (tconv_plane_taps); else 0. */
     int64_t tap_channels;
     bool by_volumes;         /* a call takes all planes of all volumes, each as it lies (tconv_image_volumes) */
     bool stacked;            /* outputs of all phases of depth are rows of one image (tconv_layer.stacked_rows) */
@@ -115,9 +115,8 @@ tconv_desc tconv_volume_describe_bias_gradient(const tconv_problem *problem);
 tconv_plane_taps tconv_volume_plane_taps(const tconv_problem *problem, const tconv_volume_part *part,
                                          const part_plan *made);
 
-/* Describes the copy of a part's kernel planes, from the first one on, to the weights of its layer, in which a tap has so many
- * channels (0: its own): those beyond its own are zeros, and then there is one group. */
-tconv_plane_copy tconv_volume_weight_axes(const tconv_problem *problem, const tconv_volume_part *part, int64_t pitch);
+/* Describes the copy of a part's kernel planes, from the first one on, to the weights of its layer. */
+tconv_plane_copy tconv_volume_weight_axes(const tconv_problem *problem, const tconv_volume_part *part);
 
 /* How the volumes of a part lie, where a call takes each as it lies; else all 0. */
 tconv_image_volumes tconv_volume_image_volumes(const tconv_problem *problem, const part_plan *made);

@@ -151,6 +151,7 @@ static bool describe_strided(const tconv_layer *layer, dgrad_plan *plan)
     if (plan->parts > 1) {
         inner->dst = dense_strides(inner);
         inner->dst_extent = plan->images * inner->h.out * inner->w.out * inner->out_channels;
+        inner->volumes.written = inner->volumes.images * inner->dst.n;
     }
     inner_layer->rows = phases_of(plan->row_phases, &rows, inner->h.out);
     inner_layer->columns = phases_of(plan->column_phases, &columns, inner->w.out);

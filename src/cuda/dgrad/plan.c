@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "../../core/checked.h"
-#include "../../core/space_to_depth.h"
 #include "../../core/views.h"
 #include "../cuda_backend.h"
 #include "../igemm/sums.h"
@@ -28,13 +27,15 @@ static const double MAX_TENSOR_TERMS = 16384;
 
 /* How much longer a step takes than the cost model predicts (measured): transposing chunks than a pass that moves
  * vectors; likewise transposing windows, whose rows hardly ever begin at vectors; a plan of parts; a plan that makes
- * planes; a plan by cuda_rows, whose other layers have fewer input channels. */
+ * planes; a plan by cuda_rows, whose other layers have fewer input channels; one whose pixels have 64 bytes of channels, where
+ * columns could be channels too. */
 static const double TRANSPOSE_TIMES = 1.3;
 static const double WINDOW_TIMES = 1.8;
 static const double PARTS_TIMES = 1.12;
 static const double TAPS_TIMES = 1.12; /* more, where parts are of planes with several taps */
 static const double REARRANGED_TIMES = 1.15;
 static const double ROWS_TIMES = 1.6;
+static const double SHORT_PIXEL_TIMES = 1.1;
 
 /* A form that a layer may be planned in. The planes of an axis have the taps of a phase each, or one. */
 typedef struct dgrad_form {
@@ -98,8 +99,7 @@ static bool is_tried(const tconv_problem *problem, const dgrad_form *form)
     const tconv_cuda_planes columns = tconv_cuda_planes_of(&problem->w, false);
     const bool is_native = is_native_axis(&problem->h, &rows) && is_native_axis(&problem->w, &columns);
     if (problem->plane_taps.taps > 0 || problem->volumes.images > 0) /* which TMA finds where they lie */
-        return form->source == STRIDED && !form->one_pixel && !form->to_depth && rows.count <= MAX_PHASES &&
-               columns.count <= MAX_PHASES;
+        return form->source == STRIDED && !form->one_pixel && rows.count <= MAX_PHASES && columns.count <= MAX_PHASES;
     if (form->one_pixel)
         return is_one_pixel(problem);
     if (form->source == NATIVE)
@@ -423,22 +423,10 @@ static double seconds_of_weights(const tconv_layer *layer, const dgrad_plan *pla
     return !is_strided(plan) ? packing : plan->inner.sizes.reads_unpacked ? -packing : 0;
 }
 
-static bool is_along_columns(const tconv_problem *before, const tconv_problem *after, bool columns)
+/* Returns whether the images of all volumes are equally far apart where they are written, as partial sums are. */
+static bool are_volumes_dense(const tconv_problem *problem)
 {
-    (void)before, (void)after;
-    return columns;
-}
-
-/* Makes pixels of columns a stride apart; false where those between are no channels, or some are outside. */
-static bool columns_to_depth(const tconv_layer *layer, tconv_layer *deep)
-{
-    tconv_depth_layer made[TCONV_MOST_DEPTH_LAYERS];
-    if (tconv_space_to_depth(&layer->problem, 1, is_along_columns, made) != 1 || made[0].count != 1)
-        return false;
-    *deep = *layer;
-    deep->problem = made[0].problem;
-    deep->problem.layout = layer->problem.layout;
-    return deep->problem.dst.c == 1 && deep->problem.out_channels <= MAX_COUNT && layer->problem.w.in > 1;
+    return problem->volumes.images == 0 || problem->volumes.written == problem->volumes.images * problem->src.n;
 }
 
 const char *tconv_dgrad_make_plan(const tconv_layer *layer, double limit, dgrad_plan *plan, tconv_cuda_work *work)
@@ -450,8 +438,9 @@ const char *tconv_dgrad_make_plan(const tconv_layer *layer, double limit, dgrad_
         const tconv_implementation *implementation;
     } tried, best;
     tconv_layer deep;
-    const bool has_depth = columns_to_depth(layer, &deep);
-    const bool finds_planes = layer->problem.plane_taps.taps > 0 || layer->problem.volumes.images > 0;
+    const bool has_depth = tconv_dgrad_columns_to_depth(layer, &deep);
+    const bool may_be_parts = are_volumes_dense(&layer->problem);
+    const bool is_short = has_depth && tconv_dgrad_has_short_pixels(&layer->problem);
     tconv_search search = tconv_search_begin(layer, limit, &best, sizeof best);
     const double saved = tconv_cuda_packing_seconds(layer); /* at most */
     const char *why = TCONV_NO_FASTER;
@@ -461,16 +450,18 @@ const char *tconv_dgrad_make_plan(const tconv_layer *layer, double limit, dgrad_
             tried.layer = FORMS[f].to_depth ? &deep : layer;
             tried.form = &FORMS[f];
             tried.parts = &PARTS[p];
-            if ((FORMS[f].to_depth && !has_depth) || (PARTS[p].count > 1 && finds_planes) ||
+            if ((FORMS[f].to_depth && !has_depth) || (PARTS[p].count > 1 && !may_be_parts) ||
                 !is_tried(&tried.layer->problem, &FORMS[f]))
                 continue;
             const char *refusal = plan_form(tried.layer, tried.form, tried.parts, NULL,
                                             search.limited ? search.limit + saved : 0, plan, work);
             tried.implementation = plan->inner.implementation;
-            is_best = refusal == NULL && tconv_search_keep(&search, &tried,
-                                                           tconv_cuda_seconds_of(&search.machine, work) *
-                                                                   times_of(plan, tried.implementation) +
-                                                               seconds_of_weights(layer, plan));
+            is_best =
+                refusal == NULL &&
+                tconv_search_keep(&search, &tried,
+                                  tconv_cuda_seconds_of(&search.machine, work) * times_of(plan, tried.implementation) *
+                                          (is_short && !tried.form->to_depth ? SHORT_PIXEL_TIMES : 1) +
+                                      seconds_of_weights(layer, plan));
             why = PARTS[p].count == 1 && refusal != NULL ? refusal : why;
         }
     if (!search.found)

@@ -87,6 +87,13 @@ int64_t tconv_dgrad_row_elements(const tconv_problem *problem, const dgrad_plan 
  * (derived.c). */
 bool tconv_dgrad_describe_inner(const tconv_layer *layer, int64_t channels, dgrad_plan *plan);
 
+/* Makes pixels of columns a stride apart, on each of several planes; false where those between are no channels, or some are
+ * outside (depth.c). */
+bool tconv_dgrad_columns_to_depth(const tconv_layer *layer, tconv_layer *deep);
+
+/* Returns whether TMA brings pixels of no more than 64 bytes, half of what it does at a time (depth.c). */
+bool tconv_dgrad_has_short_pixels(const tconv_problem *problem);
+
 /* Plans a layer. Returns the reason why it is not taken, else NULL (plan.c). */
 const char *tconv_dgrad_make_plan(const tconv_layer *layer, double limit, dgrad_plan *plan, tconv_cuda_work *work);
 

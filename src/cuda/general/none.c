@@ -16,9 +16,9 @@ const void *tconv_general_direct_kernel(tconv_dtype dtype, int number, bool is_n
     return NULL;
 }
 
-const void *tconv_general_fill_kernel(tconv_dtype dtype, bool vectors, bool has_posts)
+const void *tconv_general_fill_kernel(tconv_dtype dtype, fill_form form, bool has_posts)
 {
-    (void)dtype, (void)vectors, (void)has_posts;
+    (void)dtype, (void)form, (void)has_posts;
     return NULL;
 }
 

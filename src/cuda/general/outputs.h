@@ -14,7 +14,7 @@ enum {
 };
 
 /* The outputs, cut into tiles whose elements along a row are neighbours: columns in NCHW; in NHWC columns and channels,
- * or vectors of these. */
+ * or vectors of these. Or in lines, each of which is a row or, where rows follow one another, a plane. */
 typedef struct outputs {
     device_axis rows, columns;      /* phases are sorted by residue */
     uint64_t row_mask, column_mask; /* of the residues that have a phase, where the stride is at most MASK_STRIDE */
@@ -25,16 +25,20 @@ typedef struct outputs {
     int64_t volume_gap;            /* elements from a volume to the next, beside those of its images */
     layer_posts posts;
     bool nhwc;
-    int lanes_log2;         /* threads along a row */
-    int rows_log2;          /* output rows of a tile */
-    int repeats;            /* elements of a row that a thread writes, where there are few rows: lanes apart */
-    int64_t plane_channels; /* single channels, or vectors of them */
-    int64_t row_length, row_tiles, stretches, tiles;
+    int lanes_log2; /* threads along a row */
+    int rows_log2;  /* output rows of a tile */
+    int repeats; /* elements of a row that a thread writes, where there are few rows, or vectors of a line: lanes apart */
+    int64_t plane_channels;                          /* single channels, or vectors of them */
+    int64_t row_length, row_tiles, stretches, tiles; /* of lines: elements, and those of a plane */
+    int64_t lines;
+    bool skips_rows; /* lines that have a phase are not written; else they are, before the kernel that sums */
 } outputs;
 
-/* Names the kernel, which writes single elements, or vectors of VECTOR_BYTES; has_posts: it runs post-ops, for which other
- * layers have no registers to spare. NULL in a build without CUDA. */
-const void *tconv_general_fill_kernel(tconv_dtype dtype, bool vectors, bool has_posts);
+typedef enum fill_form { FILLS_ELEMENTS, FILLS_VECTORS, FILLS_LINES } fill_form;
+
+/* Names the kernel, which writes single elements, vectors of VECTOR_BYTES, or lines; has_posts: it runs post-ops, for which
+ * other layers have no registers to spare. NULL in a build without CUDA. */
+const void *tconv_general_fill_kernel(tconv_dtype dtype, fill_form form, bool has_posts);
 
 TCONV_ROOM_END
 

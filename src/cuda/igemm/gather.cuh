@@ -194,15 +194,15 @@ __device__ __forceinline__ void gather(const parameters &layer, const shared_lay
     fill_b_stages(layer, shared, [&](const stage_walk &stage, const stage_origin &origin) {
         const auto *src = static_cast<const typename Mode::Element *>(layer.src) +
                           (origin.volume * layer.from_volume + origin.channel * layer.from.c);
+        const int left = origin.left(layer);
         if (in_pairs && few_pairs)
-            gather_pairs<Mode, FEW_VECTORS_AT_ONCE>(layer, shared, origin, src, origin.left, stage.buffer(), share);
+            gather_pairs<Mode, FEW_VECTORS_AT_ONCE>(layer, shared, origin, src, left, stage.buffer(), share);
         else if (in_pairs)
-            gather_pairs<Mode, PAIR_VECTORS_AT_ONCE<Mode>>(layer, shared, origin, src, origin.left, stage.buffer(),
-                                                           share);
+            gather_pairs<Mode, PAIR_VECTORS_AT_ONCE<Mode>>(layer, shared, origin, src, left, stage.buffer(), share);
         else if (layer.from.c == 1)
-            gather_vectors<Mode>(layer, shared, origin, src, origin.left, stage.buffer(), thread);
+            gather_vectors<Mode>(layer, shared, origin, src, left, stage.buffer(), thread);
         else
-            gather_pixels<Mode>(layer, shared, origin, src, origin.left, stage.buffer(), thread);
+            gather_pixels<Mode>(layer, shared, origin, src, left, stage.buffer(), thread);
         stage.signal_written(thread % WARP);
     });
 }

@@ -304,4 +304,6 @@ const tconv_implementation tconv_igemm_sums = {.name = "cuda_igemm",
                                                .plan = plan_sums,
                                                .pack = pack_weights,
                                                .execute = execute,
-                                               .describe = describe};
+                                               .describe = describe,
+                                               .sums_planes = true,
+                                               .takes_volumes = true};

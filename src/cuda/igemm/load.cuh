@@ -21,32 +21,40 @@ __device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap *map)
 }
 
 /* The pixel of src that a B stage begins with, and its first channel; im2col: the pixel that its tap takes for the first
- * position of all. */
+ * position of all. It is found for the first K-block and tap of a phase, and moved on from there: what one thread does for
+ * each stage is as long as the products of a small tile. */
 struct stage_origin {
-    int volume, image, row, column, channel;
-    int left;     /* channels from there on */
-    int position; /* im2col: the tile's first */
-    /* Has a channel of several planes be one of its plane. */
-    __device__ __forceinline__ void find_plane(const parameters &layer)
-    {
-        const quotient plane = divide(channel, layer.by_plane_channels);
-        channel = plane.rest;
-        left = min(left, layer.held_channels - channel);
-        image = image * layer.image_planes + layer.first_plane + plane.whole * layer.plane_step;
-    }
-    __device__ __forceinline__ stage_origin(const parameters &layer, const tile_place &tile, const tap_walk &tap,
-                                            int k_block)
+    int volume, image, row, column, channel; /* a channel of several planes is one of its plane */
+    int of_group;                            /* channels of the group from there on */
+    int position;                            /* im2col: the tile's first */
+    __device__ __forceinline__ stage_origin(const parameters &layer, const tile_place &tile, const tap_walk &first)
         : volume(tile.volume), image(layer.image_rows > 0 ? layer.rows[tile.row_phase].src_image : tile.image),
           row(tile.image * layer.image_rows +
-              (tile.row + (layer.per_tap ? row_shift(layer, tile, tap) : layer.first_row)) * layer.src_row_stride +
+              (tile.row + (layer.per_tap ? row_shift(layer, tile, first) : layer.first_row)) * layer.src_row_stride +
               layer.rows[tile.row_phase].src_residue + layer.columns[tile.column_phase].src_row),
           column(((layer.im2col ? 0 : tile.column) +
-                  (layer.per_tap ? column_shift(layer, tile, tap) : layer.first_column)) *
+                  (layer.per_tap ? column_shift(layer, tile, first) : layer.first_column)) *
                      layer.src_column_stride +
                  layer.columns[tile.column_phase].src_residue),
-          channel(tile.src_group * layer.group_in + k_block * layer.k_block_channels),
-          left(layer.group_in - k_block * layer.k_block_channels), position(tile.column)
+          of_group(layer.group_in), position(tile.column)
     {
+        const quotient plane = divide(tile.src_group * layer.group_in, layer.by_plane_channels);
+        channel = plane.rest;
+        image = image * layer.image_planes + layer.first_plane + plane.whole * layer.plane_step;
+    }
+    __device__ __forceinline__ void next_k_block(const parameters &layer)
+    {
+        of_group -= layer.k_block_channels;
+        channel += layer.k_block_channels;
+        if (channel >= layer.by_plane_channels.divisor) {
+            channel = 0;
+            image += layer.plane_step;
+        }
+    }
+    /* Channels that there are from there on. */
+    __device__ __forceinline__ int left(const parameters &layer) const
+    {
+        return min(of_group, layer.held_channels - channel);
     }
 };
 
@@ -75,22 +83,30 @@ template <class Fill>
 __device__ __forceinline__ void fill_b_stages(const parameters &layer, const shared_layout &shared, Fill fill)
 {
     stage_walk stage(shared.b, 1);
+    const int row_step = layer.row_step * layer.src_row_stride,
+              column_step = layer.column_step * layer.src_column_stride;
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         tile_place tile = find_tile(layer, number);
 #pragma unroll 1
         for (int phase = 0; phase < layer.src_phases; phase++, tile.next_phase(layer)) {
             tap_walk tap(layer, tile);
             const int stages = b_stages_of(layer, tap);
+            stage_origin origin(layer, tile, tap);
+            const int first_row = origin.row, first_column = origin.column;
+#pragma unroll 1
             for (int k_block = 0; k_block < layer.k_blocks; k_block++) {
 #pragma unroll 1
                 for (int i = 0; i < stages; i++) {
-                    stage_origin origin(layer, tile, tap, k_block);
-                    origin.find_plane(layer);
                     stage.wait_empty();
                     fill(stage, origin);
                     stage.next();
                     tap.next();
+                    if (stages > 1) {
+                        origin.row = first_row - tap.row * row_step;
+                        origin.column = first_column - tap.column * column_step;
+                    }
                 }
+                origin.next_k_block(layer);
             }
         }
     }
@@ -163,12 +179,16 @@ __device__ __forceinline__ void load_a_boxes(const parameters &layer, const CUte
                                              const shared_layout &shared)
 {
     stage_walk stage(shared.a, 1);
+    const int row_step = layer.kernel_row_step * layer.kernel_columns;
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         tile_place tile = find_tile(layer, number);
 #pragma unroll 1
         for (int phase = 0; phase < layer.src_phases; phase++, tile.next_phase(layer)) {
             const axis_phase &row = layer.rows[tile.row_phase], &column = layer.columns[tile.column_phase];
             const int first = row.first_kernel * layer.kernel_columns + column.first_kernel;
+            quotient at = {tile.src_group, 0}; /* the plane, or the channel group, and its channel */
+            if (layer.by_planes)
+                at = divide(tile.src_group * layer.group_in, layer.by_plane_channels);
             tap_walk tap(layer, tile);
 #pragma unroll 1
             for (int k_block = 0; k_block < layer.k_blocks; k_block++) {
@@ -178,13 +198,17 @@ __device__ __forceinline__ void load_a_boxes(const parameters &layer, const CUte
                     stage.expect(taps * layer.a_tile_bytes);
 #pragma unroll 1
                     for (int i = 0; i < taps; i++) {
-                        const int element = first + tap.row * layer.kernel_row_step * layer.kernel_columns +
-                                            tap.column * layer.kernel_column_step;
-                        tma_load(stage.buffer() + i * layer.a_tile_bytes, map, k_block * layer.k_block_channels,
-                                 element, tile.first_m_tile * MMA_M, tile.src_group, stage.full());
+                        const int element = first + tap.row * row_step + tap.column * layer.kernel_column_step;
+                        tma_load(stage.buffer() + i * layer.a_tile_bytes, map, at.rest, element,
+                                 tile.first_m_tile * MMA_M, at.whole, stage.full());
                         tap.next();
                     }
                     stage.next();
+                }
+                at.rest += layer.k_block_channels;
+                if (at.rest >= layer.by_plane_channels.divisor) {
+                    at.rest = 0;
+                    at.whole++;
                 }
             }
         }
@@ -336,7 +360,7 @@ __device__ __forceinline__ void transpose_raw(const parameters &layer, const sha
             raw.wait_full();
 #pragma unroll 1
             for (int i = 0; i < stages; i++) {
-                const stage_origin origin(layer, tile, tap, k_block);
+                const stage_origin origin(layer, tile, tap);
                 const uint32_t buffer = stage.buffer();
                 stage.wait_empty();
 #pragma unroll 1

@@ -72,6 +72,7 @@ static void describe_weights(const tconv_layer *layer, const layer_view *view, p
         boxes->group_step = view->fused_groups * layer->group_weights;
         boxes->diagonal_step = layer->group_weights - problem->group_in * boxes->from.in;
     }
+    tconv_cuda_describe_pack_planes(boxes, &problem->plane_taps);
     if (view->channels_inside) {
         boxes->outer_step = problem->weight.w;
         boxes->inner = (pack_rows){.count = (int)problem->out_channels, .columns = 1, .row_step = problem->weight.out};
@@ -172,24 +173,30 @@ static bool may_read_weights(const layer_view *view, const layer_plan *plan)
            !plan->params.src_transposed && view->fused_groups == 1 && weight->in == 1 && problem->group_out >= WARP_M &&
            are_sectors(weight->out, problem) && taps < HOPPER_MAX_EXTENT &&
            (taps == 1 || (are_sectors(weight->w, problem) && weight->h == problem->w.kernel * weight->w)) &&
-           (plan->params.src_groups == 1 || are_sectors(viewed->group_weights, problem));
+           (problem->plane_taps.taps > 0   ? are_sectors(problem->plane_taps.weights, problem)
+            : plan->params.src_groups == 1 ? true
+                                           : are_sectors(viewed->group_weights, problem));
 }
 
-/* Returns the tensor map of the weights: a box is an A tile. */
+/* Returns the tensor map of the weights: a box is an A tile. Outermost are channel groups, or planes of channels. */
 static tensor_map_recipe describe_map_of_weights(const tconv_layer *viewed, const layer_plan *plan)
 {
     const parameters *params = &plan->params;
     const tconv_problem *problem = &viewed->problem;
     const uint64_t element = problem->element_size, taps = (uint64_t)(problem->h.kernel * problem->w.kernel);
     const uint64_t row = (uint64_t)problem->weight.out * element;
-    return (tensor_map_recipe){
-        .dtype = problem->dtype,
-        .swizzle = swizzle_of(params),
-        .extents = {(uint64_t)params->group_in, taps, (uint64_t)params->group_out, (uint64_t)params->src_groups},
-        .strides = {taps > 1 ? (uint64_t)problem->weight.w * element : row, row,
-                    params->src_groups > 1 ? (uint64_t)viewed->group_weights * element : row},
-        .box = {(uint32_t)params->k_block_channels, 1, (uint32_t)(params->m_tiles * MMA_M), 1},
-        .rounds = plan->arithmetic == NUMERICS_TF32};
+    const tconv_plane_taps *planes = &problem->plane_taps;
+    const bool by_planes = planes->taps > 0;
+    const int64_t outer = by_planes ? planes->weights : viewed->group_weights;
+    const uint64_t count = (uint64_t)(by_planes ? planes->taps : params->src_groups);
+    return (tensor_map_recipe){.dtype = problem->dtype,
+                               .swizzle = swizzle_of(params),
+                               .extents = {by_planes ? (uint64_t)planes->held : (uint64_t)params->group_in, taps,
+                                           (uint64_t)params->group_out, count},
+                               .strides = {taps > 1 ? (uint64_t)problem->weight.w * element : row, row,
+                                           count > 1 ? (uint64_t)outer * element : row},
+                               .box = {(uint32_t)params->k_block_channels, 1, (uint32_t)(params->m_tiles * MMA_M), 1},
+                               .rounds = plan->arithmetic == NUMERICS_TF32};
 }
 
 /* Returns the bytes of a vector if every pixel of dst has its channels in whole vectors of 16 bytes or, where columns

@@ -162,6 +162,7 @@ typedef struct parameters {
     int first_plane;
     int plane_step;
     int image_planes;   /* from an image to the next; else 1 */
+    bool by_planes;     /* they are; those of all channel groups are counted together */
     int src_groups;     /* channel groups of src: where phases of src come in parts, each part has them again */
     int row_step;       /* rows of src from a tap to the next */
     int column_step;    /* columns of src from a tap to the next */

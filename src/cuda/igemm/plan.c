@@ -66,7 +66,7 @@ static bool finds_planes(const layer_plan *plan, const tconv_plane_taps *taps)
 static bool finds_volumes(const layer_plan *plan)
 {
     const parameters *params = &plan->params;
-    return params->volumes == 1 || (!params->im2col && !params->src_transposed && params->raw_stages == 0);
+    return params->volumes == 1 || (!params->im2col && params->raw_stages == 0);
 }
 
 /* Describes the layer in tiles of this choice, and offers them with all stages that fit. */

@@ -252,7 +252,7 @@ void tconv_igemm_describe_layer(const tconv_layer *layer, bool src_transposed, l
     params->src_channels_last =
         problem->layout == TCONV_NHWC || src_transposed || tconv_igemm_is_transposed_before(layer);
     params->volumes = (int)space.volumes;
-    params->from_volume = problem->volumes.read;
+    params->from_volume = src_transposed ? tconv_igemm_transposed_volume(problem) : problem->volumes.read;
     params->to_volume = problem->volumes.written;
     params->by_tma =
         params->src_channels_last &&
@@ -299,6 +299,7 @@ void tconv_igemm_describe_layer(const tconv_layer *layer, bool src_transposed, l
         params->first_plane = (int)problem->plane_taps.first;
         params->plane_step = (int)problem->plane_taps.step;
         params->image_planes = (int)problem->plane_taps.image_step;
+        params->by_planes = true;
     }
     tconv_igemm_describe_phases(layer, params);
     params->kernel_columns = (int)problem->w.kernel;

@@ -11,9 +11,9 @@
 namespace tconv::igemm
 {
 
-/* Loads a run of pixels, one behind the other in src, of the channels of a word. */
+/* Loads a run of pixels of a volume, one behind the other in src, of the channels of a word. */
 template <class Element>
-__device__ __forceinline__ void load_vectors(const src_transpose &transpose, int pixel, int channel,
+__device__ __forceinline__ void load_vectors(const src_transpose &transpose, const Element *src, int pixel, int channel,
                                              transposed_run<Element> &run)
 {
     const quotient image = divide(min(pixel, transpose.pixels - 1), transpose.by_image);
@@ -21,8 +21,8 @@ __device__ __forceinline__ void load_vectors(const src_transpose &transpose, int
     const int y = row.whole + transpose.first_row, x = row.rest + transpose.first_column;
     const bool exists =
         pixel < transpose.pixels && (unsigned)y < (unsigned)transpose.rows && (unsigned)x < (unsigned)transpose.columns;
-    const Element *from = static_cast<const Element *>(transpose.src) + image.whole * transpose.from.n +
-                          channel * transpose.from.c + y * transpose.from.h + x * transpose.from.w;
+    const Element *from =
+        src + image.whole * transpose.from.n + channel * transpose.from.c + y * transpose.from.h + x * transpose.from.w;
 #pragma unroll
     for (int c = 0; c < WORD_CHANNELS<Element>; c++) {
         uint4 loaded = make_uint4(0, 0, 0, 0);
@@ -34,7 +34,7 @@ __device__ __forceinline__ void load_vectors(const src_transpose &transpose, int
 
 /* Loads them one by one. */
 template <class Element>
-__device__ __forceinline__ void load_pixels(const src_transpose &transpose, int pixel, int channel,
+__device__ __forceinline__ void load_pixels(const src_transpose &transpose, const Element *src, int pixel, int channel,
                                             transposed_run<Element> &run)
 {
     constexpr int EACH = 4 / (int)sizeof(Element); /* of a word */
@@ -45,8 +45,8 @@ __device__ __forceinline__ void load_pixels(const src_transpose &transpose, int 
         const int y = row.whole + transpose.first_row, x = row.rest + transpose.first_column;
         const bool exists = pixel + i < transpose.pixels && (unsigned)y < (unsigned)transpose.rows &&
                             (unsigned)x < (unsigned)transpose.columns;
-        const Element *from = static_cast<const Element *>(transpose.src) + image.whole * transpose.from.n +
-                              channel * transpose.from.c + y * transpose.from.h + x * transpose.from.w;
+        const Element *from = src + image.whole * transpose.from.n + channel * transpose.from.c + y * transpose.from.h +
+                              x * transpose.from.w;
 #pragma unroll
         for (int c = 0; c < WORD_CHANNELS<Element>; c++) {
             const uint32_t loaded =
@@ -63,21 +63,24 @@ template <class Element> __device__ __forceinline__ void transpose_tile(const sr
     extern __shared__ uint4 shared[];
     static_assert(PACK_THREADS == TRANSPOSE_THREADS, "they share a launch");
     uint32_t *tile = reinterpret_cast<uint32_t *>(shared);
-    const quotient place = divide(number, transpose.by_channel_tiles);
-    const int first_pixel = place.whole * TRANSPOSE_PIXELS, first_channel = place.rest * TRANSPOSE_CHANNELS<Element>;
+    const quotient place = divide(number, transpose.by_channel_tiles),
+                   of_volume = divide(place.whole, transpose.by_volume_tiles);
+    const int first_pixel = of_volume.rest * TRANSPOSE_PIXELS, first_channel = place.rest * TRANSPOSE_CHANNELS<Element>;
+    const Element *src = static_cast<const Element *>(transpose.src) + of_volume.whole * transpose.volume;
     if (transpose.vectors)
         read_transposed<Element>(tile, [&](int pixel, int channel, transposed_run<Element> &run) {
-            load_vectors<Element>(transpose, first_pixel + pixel, first_channel + channel, run);
+            load_vectors<Element>(transpose, src, first_pixel + pixel, first_channel + channel, run);
         });
     else
         read_transposed<Element>(tile, [&](int pixel, int channel, transposed_run<Element> &run) {
-            load_pixels<Element>(transpose, first_pixel + pixel, first_channel + channel, run);
+            load_pixels<Element>(transpose, src, first_pixel + pixel, first_channel + channel, run);
         });
     __syncthreads();
     const int first_vector = place.rest * TRANSPOSE_VECTORS;
+    const int64_t to_pixel = (int64_t)of_volume.whole * transpose.pixels + first_pixel;
     store_transposed_tile<Element>(
-        static_cast<uint4 *>(transpose.to) + (int64_t)first_pixel * transpose.pixel_vectors + first_vector,
-        transpose.pixel_vectors, transpose.pixels - first_pixel, transpose.pixel_vectors - first_vector, shared);
+        static_cast<uint4 *>(transpose.to) + to_pixel * transpose.pixel_vectors + first_vector, transpose.pixel_vectors,
+        transpose.pixels - first_pixel, transpose.pixel_vectors - first_vector, shared);
 }
 
 } // namespace tconv::igemm

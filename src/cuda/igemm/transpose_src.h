@@ -12,7 +12,8 @@ typedef struct src_transpose {
     const void *src;
     void *to;
     tconv_strides from;          /* strides of src, in elements */
-    int pixels;                  /* of all images */
+    int64_t volume;              /* elements from a volume to the next */
+    int pixels;                  /* of all images of a volume */
     int first_row, first_column; /* of src, that the first transposed ones are: those outside are zeros */
     int rows, columns;           /* of an image of src */
     int channels;
@@ -23,10 +24,12 @@ typedef struct src_transpose {
     fast_divisor by_image;   /* pixels of an image */
     fast_divisor by_columns; /* pixels of a row */
     fast_divisor by_channel_tiles;
+    fast_divisor by_volume_tiles; /* tiles along the pixels of a volume */
 } src_transpose;
 
-/* Return the elements from a pixel of the transposed src to the next, and the bytes of all of them. */
+/* Return the elements from a pixel of the transposed src to the next, those from a volume to the next, and the bytes of all. */
 int64_t tconv_igemm_transposed_pixel(const tconv_problem *problem);
+int64_t tconv_igemm_transposed_volume(const tconv_problem *problem);
 int64_t tconv_igemm_transposed_bytes(const tconv_problem *problem);
 
 /* Describes the layout transform without addresses, with vectors where an aligned src allows them. */

@@ -4,6 +4,8 @@
 #include "../../core/checked.h"
 #include "../hardware.h"
 
+#include <limits.h>
+
 enum {
     MOST_BYTES = 32 * 1024, /* of a box in shared memory, at most */
     BOX_BYTES = 16 * 1024,  /* of a box with more than one core, at most */
@@ -11,6 +13,18 @@ enum {
     LEAST_ROWS = 8,         /* of a box in shared memory */
     BANKS_BYTES = 128       /* of shared memory, after which a gap of one bank follows */
 };
+
+void tconv_cuda_describe_pack_planes(pack_boxes *boxes, const tconv_plane_taps *taps)
+{
+    boxes->planes = (pack_planes){.by_channels = divisor_of(INT_MAX), .held = INT_MAX};
+    if (taps->taps == 0)
+        return;
+    boxes->planes = (pack_planes){.by_channels = divisor_of((int)taps->channels),
+                                  .held = (int)taps->held,
+                                  .group_in = boxes->group_in,
+                                  .step = taps->weights};
+    boxes->group_step = 0;
+}
 
 void tconv_cuda_choose_boxes(pack_boxes *boxes, int element_size, int64_t strips, int strip_rows, int strip_cores)
 {

@@ -71,6 +71,7 @@ template <class Word> struct pack_box {
     pack_strip strip;
     int core, row;    /* of the strip, where the box begins */
     int in, out;      /* its first input channel and row of M */
+    int left;         /* input channels that there are from there on */
     const Word *from; /* that channel's weights; where boxes are plain, those of that row */
 
     template <class Order> __device__ __forceinline__ pack_box(const Order &order, const Word *weights, unsigned number)
@@ -83,8 +84,10 @@ template <class Word> struct pack_box {
         strip = order.strip_of(rows >> (boxes.strip_cores_log2 - boxes.cores_log2));
         in = ((strip.k_block << boxes.strip_cores_log2) + core) * CORE_CHANNELS<Word>;
         out = strip.out + row;
-        from = weights + strip.group * boxes.group_step + in * boxes.from.in + boxes.first_element * boxes.from.w +
-               (boxes.plain ? out * boxes.outer_step : 0);
+        const quotient plane = divide(strip.group * boxes.planes.group_in + in, boxes.planes.by_channels);
+        left = min(boxes.group_in - in, boxes.planes.held - plane.rest);
+        from = weights + strip.group * boxes.group_step + plane.whole * boxes.planes.step + plane.rest * boxes.from.in +
+               boxes.first_element * boxes.from.w + (boxes.plain ? out * boxes.outer_step : 0);
     }
 
     /* Reads a core row of the box. */
@@ -93,7 +96,7 @@ template <class Word> struct pack_box {
     {
         const int before = of_core * CORE_CHANNELS<Word>;
         const Word *source = from + before * boxes.from.in + (fills ? 0 : element * boxes.from.w);
-        int first = 0, end = out + of_row < boxes.group_out ? boxes.group_in - in - before : 0; /* those that exist */
+        int first = 0, end = out + of_row < boxes.group_out ? left - before : 0; /* those that exist */
         if (boxes.plain) {
             source += of_row * boxes.outer_step;
         } else {

@@ -23,14 +23,23 @@ typedef struct pack_filling {
     int64_t row_step;
 } pack_filling;
 
+/* Input channels that lie plane by plane (tconv_plane_taps). */
+typedef struct pack_planes {
+    fast_divisor by_channels; /* of a plane, all that are counted */
+    int held;                 /* of these, which there are: weights of the others are zeros */
+    int group_in;             /* channels from a channel group to the next; 0: channels are counted in each group */
+    int64_t step;             /* elements from a plane to the next */
+} pack_planes;
+
 typedef struct pack_boxes {
     /* The weights as they lie. */
     tconv_weight_strides from;
-    int64_t group_step;    /* elements from the weights of a channel group to those of the next */
-    int group_in;          /* input channels of a channel group */
-    int group_out;         /* rows of M of a channel group */
-    pack_rows inner;       /* else one */
-    int64_t outer_step;    /* elements from the weights of such rows to those of the next */
+    int64_t group_step; /* elements from the weights of a channel group to those of the next */
+    pack_planes planes; /* of a kernel with depth: input channels of all groups are those of several planes; else one */
+    int group_in;       /* input channels of a channel group */
+    int group_out;      /* rows of M of a channel group */
+    pack_rows inner;    /* else one */
+    int64_t outer_step; /* elements from the weights of such rows to those of the next */
     pack_filling filling;  /* else zeros */
     int diagonal_in;       /* fused groups, whose weights are block-diagonal: input channels of each; else all */
     int diagonal_rows;     /* rows of M of each; else all */
@@ -57,6 +66,10 @@ typedef struct pack_boxes {
     fast_divisor by_channel; /* weights of an input channel of a box */
     int channel_pitch;       /* elements in shared memory from an input channel to the next, with gaps */
 } pack_boxes;
+
+/* Describes how the input channels of a layer lie. Given are group_in and group_step, which is 0 from then on where channels lie
+ * plane by plane. */
+void tconv_cuda_describe_pack_planes(pack_boxes *boxes, const tconv_plane_taps *taps);
 
 /* Chooses the size of boxes, given all members above count. All weights are so many strips, whose rows and cores are
  * powers of two. */

@@ -29,6 +29,7 @@ packing_layout tconv_wgmma_plan_packing(const tconv_layer *layer, const tile_pla
     boxes->from = layer->problem.weight;
     boxes->group_in = boxes->diagonal_in = params->group_in;
     boxes->group_step = boxes->group_in * boxes->from.in;
+    tconv_cuda_describe_pack_planes(boxes, &layer->problem.plane_taps);
     boxes->group_out = boxes->diagonal_rows = params->group_out;
     boxes->inner = (pack_rows){1, 1, 0, 0};
     boxes->outer_step = boxes->from.out;
