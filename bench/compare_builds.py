@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Two builds of the library on the layers of workloads.csv and workloads_broad.csv, in one process, in turn.
 
-    compare_builds.py OLD.so NEW.so [--operation forward|backward_data] [--precisions tf32,f32,f16,bf16]
-                      [--layouts nchw,nhwc] [--changed] [--seconds S] [--device cuda|cpu] [--out FILE.csv] [CASE...]
+    compare_builds.py OLD.so NEW.so [--operation forward|backward_data|backward_weights]
+                      [--precisions tf32,f32,f16,bf16] [--layouts nchw,nhwc] [--changed] [--seconds S]
+                      [--device cuda|cpu] [--out FILE.csv] [CASE...]
 
-Weights are packed once. On CUDA each build's runs are a CUDA graph of up to 20 executes, over the same buffers; a
-figure is the median of three rounds in which both take turns, each the median of five replays. --changed times only
-layers for which the builds choose different implementations. Prints layers that became more than 4 % slower, or whose
+Weights are packed once, and in NHWC lie in channels_last where they are the gradient. On CUDA each build's runs are a
+CUDA graph of up to 20 executes, over the same buffers; a figure is the median of three rounds in which both take turns,
+each the median of five replays. --changed times only layers for which the builds choose different implementations.
+Prints layers that became more than 4 % slower, or whose
 outputs differ, and geometric means of new / old; a second run tells what is noise.
 """
 
@@ -38,7 +40,7 @@ PRECISIONS = {
     "bf16": ("BF16", "MATH_STRICT", torch.bfloat16),
     "f64": ("F64", "MATH_STRICT", torch.float64),
 }
-OPERATIONS = {"forward": "OP_FORWARD", "backward_data": "OP_BACKWARD_DATA"}
+OPERATIONS = {"forward": "OP_FORWARD", "backward_data": "OP_BACKWARD_DATA", "backward_weights": "OP_BACKWARD_WEIGHTS"}
 
 
 class Build:
@@ -77,6 +79,9 @@ class Plan:
         self.build, api = build, build.api
         self.desc = desc = desc_of(api, row, precision, layout)
         desc.op = getattr(api, OPERATIONS[operation])
+        self.packs = operation != "backward_weights"
+        if not self.packs and layout == "nhwc":
+            desc.weight_layout = api.WEIGHT_IHWO
         options = api.new_options()
         options.backend = api.BACKEND_CUDA if device == "cuda" else api.BACKEND_CPU
         self.location = options.location = api.LOCATION_CUDA if device == "cuda" else api.LOCATION_HOST
@@ -93,21 +98,22 @@ class Plan:
     def bind(self, src, weights, bias, dst):
         library, packed, size = self.build.library, c.c_void_p(), c.c_size_t()
         tensor = self.tensor(weights)
-        self.build.check(
-            library.tconv_plan_pack_weights(self.handle, c.byref(tensor), stream(src), c.byref(packed), None)
-        )
-        library.tconv_plan_destroy(self.handle)
-        self.handle = packed
-        self.build.check(library.tconv_plan_workspace_size(packed, c.byref(size)))
+        if self.packs:
+            self.build.check(
+                library.tconv_plan_pack_weights(self.handle, c.byref(tensor), stream(src), c.byref(packed), None)
+            )
+            library.tconv_plan_destroy(self.handle)
+            self.handle = packed
+        self.build.check(library.tconv_plan_workspace_size(self.handle, c.byref(size)))
         self.workspace = torch.empty(max(size.value, 1), dtype=torch.uint8, device=src.device)
         self.size, self.src = size.value, src
-        self.tensors = [self.tensor(src), self.tensor(bias), self.tensor(dst)]
+        self.tensors = [self.tensor(src), None if self.packs else tensor, self.tensor(bias), self.tensor(dst)]
 
     def run(self):
-        src, bias, dst = (None if tensor is None else c.byref(tensor) for tensor in self.tensors)
+        tensors = (None if tensor is None else c.byref(tensor) for tensor in self.tensors)
         workspace = self.workspace.data_ptr() if self.size else None
         execute = self.build.library.tconv_plan_execute
-        self.build.check(execute(self.handle, src, None, bias, dst, workspace, self.size, stream(self.src)))
+        self.build.check(execute(self.handle, *tensors, workspace, self.size, stream(self.src)))
 
     def close(self):
         self.build.library.tconv_plan_destroy(self.handle)
@@ -156,15 +162,20 @@ def compare(plans, row, precision, layout, device, operation="forward"):
     def numbers(*shape):
         return (torch.rand(*shape, device=device) - 0.5).to(dtype)
 
-    forward = operation == "forward"
+    forward, of_weights = operation == "forward", operation == "backward_weights"
     src = numbers(row["N"], row["Cin"], row["H"], row["W"]).contiguous(memory_format=memory)
     dst = None if forward else numbers(*plans[0].shape).contiguous(memory_format=memory)
     weights = numbers(row["Cin"], row["Cout"] // row["g"], row["kh"], row["kw"])
     bias = numbers(row["Cout"]) if row["bias"] and forward else None
-    shape = plans[0].shape if forward else src.shape
+    shape = weights.shape if of_weights else plans[0].shape if forward else src.shape
     outputs = [torch.zeros(shape, dtype=dtype, device=device).contiguous(memory_format=memory) for _ in plans]
     for plan, output in zip(plans, outputs, strict=True):
-        plan.bind(src if forward else output, weights, bias, output if forward else dst)
+        plan.bind(
+            src if forward or of_weights else output,
+            output if of_weights else weights,
+            bias,
+            output if forward else dst,
+        )
         plan.run()
     executes, runs = 1, [plan.run for plan in plans]
     if device == "cuda":

@@ -150,8 +150,8 @@ __global__ void TCONV_CLUSTER_BOUNDS(CLUSTER_BLOCKS, STREAMING_THREADS)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(128) char stages[];
     __shared__ __align__(8) uint64_t barriers[2 * STAGE_BARRIERS];
-    const uint32_t first = shared_address(barriers);
-    const stage_ring pixels = {first, shared_address(stages), layer.pixel_stage_bytes, layer.pixel_stages};
+    const uint32_t first = forgotten(shared_address(barriers));
+    const stage_ring pixels = {first, forgotten(shared_address(stages)), layer.pixel_stage_bytes, layer.pixel_stages};
     const stage_ring weights = {first + 8 * STAGE_BARRIERS, pixels.end(), layer.weight_stage_bytes,
                                 layer.weight_stages};
     const shared_layout shared = {pixels, weights, weights.end()};

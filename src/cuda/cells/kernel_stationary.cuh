@@ -411,7 +411,7 @@ __global__ void TCONV_CLUSTER_BOUNDS(CLUSTER_BLOCKS, STATIONARY_THREADS)
     constexpr int PIXEL_BARRIERS = PAIR_WARPGROUPS * STAGE_BARRIERS;
     __shared__ __align__(8)
         uint64_t barriers[PIXEL_BARRIERS + MAX_STATIONARY_K_BLOCKS + 1 + PINGPONG_PAIRS * PAIR_WARPGROUPS];
-    const uint32_t first = shared_address(barriers), memory = shared_address(stages),
+    const uint32_t first = forgotten(shared_address(barriers)), memory = forgotten(shared_address(stages)),
                    weights_full = first + 8 * PIXEL_BARRIERS,
                    weights_empty = weights_full + 8 * MAX_STATIONARY_K_BLOCKS;
     const stationary_layout shared = {first,

@@ -3,6 +3,7 @@
 #define TCONV_CUDA_EPILOGUE_LAYER_POSTS_CUH
 
 #include "layer_posts.h"
+#include "../numeric/forgotten.cuh"
 #include "posts.cuh"
 
 namespace tconv
@@ -10,17 +11,6 @@ namespace tconv
 
 /* No element of the addend: the value is of an output that does not exist. */
 constexpr int64_t NO_PLACE = -1;
-
-/* A number of which the compiler does not see that it is known: what is found from it is found again where it is needed,
- * and takes no register before. */
-template <class Number> __device__ __forceinline__ Number forgotten(Number number)
-{
-    if constexpr (sizeof(Number) == 8)
-        asm volatile("" : "+l"(number));
-    else
-        asm volatile("" : "+r"(number));
-    return number;
-}
 
 /* Takes values, which have their bias, through all steps. channel(i) returns the output channel of value i, of all groups
  * and one that exists; place(i) returns the elements from the addend to that of value i, or NO_PLACE. Both are called

@@ -3,6 +3,7 @@
 #ifndef TCONV_CUDA_GEMM_PIPELINE_CUH
 #define TCONV_CUDA_GEMM_PIPELINE_CUH
 
+#include "../numeric/forgotten.cuh"
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/sync.cuh"
 #include "../ptx/wgmma.cuh"
@@ -177,6 +178,17 @@ __device__ __forceinline__ void wait_for_stage(uint32_t barrier, uint32_t parity
         pending.release();
     }
     mbarrier_wait(barrier, parity);
+}
+
+/* Waits likewise for two stages, of which `ready` says whether both were full. */
+__device__ __forceinline__ void wait_for_stages(bool ready, const consumer_state &b, const consumer_state &a,
+                                                pending_release &pending)
+{
+    if (__all_sync(~0u, ready))
+        return;
+    wgmma_wait<0>();
+    pending.release();
+    mbarriers_wait(b.barrier, b.parity, a.barrier, a.parity);
 }
 
 } // namespace tconv

@@ -134,7 +134,8 @@ __global__ void TCONV_HOPPER_BOUNDS(THREADS)
     __shared__ __align__(8) uint64_t barriers[STAGE_BARRIERS];
     launch_dependents();
     const direct_tile tile = find_tile(of, (int)blockIdx.x);
-    const stage_ring ring = {shared_address(barriers), shared_address(buffers), Shape::STAGE_BYTES, Shape::STAGES};
+    const stage_ring ring = {forgotten(shared_address(barriers)), forgotten(shared_address(buffers)),
+                             Shape::STAGE_BYTES, Shape::STAGES};
     const int warp = warp_of_block(), lane = (int)threadIdx.x % WARP;
     if (threadIdx.x == 0) {
         ring.init(1, WARPGROUPS);

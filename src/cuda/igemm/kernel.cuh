@@ -18,6 +18,7 @@
 #define TCONV_CUDA_IGEMM_KERNEL_CUH
 
 #include "../gemm/kernel.cuh"
+#include "../numeric/forgotten.cuh"
 #include "../ptx/dependent_launch.cuh"
 #include "epilogue_warps.cuh"
 #include "gather.cuh"
@@ -95,7 +96,8 @@ __device__ __forceinline__ void consume(const parameters &layer, const shared_la
 __device__ __forceinline__ shared_layout lay_out_shared_memory(const parameters &layer, uint64_t *barriers,
                                                                tile_record *records, int staged_bytes, char *buffers)
 {
-    const uint32_t each = 8 * STAGE_BARRIERS, first = shared_address(barriers), memory = shared_address(buffers);
+    const uint32_t each = 8 * STAGE_BARRIERS;
+    const uint32_t first = forgotten(shared_address(barriers)), memory = forgotten(shared_address(buffers));
     shared_layout shared;
     shared.b = {first, memory, layer.b_stage_bytes, layer.b_stages};
     shared.a = {first + each, shared.b.end(), layer.a_stage_taps * layer.a_tile_bytes, layer.a_stages};

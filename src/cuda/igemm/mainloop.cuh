@@ -4,6 +4,7 @@
 
 #include "../gemm/multiply.cuh"
 #include "../numeric/compensated.cuh"
+#include "../numeric/forgotten.cuh"
 #include "tile.cuh"
 
 namespace tconv::igemm
@@ -145,6 +146,58 @@ template <class Mode> struct operand_places {
     }
 };
 
+/* Multiplies so many taps, of which each has a stage of A and one of B. What a warp does from one to the next takes longer than the
+ * wgmmas of a small tile, so it is little: whether the next stages are full is asked while these multiply. */
+template <class Mode, int N>
+__device__ __forceinline__ void multiply_stages(const operand_places<Mode> &places, int count, uint32_t shift,
+                                                int k_steps, bool signals, consumer_state &b_stage,
+                                                consumer_state &a_stage, pending_release &pending, int &accumulate,
+                                                operands<Mode> &at, accumulators<Mode, N> &sums)
+{
+    const auto is_ready = [&]() {
+        const bool b = mbarrier_test(b_stage.barrier, b_stage.parity),
+                   a = mbarrier_test(a_stage.barrier, a_stage.parity);
+        return a && b;
+    };
+    bool ready = is_ready();
+#pragma unroll 1
+    for (int left = count; left > 0; left--) {
+        wait_for_stages(ready, b_stage, a_stage, pending);
+#pragma unroll
+        for (int mma = 0; mma < Mode::MMA_TILES; mma++) {
+            at.a[mma] = places.a[mma] + a_stage.buffer;
+            at.b[mma] = places.b[mma] + b_stage.buffer + shift;
+        }
+        multiply_k_block<Mode, N, 0, Mode::MMA_TILES>(sums, at, k_steps, accumulate);
+        accumulate = 1;
+        const pending_release read = {signals ? a_stage.barrier + EMPTY : 0, signals ? b_stage.barrier + EMPTY : 0};
+        a_stage.next();
+        b_stage.next();
+        ready = is_ready();
+        wgmma_wait<1>();
+        pending.release();
+        pending = read;
+    }
+}
+
+/* Where in a B stage the pixels of a tap begin, moved on from tap to tap; strict f32 has no register for it. */
+template <class Mode> struct tap_shift {
+    uint32_t first, now;
+    __device__ __forceinline__ explicit tap_shift(uint32_t first_) : first(first_), now(first_)
+    {
+    }
+    __device__ __forceinline__ uint32_t of(const operand_places<Mode> &places, const tap_walk &tap) const
+    {
+        return Mode::STRICT ? first - tap.row * places.row_step - tap.column * places.column_step : now;
+    }
+    __device__ __forceinline__ void next(const operand_places<Mode> &places, tap_walk &tap)
+    {
+        tap.next();
+        if (!Mode::STRICT)
+            now = tap.column > 0 ? now - places.column_step : first - tap.row * places.row_step;
+    }
+};
+
 /* Multiplies a block tile. Uneven: an MMA tile of a pair may lack column taps that the other has. */
 template <class Mode, int N, bool uneven>
 __device__ __forceinline__ void multiply_block_tile(const parameters &layer, const tile_record &tile, int warpgroup,
@@ -152,7 +205,8 @@ __device__ __forceinline__ void multiply_block_tile(const parameters &layer, con
                                                     consumer_state &a_stage, accumulators<Mode, N> &sums)
 {
     const operand_places<Mode> places(layer, warpgroup);
-    const int first_shift = tile.first_shift * places.vectors;
+    const int k_steps = sizeof(typename Mode::Element) == 4 ? 4 : forgotten(layer.k_steps);
+    const uint32_t first_shift = tile.first_shift * places.vectors;
     pending_release pending = {0, 0};
     int accumulate = 0;
     operands<Mode> at;
@@ -168,8 +222,15 @@ __device__ __forceinline__ void multiply_block_tile(const parameters &layer, con
     for (int phase = 0; phase < layer.src_phases; phase++, of_src.next_phase(layer)) {
         tap_walk tap = layer.src_phases > 1 ? tap_walk(layer, of_src) : tap_walk(tile);
         const int taps = tap.count();
+        if constexpr (!Mode::STRICT && !uneven)
+            if (has_pixels && (taps == 1 || (layer.per_tap && layer.a_stage_taps == 1))) {
+                multiply_stages<Mode, N>(places, layer.k_blocks * taps, layer.per_tap ? 0 : first_shift, k_steps,
+                                         signals, b_stage, a_stage, pending, accumulate, at, sums);
+                continue;
+            }
 #pragma unroll 1
         for (int k_block = 0; k_block < layer.k_blocks; k_block++) {
+            tap_shift<Mode> shift(first_shift);
 #pragma unroll 1
             for (int left = taps; left > 0; left -= layer.a_stage_taps) {
                 if (layer.per_tap || left == taps)
@@ -179,22 +240,21 @@ __device__ __forceinline__ void multiply_block_tile(const parameters &layer, con
                 uint32_t a = a_stage.buffer;
 #pragma unroll 1
                 for (int i = 0; i < a_stage_taps; i++) {
-                    const uint32_t shift =
-                        layer.per_tap ? 0 : first_shift - tap.row * places.row_step - tap.column * places.column_step;
+                    const uint32_t of_tap = layer.per_tap ? 0 : shift.of(places, tap);
 #pragma unroll
                     for (int mma = 0; mma < Mode::MMA_TILES; mma++) {
                         at.a[mma] = places.a[mma] + a;
-                        at.b[mma] = places.b[mma] + b_stage.buffer + shift;
+                        at.b[mma] = places.b[mma] + b_stage.buffer + of_tap;
                     }
                     if (has_pixels) {
                         if constexpr (uneven)
                             multiply_tap<Mode, N>(layer, sums, at, tap.column, accumulate);
                         else
-                            multiply_k_block<Mode, N, 0, Mode::MMA_TILES>(sums, at, layer.k_steps, accumulate);
+                            multiply_k_block<Mode, N, 0, Mode::MMA_TILES>(sums, at, k_steps, accumulate);
                     }
                     accumulate = 1;
                     a += layer.a_tile_bytes / 16;
-                    tap.next();
+                    shift.next(places, tap);
                 }
                 if (!has_pixels)
                     warpgroup_sync(warpgroup);

@@ -117,9 +117,9 @@ __device__ __forceinline__ void consume(const parameters &params, const shared_l
 /* Finds the barriers and stages in shared memory. */
 __device__ __forceinline__ shared_layout lay_out(const parameters &params, uint64_t *barriers, char *buffers)
 {
-    const uint32_t each = 8 * STAGE_BARRIERS, first = shared_address(barriers);
+    const uint32_t each = 8 * STAGE_BARRIERS, first = forgotten(shared_address(barriers));
     shared_layout shared;
-    shared.raw = {first, shared_address(buffers), params.raw_stage_bytes, params.raw_stages};
+    shared.raw = {first, forgotten(shared_address(buffers)), params.raw_stage_bytes, params.raw_stages};
     shared.a = {first + each, shared.raw.end(), params.a_stage_bytes, params.a_stages};
     shared.b = {first + 2 * each, shared.a.end(), params.b_stage_bytes, params.b_stages};
     shared.staged_full = first + 3 * each;

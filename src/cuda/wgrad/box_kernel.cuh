@@ -225,7 +225,8 @@ __global__ void TCONV_HOPPER_BOUNDS(BOX_BLOCK_THREADS)
     const auto [number, split] = find_work(p);
     const block_tile block = find_block(p, number);
     const auto [first, count] = find_k_tiles(p, split);
-    const stage_ring ring = {shared_address(barriers), shared_address(shared), (uint32_t)p.stage_bytes, p.stages};
+    const stage_ring ring = {forgotten(shared_address(barriers)), forgotten(shared_address(shared)),
+                             (uint32_t)p.stage_bytes, p.stages};
     if (threadIdx.x == 0) {
         const int readers = p.bias_parts != NULL ? CONSUMERS + BOX_SUMMERS : CONSUMERS;
         ring.init(LOAD == BOXES ? 1 : BOX_PRODUCERS / WARP * WARP_ARRIVALS, readers / WARP * WARP_ARRIVALS);

@@ -336,7 +336,8 @@ __global__ void TCONV_HOPPER_BOUNDS(WARPGROUP_BLOCK_THREADS)
     const auto [number, split] = find_work(p);
     const block_tile block = find_block(p, number);
     const auto [first, count] = find_k_tiles(p, split);
-    const stage_ring ring = {shared_address(barriers), shared_address(shared), (uint32_t)p.stage_bytes, p.stages};
+    const stage_ring ring = {forgotten(shared_address(barriers)), forgotten(shared_address(shared)),
+                             (uint32_t)p.stage_bytes, p.stages};
     const uint32_t raw = ring.barriers + BARRIER_BYTES;
     if (threadIdx.x == 0) {
         ring.init(PRODUCERS + PRODUCERS / WARP * WARP_ARRIVALS, CONSUMERS / WARP * WARP_ARRIVALS);

@@ -1,0 +1,28 @@
+/* Numbers whose origin the compiler does not see. */
+#ifndef TCONV_CUDA_NUMERIC_FORGOTTEN_CUH
+#define TCONV_CUDA_NUMERIC_FORGOTTEN_CUH
+
+namespace tconv
+{
+
+/* A number of which the compiler does not see that it is known: what is found from it is found again where it is needed, and takes no
+ * register before. */
+template <class Number> __device__ __forceinline__ Number forgotten(Number number)
+{
+    if constexpr (sizeof(Number) == 8)
+        asm volatile("" : "+l"(number));
+    else
+        asm volatile("" : "+r"(number));
+    return number;
+}
+
+/* A number that lane 0, which runs alone, keeps in a register: ptxas would load a parameter again in each round of a loop. */
+__device__ __forceinline__ int kept_by_lane_0(int number)
+{
+    asm volatile("shfl.sync.idx.b32 %0, %0, 0, 0x1f, 1;" : "+r"(number));
+    return number;
+}
+
+} // namespace tconv
+
+#endif
