@@ -60,8 +60,8 @@ typedef struct tconv_problem {
     tconv_axis h, w; /* an axis of one input may carry another stride than the desc: see tconv_axis_canonical */
     tconv_axis d;    /* depth. Most implementations take layers of one plane alone; volume.h makes those of others */
     tconv_dtype dtype;
-    size_t element_size;
     tconv_layout layout;
+    size_t element_size;
     tconv_strides src, dst, addend; /* of an addend where there is one (post.h) */
     tconv_weight_strides weight;
     int64_t src_extent, weight_extent, dst_extent; /* elements from the first to one past the last; 0 with batch 0 */
@@ -70,9 +70,9 @@ typedef struct tconv_problem {
      * the unfinished outputs that follow. */
     int64_t tail, carry_extent;
     tconv_dtype carry_dtype;
+    bool flushes; /* a call that gives the tails, as dst, and reads neither src nor weights */
     tconv_plane_taps plane_taps;
     tconv_image_volumes volumes;
-    bool flushes; /* a call that gives the tails, as dst, and reads neither src nor weights */
 } tconv_problem;
 
 /* The images of a volume, or all where they are as the strides say; and the volumes. */
