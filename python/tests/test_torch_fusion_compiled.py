@@ -15,7 +15,7 @@ from torch._inductor.custom_graph_pass import CustomGraphPass  # noqa: E402
 from torch._inductor.utils import fresh_inductor_cache, run_and_get_code  # noqa: E402
 
 import tconv.torch as tt  # noqa: E402
-from tconv.torch import _fusion_layout  # noqa: E402
+from tconv.torch import _fusion_layout, _fusion_record  # noqa: E402
 from tconv.torch._fusion import compile_with_fusion  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("compiled_anew")
@@ -51,6 +51,7 @@ def fused(program, *inputs):
 def test_options_and_cache():
     """The second program is PyTorch's from its cache, and the pass with other options is another."""
     made, x = model(), torch.randn(1, 4, 3, 3)
+    _fusion_record.clear()  # of the tests before, whose layers may have the same names
     with torch.no_grad():
         expected = made(x)
     with fresh_inductor_cache(), config.patch(fx_graph_cache=True):
