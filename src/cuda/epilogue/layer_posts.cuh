@@ -2,8 +2,8 @@
 #ifndef TCONV_CUDA_EPILOGUE_LAYER_POSTS_CUH
 #define TCONV_CUDA_EPILOGUE_LAYER_POSTS_CUH
 
-#include "layer_posts.h"
 #include "../numeric/forgotten.cuh"
+#include "layer_posts.h"
 #include "posts.cuh"
 
 namespace tconv
