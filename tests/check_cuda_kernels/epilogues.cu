@@ -261,8 +261,7 @@ __global__ void __launch_bounds__(STORE_THREADS<Mode>)
     __shared__ __align__(8) uint64_t barriers[wgmma::BARRIERS];
     const wgmma::shared_layout shared = wgmma::lay_out(params, barriers, buffers);
     const int warp = warp_of_block(), lane = lane_of_warp();
-    if (threadIdx.x == 0)
-        wgmma::init_barriers<Mode>(shared, params);
+    wgmma::init_barriers<Mode>(shared, params, warp);
     __syncthreads();
     if (warp >= wgmma::CONSUMER_WARPS) {
         wgmma::store_tiles<Mode, N>(params, shared, warp - wgmma::CONSUMER_WARPS, lane);

@@ -234,6 +234,60 @@ void check_stmatrix()
     compare_bits<uint16_t>(dst, wanted);
 }
 
+/* -------------------------------------------------------------------------------------------- loads that may not be */
+
+/* Every third thread loads nothing, from an address that nobody may read. */
+template <class Value> __global__ void load_some(const Value *from, Value *to)
+{
+    const int i = (int)threadIdx.x;
+    const bool exists = i % 3 != 0;
+    to[i] = load_if(exists, exists ? from + i : reinterpret_cast<const Value *>(sizeof(uint4)));
+}
+
+template <class Value> void check_load_if()
+{
+    constexpr size_t THREADS = 64, WORDS = sizeof(Value) / sizeof(uint16_t);
+    begin_case("values of %zu bytes", sizeof(Value));
+    std::vector<uint16_t> from(THREADS * WORDS);
+    for (uint16_t &bits : from)
+        bits = (uint16_t)random_bits();
+    std::vector<uint16_t> wanted = from;
+    for (size_t i = 0; i < from.size(); i++)
+        if (i / WORDS % 3 == 0)
+            wanted[i] = 0;
+    const device_buffer src = input("src", from), dst = output("dst", from.size() * sizeof(uint16_t));
+    load_some<Value><<<1, THREADS>>>(src.as<Value>(), dst.as<Value>());
+    finish_kernels();
+    compare_bits<uint16_t>(dst, wanted);
+}
+
+void check_loads()
+{
+    check_load_if<uint16_t>();
+    check_load_if<uint32_t>();
+    check_load_if<uint4>();
+}
+
+/* ------------------------------------------------------------------------------------------------------------ lanes */
+
+__global__ void __launch_bounds__(128) elect_lanes(uint32_t *of_warps)
+{
+#ifdef TCONV_CHECK_HOPPER
+    const uint32_t ballot = __ballot_sync(~0u, elected());
+    if (threadIdx.x % WARP == 0)
+        of_warps[threadIdx.x / WARP] = (uint32_t)__popc(ballot);
+#endif
+}
+
+void check_elected()
+{
+    begin_case("one of each warp");
+    const device_buffer of_warps = output("of_warps", 4 * sizeof(uint32_t));
+    elect_lanes<<<1, 128>>>(of_warps.as<uint32_t>());
+    finish_kernels();
+    compare_bits<uint32_t>(of_warps, {1, 1, 1, 1});
+}
+
 /* ------------------------------------------------------------------------------------------------------------ rates */
 
 __global__ void stream_cp_async(const uint4 *from, int rounds, int vectors)
@@ -263,6 +317,8 @@ const entry entries[] = {
     {"cuda/ptx/mbarrier", check_barrier, nullptr, false},
     {"cuda/ptx/mbarrier of a cluster", check_remote, nullptr, true},
     {"cuda/ptx/cp_async", check_cp_async, bench_cp_async, false},
+    {"cuda/ptx/load_if", check_loads, nullptr, false},
+    {"cuda/ptx/elected", check_elected, nullptr, true},
     {"cuda/ptx/ldmatrix", check_ldmatrix<false>, nullptr, false},
     {"cuda/ptx/ldmatrix transposed", check_ldmatrix<true>, nullptr, false},
     {"cuda/ptx/stmatrix transposed", check_stmatrix, nullptr, true},

@@ -78,8 +78,7 @@ __global__ void __launch_bounds__(STAGE_WARPS * 32)
     __shared__ __align__(8) uint64_t barriers[wgmma::BARRIERS];
     const wgmma::shared_layout shared = wgmma::lay_out(params, barriers, buffers);
     const int warp = warp_of_block(), lane = lane_of_warp();
-    if (threadIdx.x == 0)
-        wgmma::init_barriers<Mode>(shared, params);
+    wgmma::init_barriers<Mode>(shared, params, warp);
     __syncthreads();
     const int own = (params.tiles - (int)blockIdx.x + (int)gridDim.x - 1) / (int)gridDim.x;
     const int a_stages = params.k_blocks * params.max_k_block_a_stages;

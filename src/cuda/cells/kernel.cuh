@@ -156,6 +156,8 @@ __global__ void TCONV_CLUSTER_BOUNDS(CLUSTER_BLOCKS, STREAMING_THREADS)
                                 layer.weight_stages};
     const shared_layout shared = {pixels, weights, weights.end()};
     const int warp = warp_of_block(), lane = (int)threadIdx.x % WARP;
+    if (threadIdx.x == blockDim.x - 1)
+        prefetch_tensor_map(&map);
     if (threadIdx.x == 0) {
         pixels.init(layer.by_tma ? 1 : COPY_WARPS * WARP, CONSUMER_WARPS * WARP_ARRIVALS);
         weights.init(1, CONSUMER_WARPGROUPS * CLUSTER_BLOCKS);
@@ -169,13 +171,13 @@ __global__ void TCONV_CLUSTER_BOUNDS(CLUSTER_BLOCKS, STREAMING_THREADS)
         setmaxnreg_decrease<PRODUCER_REGISTERS>();
         const int role = warp - CONSUMER_WARPS;
         if (role == WEIGHT_WARP) {
-            if (lane == 0) {
+            if (elected()) {
                 wait_for_weights();
                 load_weights(layer, shared);
             }
         } else if (!layer.by_tma) {
             load_pixels<Element>(layer, shared, role * WARP + lane);
-        } else if (role == PIXEL_WARP && lane == 0) {
+        } else if (role == PIXEL_WARP && elected()) {
             load_pixels_tma(layer, &map, shared);
         }
     }

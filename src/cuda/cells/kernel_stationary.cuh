@@ -358,10 +358,11 @@ __device__ __forceinline__ void load_weights(const parameters &layer, const stat
             store_shared(shared.bias + i * (int)sizeof(float), value);
         }
         __syncwarp();
-        if (lane > 0 && arrives_for_warp(lane))
-            mbarrier_arrive(full); /* for the bias; lane 0 arrives with the first copy */
+        const bool copies = elected();
+        if (WARP_ARRIVALS > 1 && !copies)
+            mbarrier_arrive(full); /* for the bias; the lane that copies arrives with the first copy */
 #pragma unroll 1
-        for (int k_block = 0; lane == 0 && k_block < layer.k_blocks; k_block++) {
+        for (int k_block = 0; copies && k_block < layer.k_blocks; k_block++) {
             mbarrier_arrive_expect_tx(full, layer.weight_stage_bytes);
             bulk_load(to, from, layer.weight_stage_bytes, full);
             from += layer.weight_stage_bytes;
@@ -422,6 +423,10 @@ __global__ void TCONV_CLUSTER_BOUNDS(CLUSTER_BLOCKS, STATIONARY_THREADS)
                                       memory,
                                       memory + layer.k_blocks * layer.weight_stage_bytes};
     const int warp = warp_of_block(), lane = (int)threadIdx.x % WARP;
+    if (threadIdx.x == STATIONARY_THREADS - 1) {
+        prefetch_tensor_map(&main_map);
+        prefetch_tensor_map(&tail_map);
+    }
     if (threadIdx.x == 0) {
         for (int i = 0; i < PAIR_WARPGROUPS; i++)
             shared.boxes(layer, i).init(layer.by_tma ? 1 : WARP_ARRIVALS,
@@ -446,8 +451,9 @@ __global__ void TCONV_CLUSTER_BOUNDS(CLUSTER_BLOCKS, STATIONARY_THREADS)
         const bool loads_pixels = layer.multicast_pixels ? role == cluster_rank() : role < PAIR_WARPGROUPS;
         if (loads_pixels && !layer.by_tma) {
             load_pixels<false>(layer, &main_map, &tail_map, shared, role, lane);
-        } else if (loads_pixels && lane == 0) {
-            load_pixels<true>(layer, &main_map, &tail_map, shared, role, lane);
+        } else if (loads_pixels) {
+            if (elected())
+                load_pixels<true>(layer, &main_map, &tail_map, shared, role, lane);
         } else if (role == PAIR_WARPGROUPS) {
             wait_for_weights();
             load_weights(layer, shared, lane);

@@ -75,6 +75,8 @@ template <class Arithmetic_> struct tma_operand {
     {
         lane = this_lane;
         barriers = find_barriers(layer, shared);
+        if (threadIdx.x == WARPS * WARP - 1)
+            prefetch_tensor_map(map);
         if (threadIdx.x == 0) {
             for (int i = 0; i < TMA_STAGES; i++) {
                 mbarrier_init(barriers.full + 8 * i, 1);

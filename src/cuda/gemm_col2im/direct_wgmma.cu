@@ -133,6 +133,10 @@ __global__ void TCONV_HOPPER_BOUNDS(THREADS)
     extern __shared__ __align__(1024) char buffers[];
     __shared__ __align__(8) uint64_t barriers[STAGE_BARRIERS];
     launch_dependents();
+    if (threadIdx.x == blockDim.x - 1) {
+        prefetch_tensor_map(&src);
+        prefetch_tensor_map(&weights);
+    }
     const direct_tile tile = find_tile(of, (int)blockIdx.x);
     const stage_ring ring = {forgotten(shared_address(barriers)), forgotten(shared_address(buffers)),
                              Shape::STAGE_BYTES, Shape::STAGES};
@@ -144,7 +148,7 @@ __global__ void TCONV_HOPPER_BOUNDS(THREADS)
     __syncthreads();
     if (warp < CONSUMERS / WARP)
         multiply<TYPE, M_TILES>(of, tile, ring, warp, lane);
-    else if (lane == 0)
+    else if (elected())
         load<M_TILES>(of, tile, ring, &src, &weights);
 #endif
 }

@@ -113,14 +113,22 @@ __device__ __forceinline__ shared_layout lay_out_shared_memory(const parameters 
     return shared;
 }
 
-__device__ __forceinline__ void init_barriers(const shared_layout &shared, int stage_arrivals, int table_readers)
+/* Inits the barriers of the pipelines, those of each by a warp of its own: they are a hundred, and all threads wait for them. */
+__device__ __forceinline__ void init_barriers(const shared_layout &shared, int stage_arrivals, int table_readers,
+                                              int warp)
 {
-    shared.b.init(stage_arrivals, WARPGROUPS);
-    shared.a.init(1, WARPGROUPS);
-    shared.raw.init(1, LOADER_WARPS * WARP_ARRIVALS);
-    shared.tables.init(ADDRESS_WARPS * WARP_ARRIVALS, table_readers * WARP_ARRIVALS);
-    for (uint32_t i = 0; i < WARPGROUPS; i++)
-        stage_ring{shared.staging_barriers + i * 8 * STAGE_BARRIERS, 0, 0, 0}.init(
+    if (warp >= 4 + WARPGROUPS || !elected())
+        return;
+    if (warp == 0)
+        shared.b.init(stage_arrivals, WARPGROUPS);
+    else if (warp == 1)
+        shared.a.init(1, WARPGROUPS);
+    else if (warp == 2)
+        shared.raw.init(1, LOADER_WARPS * WARP_ARRIVALS);
+    else if (warp == 3)
+        shared.tables.init(ADDRESS_WARPS * WARP_ARRIVALS, table_readers * WARP_ARRIVALS);
+    else
+        stage_ring{shared.staging_barriers + (warp - 4) * 8 * STAGE_BARRIERS, 0, 0, 0}.init(
             WARPGROUP_WARPS * WARP_ARRIVALS, WARPGROUP_EPILOGUE_WARPS * WARP_ARRIVALS);
     mbarrier_init_fence();
 }
@@ -143,10 +151,8 @@ __global__ void TCONV_HOPPER_BOUNDS(THREADS)
         prefetch_tensor_map(&map);
         prefetch_tensor_map(&weights_map);
     }
-    if (threadIdx.x == 0)
-        init_barriers(shared,
-                      layer.by_tma && layer.src_channels_last && !Mode::SPLITS ? 1 : LOADER_WARPS * WARP_ARRIVALS,
-                      CONSUMER_WARPS + (layer.epilogue_warps ? LOADER_WARPS : 0));
+    init_barriers(shared, layer.by_tma && layer.src_channels_last && !Mode::SPLITS ? 1 : LOADER_WARPS * WARP_ARRIVALS,
+                  CONSUMER_WARPS + (layer.epilogue_warps ? LOADER_WARPS : 0), warp);
     __syncthreads();
     if (layer.begins)
         wait_for_weights();
@@ -172,14 +178,18 @@ __global__ void TCONV_HOPPER_BOUNDS(THREADS)
             else if (layer.epilogue_warps)
                 store_tiles<Mode, N, typename Mode::Output>(layer, shared, role, lane);
         } else if (role == B_WARP) {
-            if (lane == 0 && layer.by_tma && layer.src_channels_last)
-                load_b<Mode>(layer, &map, shared);
-            else if (lane == 0 && layer.by_tma)
-                load_raw(layer, &map, shared);
+            if (layer.by_tma && elected()) {
+                if (layer.src_channels_last)
+                    load_b<Mode>(layer, &map, shared);
+                else
+                    load_raw(layer, &map, shared);
+            }
         } else if (role == A_WARP) {
-            if (lane == 0 && !Mode::STRICT && layer.weights_in_place) {
+            if (!elected())
+                return;
+            if (!Mode::STRICT && layer.weights_in_place) {
                 load_a_boxes(layer, &weights_map, shared);
-            } else if (lane == 0) {
+            } else {
                 wait_for_weights();
                 load_a(layer, shared);
             }

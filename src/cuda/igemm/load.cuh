@@ -15,12 +15,6 @@
 namespace tconv::igemm
 {
 
-/* Has a tensor map brought to where TMA reads it. */
-__device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap *map)
-{
-    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
-
 /* The pixel of src that a B stage begins with, and its first channel; im2col: the pixel that its tap takes for the first
  * position of all. It is found for the first K-block and tap of a phase, and moved on from there: what one thread does for
  * each stage is as long as the products of a small tile. */
@@ -43,11 +37,11 @@ struct stage_origin {
         channel = plane.rest;
         image = image * layer.image_planes + layer.first_plane + plane.whole * layer.plane_step;
     }
-    __device__ __forceinline__ void next_k_block(const parameters &layer, int channels, int plane_channels)
+    __device__ __forceinline__ void next_k_block(const parameters &layer)
     {
-        of_group -= channels;
-        channel += channels;
-        if (channel >= plane_channels) {
+        of_group -= layer.k_block_channels;
+        channel += layer.k_block_channels;
+        if (channel >= layer.by_plane_channels.divisor) {
             channel = 0;
             image += layer.plane_step;
         }
@@ -79,19 +73,13 @@ __device__ __forceinline__ im2col_origin im2col_origin_of(const parameters &laye
             (uint16_t)(origin.column - layer.first_column), (uint16_t)(origin.row - layer.first_row)};
 }
 
-/* Calls fill(stage, origin) for each B stage when it is empty. keeps: in registers what each stage needs of the parameters, for one
- * thread that has them, and is waited for. */
-template <bool keeps, class Fill>
+/* Calls fill(stage, origin) for each B stage when it is empty. */
+template <class Fill>
 __device__ __forceinline__ void fill_b_stages(const parameters &layer, const shared_layout &shared, Fill fill)
 {
-    const auto kept = [](int number) { return keeps ? kept_by_lane_0(number) : number; };
-    const stage_ring ring = {(uint32_t)kept(shared.b.barriers), (uint32_t)kept(shared.b.buffers),
-                             (uint32_t)kept(shared.b.bytes), kept(shared.b.count)};
-    stage_walk stage(ring, 1);
-    const int row_step = kept(layer.row_step * layer.src_row_stride);
-    const int column_step = kept(layer.column_step * layer.src_column_stride);
-    const int k_blocks = kept(layer.k_blocks), channels = kept(layer.k_block_channels);
-    const int plane_channels = kept(layer.by_plane_channels.divisor);
+    stage_walk stage(shared.b, 1);
+    const int row_step = layer.row_step * layer.src_row_stride;
+    const int column_step = layer.column_step * layer.src_column_stride;
     for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
         tile_place tile = find_tile(layer, number);
 #pragma unroll 1
@@ -101,7 +89,7 @@ __device__ __forceinline__ void fill_b_stages(const parameters &layer, const sha
             stage_origin origin(layer, tile, tap);
             const int first_row = origin.row, first_column = origin.column;
 #pragma unroll 1
-            for (int k_block = 0; k_block < k_blocks; k_block++) {
+            for (int k_block = 0; k_block < layer.k_blocks; k_block++) {
 #pragma unroll 1
                 for (int i = 0; i < stages; i++) {
                     stage.wait_empty();
@@ -113,7 +101,7 @@ __device__ __forceinline__ void fill_b_stages(const parameters &layer, const sha
                         origin.column = first_column - tap.column * column_step;
                     }
                 }
-                origin.next_k_block(layer, channels, plane_channels);
+                origin.next_k_block(layer);
             }
         }
     }
@@ -122,23 +110,21 @@ __device__ __forceinline__ void fill_b_stages(const parameters &layer, const sha
 template <class Mode>
 __device__ __forceinline__ void load_b(const parameters &layer, const CUtensorMap *map, const shared_layout &shared)
 {
-    const int boxes = kept_by_lane_0(layer.boxes);
-    const int box_step = kept_by_lane_0(layer.box_columns * layer.src_column_stride);
-    const uint32_t bytes = kept_by_lane_0(layer.stage_pixels * layer.pixel_bytes), box_bytes = bytes / boxes;
-    const uint32_t barriers = kept_by_lane_0(Mode::SPLITS ? shared.raw.barriers : shared.b.barriers);
-    const bool im2col = layer.im2col, volumes = kept_by_lane_0(layer.volumes) > 1;
-    fill_b_stages<true>(layer, shared, [&](const stage_walk &stage, const stage_origin &origin) {
+    const int box_step = layer.box_columns * layer.src_column_stride;
+    const uint32_t bytes = layer.stage_pixels * layer.pixel_bytes, box_bytes = layer.box_columns * layer.pixel_bytes;
+    const uint32_t barriers = Mode::SPLITS ? shared.raw.barriers : shared.b.barriers;
+    fill_b_stages(layer, shared, [&](const stage_walk &stage, const stage_origin &origin) {
         const uint32_t full = barriers + 8 * stage.state.at;
         mbarrier_arrive_expect_tx(full, bytes);
-        if (im2col) {
+        if (layer.im2col) {
             tma_load_im2col(stage.buffer(), map, origin.channel, im2col_origin_of(layer, origin), full);
             return;
         }
 #pragma unroll 1
-        for (int box = 0; box < boxes; box++) {
+        for (int box = 0; box < layer.boxes; box++) {
             const uint32_t to = stage.buffer() + box * box_bytes;
             const int column = origin.column + box * box_step;
-            if (volumes)
+            if (layer.volumes > 1)
                 tma_load(to, map, origin.channel, column, origin.row, origin.image, origin.volume, full);
             else
                 tma_load(to, map, origin.channel, column, origin.row, origin.image, full);

@@ -16,13 +16,6 @@ template <class Number> __device__ __forceinline__ Number forgotten(Number numbe
     return number;
 }
 
-/* A number that lane 0, which runs alone, keeps in a register: ptxas would load a parameter again in each round of a loop. */
-__device__ __forceinline__ int kept_by_lane_0(int number)
-{
-    asm volatile("shfl.sync.idx.b32 %0, %0, 0, 0x1f, 1;" : "+r"(number));
-    return number;
-}
-
 } // namespace tconv
 
 #endif

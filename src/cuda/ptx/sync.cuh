@@ -26,6 +26,20 @@ __device__ __forceinline__ void cluster_sync()
     asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
+/* Tells one lane of a whole warp that it is the one. What it then does ptxas knows to be done by one lane: instructions that read
+ * uniform registers, as TMA's do, need no loop over lanes. */
+__device__ __forceinline__ bool elected()
+{
+    uint32_t is;
+    asm volatile("{\n"
+                 ".reg .pred elected;\n"
+                 "elect.sync _|elected, 0xffffffff;\n"
+                 "selp.u32 %0, 1, 0, elected;\n"
+                 "}"
+                 : "=r"(is));
+    return is != 0;
+}
+
 /* Makes a thread's own writes to shared memory visible to wgmma and TMA, before the thread tells others of them. */
 __device__ __forceinline__ void fence_proxy_async()
 {

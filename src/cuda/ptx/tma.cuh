@@ -9,6 +9,12 @@
 namespace tconv
 {
 
+/* Has a tensor map brought to where TMA reads it. The map may be of zeros, where it is not used. */
+__device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap *map)
+{
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
 /* Copies bytes (a multiple of 16, as both addresses) from global to shared memory; barrier counts them. */
 __device__ __forceinline__ void bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier)
 {

@@ -128,14 +128,21 @@ __device__ __forceinline__ shared_layout lay_out(const parameters &params, uint6
     return shared;
 }
 
+/* Inits all barriers, by four warps, because all threads wait for them. */
 template <class Mode>
-__device__ __forceinline__ void init_barriers(const shared_layout &shared, const parameters &params)
+__device__ __forceinline__ void init_barriers(const shared_layout &shared, const parameters &params, int warp)
 {
-    shared.raw.init(1, b_is_raw_stages<Mode>(params) ? WARPGROUPS : TRANSPOSE_WARPS * WARP_ARRIVALS);
-    shared.a.init(1, WARPGROUPS);
-    shared.b.init(TRANSPOSE_WARPS * WARP_ARRIVALS, WARPGROUPS);
-    for (int i = 0; i < 2 * CONSUMER_WARPS * SUBTILES; i++)
-        mbarrier_init(shared.staged_full + 8 * i, WARP_ARRIVALS);
+    if (warp >= 4 || !elected())
+        return;
+    if (warp == 0)
+        shared.raw.init(1, b_is_raw_stages<Mode>(params) ? WARPGROUPS : TRANSPOSE_WARPS * WARP_ARRIVALS);
+    else if (warp == 1)
+        shared.a.init(1, WARPGROUPS);
+    else if (warp == 2)
+        shared.b.init(TRANSPOSE_WARPS * WARP_ARRIVALS, WARPGROUPS);
+    else
+        for (int i = 0; i < 2 * CONSUMER_WARPS * SUBTILES; i++)
+            mbarrier_init(shared.staged_full + 8 * i, WARP_ARRIVALS);
     mbarrier_init_fence();
 }
 
@@ -197,8 +204,9 @@ __global__ void TCONV_HOPPER_BOUNDS(Mode::THREADS)
     __shared__ __align__(8) uint64_t barriers[BARRIERS];
     const shared_layout shared = lay_out(params, barriers, buffers);
     const int warp = warp_of_block();
-    if (threadIdx.x == 0)
-        init_barriers<Mode>(shared, params);
+    if (threadIdx.x == Mode::THREADS - 1)
+        prefetch_tensor_map(&map);
+    init_barriers<Mode>(shared, params, warp);
     __syncthreads();
     if (warp < CONSUMER_WARPS) {
         setmaxnreg_increase<Mode::CONSUMER_REGISTERS>();
@@ -211,10 +219,10 @@ __global__ void TCONV_HOPPER_BOUNDS(Mode::THREADS)
         } else if (role < 2 * WARPGROUP_WARPS) {
             setmaxnreg_decrease<Mode::LOAD_REGISTERS>();
             if (role == SRC_WARP) {
-                if (lane == 0 && params.by_tma)
+                if (params.by_tma && elected())
                     load_src<Mode>(params, &map, shared);
             } else if (role == WEIGHTS_WARP) {
-                if (lane == 0) {
+                if (elected()) {
                     wait_for_weights();
                     load_a_stages(params, shared);
                 }

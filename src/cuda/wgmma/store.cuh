@@ -59,12 +59,12 @@ __device__ __forceinline__ void store_row_bulk(const parameters &params, char *t
     const int period = params.bulk_period, period_log2 = __popc(period - 1); /* a power of two */
     if (period == 1) {
         const row_ends ends((int)(uintptr_t)to & 15, length);
-        if (lane == 0 && ends.middle > 0)
+        if (ends.middle > 0 && elected())
             store_channels(to + ends.head, channel, from + (misalignment & 15) + ends.head, pitch, channels,
                            ends.middle);
         if ((ends.head | ends.tail) == 0)
             return;
-    } else if (lane == 0) {
+    } else if (elected()) {
         for (int first = 0; first < min(period, channels); first++) {
             char *target = to + first * channel;
             const uint32_t source = from + first * pitch + ((int)(first * channel + misalignment) & 15);
