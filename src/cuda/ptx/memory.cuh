@@ -61,6 +61,50 @@ template <class Value> __device__ __forceinline__ void store_shared(uint32_t add
                      : "memory");
 }
 
+/* Load what no kernel under way writes, zeros where it does not exist: without a branch, so that several loads are under way. */
+__device__ __forceinline__ uint4 load_if(bool exists, const uint4 *from)
+{
+    uint4 value;
+    asm("{\n"
+        ".reg .pred exists;\n"
+        "setp.ne.u32 exists, %5, 0;\n"
+        "mov.u32 %0, 0;\n"
+        "mov.u32 %1, 0;\n"
+        "mov.u32 %2, 0;\n"
+        "mov.u32 %3, 0;\n"
+        "@exists ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+        "}"
+        : "=&r"(value.x), "=&r"(value.y), "=&r"(value.z), "=&r"(value.w)
+        : "l"(from), "r"((uint32_t)exists));
+    return value;
+}
+__device__ __forceinline__ uint32_t load_if(bool exists, const uint32_t *from)
+{
+    uint32_t value;
+    asm("{\n"
+        ".reg .pred exists;\n"
+        "setp.ne.u32 exists, %2, 0;\n"
+        "mov.u32 %0, 0;\n"
+        "@exists ld.global.nc.u32 %0, [%1];\n"
+        "}"
+        : "=&r"(value)
+        : "l"(from), "r"((uint32_t)exists));
+    return value;
+}
+__device__ __forceinline__ uint16_t load_if(bool exists, const uint16_t *from)
+{
+    uint16_t value;
+    asm("{\n"
+        ".reg .pred exists;\n"
+        "setp.ne.u32 exists, %2, 0;\n"
+        "mov.u16 %0, 0;\n"
+        "@exists ld.global.nc.u16 %0, [%1];\n"
+        "}"
+        : "=&h"(value)
+        : "l"(from), "r"((uint32_t)exists));
+    return value;
+}
+
 /* Asks for a line of device memory to be brought to the second-level cache. */
 __device__ __forceinline__ void prefetch(const void *from)
 {

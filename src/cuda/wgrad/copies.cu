@@ -15,6 +15,8 @@ namespace
 constexpr int VECTOR = TRANSPOSE_RUN<uint16_t>; /* elements of 16 bytes */
 static_assert(VECTOR == COPY_VECTOR && TRANSPOSE_CHANNELS<uint16_t> == COPY_TILE_CHANNELS, "the host's sizes");
 
+constexpr int COPY_BLOCKS = 3; /* of a multiprocessor, at least: without it ptxas takes registers for two */
+
 /* Loads a run of a channel's pixels, by so many at once; zeros where they do not exist. */
 template <int unit>
 __device__ __forceinline__ void load_run(uint32_t (&words)[4], const uint16_t *plane, int64_t pixel, int64_t end)
@@ -24,15 +26,15 @@ __device__ __forceinline__ void load_run(uint32_t (&words)[4], const uint16_t *p
         const bool exists = pixel + i >= 0 && pixel + i < end;
         const uint16_t *from = plane + pixel + i;
         if constexpr (unit == 8) {
-            const uint4 loaded = exists ? __ldg(reinterpret_cast<const uint4 *>(from)) : make_uint4(0, 0, 0, 0);
+            const uint4 loaded = load_if(exists, reinterpret_cast<const uint4 *>(from));
             words[0] = loaded.x, words[1] = loaded.y, words[2] = loaded.z, words[3] = loaded.w;
         } else if constexpr (unit == 4) {
             const uint2 loaded = exists ? __ldg(reinterpret_cast<const uint2 *>(from)) : make_uint2(0, 0);
             words[i / 2] = loaded.x, words[i / 2 + 1] = loaded.y;
         } else if constexpr (unit == 2) {
-            words[i / 2] = exists ? __ldg(reinterpret_cast<const uint32_t *>(from)) : 0;
+            words[i / 2] = load_if(exists, reinterpret_cast<const uint32_t *>(from));
         } else {
-            const uint32_t loaded = exists ? __ldg(from) : 0;
+            const uint32_t loaded = load_if(exists, from);
             words[i / 2] = i % 2 == 0 ? loaded : words[i / 2] | loaded << 16;
         }
     }
@@ -42,16 +44,20 @@ template <int unit>
 __device__ __forceinline__ void read_tile(uint32_t *tile, const transposed_copy &of, int image, int channel, int pixel)
 {
     const uint16_t *first = of.from + image * of.image + channel * of.channel;
-    read_transposed<uint16_t>(tile, [&](int run_pixel, int run_channel, transposed_run<uint16_t> &run) {
-        const uint16_t *plane = first + run_channel * of.channel;
+    read_transposed<uint16_t>(tile, [&](int run_pixel, int run_channel, thread_runs<uint16_t> &runs) {
         const int64_t at = of.first + pixel + run_pixel;
-        const int left = of.channels - channel - run_channel;
-        load_run<unit>(run.words[0], plane, at, left > 0 ? of.plane : 0);
-        load_run<unit>(run.words[1], plane + of.channel, at, left > 1 ? of.plane : 0);
+#pragma unroll
+        for (int i = 0; i < TRANSPOSE_ROWS<uint16_t>; i++)
+#pragma unroll
+            for (int c = 0; c < WORD_CHANNELS<uint16_t>; c++) {
+                const int of_tile = run_channel + i * TRANSPOSE_STEP<uint16_t> + c;
+                load_run<unit>(runs[i].words[c], first + of_tile * of.channel, at,
+                               channel + of_tile < of.channels ? of.plane : 0);
+            }
     });
 }
 
-__global__ void __launch_bounds__(TRANSPOSE_THREADS) copy_kernel(const __grid_constant__ transposed_copies p)
+__global__ void __launch_bounds__(TRANSPOSE_THREADS, COPY_BLOCKS) copy_kernel(const __grid_constant__ transposed_copies p)
 {
     __shared__ uint4 shared[TRANSPOSE_PIXELS * TRANSPOSE_VECTORS];
     uint32_t *tile = reinterpret_cast<uint32_t *>(shared);
