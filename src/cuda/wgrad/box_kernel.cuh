@@ -140,7 +140,7 @@ __device__ __forceinline__ void consume_boxes(const parameters &p, const block_t
                                               int lane)
 {
     using Product = wgmma_ss<BOTH_MN_MAJOR<MODE>, N>;
-    const int warpgroup = warp / WARPGROUP_WARPS, chunk = (int)p.tiles.chunk;
+    const int warpgroup = warp / WARPGROUP_WARPS;
     const int first_pair = warpgroup * M * MMA_M + warp % WARPGROUP_WARPS * WARP_M;
     const uint32_t src_high = 1u << 30 | CORE_ROWS * SWIZZLED_BYTES / 16;
     const uint32_t src_box = BOX_PIXELS * SWIZZLED_BYTES / 16 << 16;
@@ -149,9 +149,9 @@ __device__ __forceinline__ void consume_boxes(const parameters &p, const block_t
     uint32_t tiles[M], steps[BOX_STEPS], high[BOX_STEPS];
 #pragma unroll
     for (int m = 0; m < M; m++) {
-        const int pair = (warpgroup * M + m) * MMA_M;
-        tiles[m] = (pair_offset(p, block, pair - pair % chunk, 2) +
-                    pair % chunk / BOX_CHANNELS * block.slots * SWIZZLED_BYTES + p.src_bytes) /
+        const int pair = (warpgroup * M + m) * MMA_M, channel = divide(pair, p.by.chunk).rest;
+        tiles[m] = (pair_offset(p, block, pair - channel, 2) + channel / BOX_CHANNELS * block.slots * SWIZZLED_BYTES +
+                    p.src_bytes) /
                    16;
     }
 #pragma unroll
@@ -221,6 +221,10 @@ __global__ void TCONV_HOPPER_BOUNDS(BOX_BLOCK_THREADS)
     char *barriers = shared + p.stages * p.stage_bytes;
     if (p.dependents == AS_BLOCKS_BEGIN)
         launch_dependents();
+    if (threadIdx.x == blockDim.x - 1) {
+        prefetch_tensor_map(&maps.dst);
+        prefetch_tensor_map(&maps.src);
+    }
     const int warp = warp_of_block();
     const auto [number, split] = find_work(p);
     const block_tile block = find_block(p, number);

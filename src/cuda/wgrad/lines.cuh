@@ -18,18 +18,17 @@ namespace tconv::wgrad
 /* Returns the pair of row m of M: its number among the pairs of the block. */
 static __device__ __forceinline__ int line_pair(const parameters &p, int m)
 {
-    const int chunk = (int)p.tiles.chunk, columns = p.tiles.columns.group_taps;
-    const int taps = p.tiles.rows.group_taps * columns;
+    const int chunk = (int)p.tiles.chunk, taps = p.by.taps.divisor;
     if (m >= taps * chunk)
         return m;
-    int first =
-        m / (p.lines.twins * chunk) * p.lines.twins; /* the first tap of the twins; the last twins may be fewer */
+    /* The first tap of the twins, a power of two; the last twins may be fewer. */
+    int first = divide(m, p.by.chunk).whole & -p.lines.twins;
     const int twins = min(p.lines.twins, taps - first);
-    const int rest = m - first * chunk;
-    first += rest % twins;
-    const int column = first % columns;
-    const int place = p.tiles.columns.groups == 1 ? place_of(p.tiles.columns, column) : column;
-    return (first - column + place) * chunk + rest / twins;
+    const int rest = m - first * chunk, channel = twins == 3 ? (int)((unsigned)rest / 3) : rest >> (twins >> 1);
+    first += rest - channel * twins;
+    const int column = divide(first, p.by.column_taps).rest;
+    const int place = p.tiles.columns.groups == 1 ? place_of(p.by.columns, column) : column;
+    return (first - column + place) * chunk + channel;
 }
 
 /* Returns the place of the block's first channel in a line. */
@@ -61,12 +60,12 @@ template <class Element> __device__ __forceinline__ int line_offset(const parame
 /* Finds row i of the lines of a block's K-tile. Rows are ordered by residue, then by image. */
 template <class Element> __device__ __forceinline__ place find_line(const parameters &p, const block_tile &block, int i)
 {
-    const int images = 1 << p.images.tile_log2, slot = i % p.rows.extent;
+    const quotient of_image = divide(i, p.by.row_slots);
     place at;
     at.column = line_begin<Element>(block);
-    const int image = i / p.rows.extent % images;
+    const int image = of_image.whole & ((1 << p.images.tile_log2) - 1);
     at.image = image * p.images.step;
-    at.row = p.rows.least[block.row_first + i / p.rows.extent / images] + slot * p.rows.stride;
+    at.row = p.rows.least[block.row_first + (of_image.whole >> p.images.tile_log2)] + of_image.rest * p.rows.stride;
     at.offset =
         (int)(image * p.dst_strides.n + at.row * p.dst_strides.h + at.column * p.dst_strides.w) * (int)sizeof(Element);
     return at;

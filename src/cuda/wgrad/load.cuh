@@ -177,7 +177,7 @@ struct block_tile {
 static __device__ __forceinline__ block_tile find_block(const parameters &p, uint32_t number)
 {
     block_tile block;
-    block.at = find_tile(p.tiles, number);
+    block.at = find_tile(p.by, (int)number);
     block.row_first = p.rows.first[block.at.row_group];
     block.column_first = p.columns.first[block.at.column_group];
     block.row_residues = p.rows.first[block.at.row_group + 1] - block.row_first;
@@ -207,15 +207,14 @@ static __device__ __forceinline__ place find_input(const parameters &p, int i, i
  * column; padding repeats the first slot. */
 static __device__ __forceinline__ place find_slot(const parameters &p, const block_tile &block, int i, int element_size)
 {
-    const int residues = i / p.residue_slots, image_slots = p.rows.extent * p.columns.extent;
-    int slot = i % p.residue_slots;
-    slot = slot < image_slots << p.images.tile_log2 ? slot : 0;
+    const quotient of_residue = divide(i, p.by.residue_slots);
+    const int residues = of_residue.whole, image_slots = p.rows.extent * p.columns.extent << p.images.tile_log2;
+    const quotient row = divide(of_residue.rest < image_slots ? of_residue.rest : 0, p.by.column_slots);
     place at;
-    at.column = p.columns.least[block.column_first + residues % block.column_residues] +
-                slot % p.columns.extent * p.columns.stride;
-    at.row = p.rows.least[block.row_first + residues / block.column_residues] +
-             slot / p.columns.extent % p.rows.extent * p.rows.stride;
-    const int image = slot / image_slots;
+    at.column = p.columns.least[block.column_first + residues % block.column_residues] + row.rest * p.columns.stride;
+    const quotient of_image = divide(row.whole, p.by.row_slots);
+    at.row = p.rows.least[block.row_first + residues / block.column_residues] + of_image.rest * p.rows.stride;
+    const int image = of_image.whole;
     at.image = image * p.images.step;
     at.offset = (int)(image * p.dst_strides.n + at.row * p.dst_strides.h + at.column * p.dst_strides.w) * element_size;
     return at;
@@ -229,15 +228,15 @@ struct block_work {
 
 static __device__ __forceinline__ block_work find_work(const parameters &p)
 {
-    uint32_t count = (uint32_t)p.tiles.count, of_all = blockIdx.x;
-    if (p.sharers == 1)
-        return {of_all % count, (int)(of_all / count)};
+    if (p.sharers == 1) {
+        const quotient split = divide((int)blockIdx.x, p.by.tiles);
+        return {(uint32_t)split.rest, split.whole};
+    }
     const uint32_t inner = (uint32_t)p.tiles.chunks * p.tiles.rows.groups * p.tiles.columns.groups;
-    const uint32_t sharers = p.sharers, sharer = of_all % sharers;
-    count /= sharers;
-    of_all /= sharers;
-    const uint32_t number = of_all % count;
-    return {(number / inner * sharers + sharer) * inner + number % inner, (int)(of_all / count)};
+    const uint32_t sharers = p.sharers, sharer = blockIdx.x % sharers;
+    const quotient split = divide((int)(blockIdx.x / sharers), p.by.shared_tiles);
+    const uint32_t number = split.rest;
+    return {(number / inner * sharers + sharer) * inner + number % inner, split.whole};
 }
 
 /* The K-tiles of a split-K slice. */
@@ -247,8 +246,10 @@ struct k_range {
 
 static __device__ __forceinline__ k_range find_k_tiles(const parameters &p, int split)
 {
-    const int first = (int)((int64_t)p.k_tiles * split / p.splits);
-    return {first, (int)((int64_t)p.k_tiles * (split + 1) / p.splits) - first};
+    const quotient each = divide(p.k_tiles, p.by.splits); /* slices are at most a few thousand */
+    const auto part = [&](int slices) { return slices * each.whole + divide(slices * each.rest, p.by.splits).whole; };
+    const int first = part(split);
+    return {first, part(split + 1) - first};
 }
 
 /* The tables that a block keeps in shared memory beside the stages. */
@@ -263,9 +264,10 @@ struct k_walk {
 
     __device__ __forceinline__ void begin(const parameters &p, int k_tile)
     {
-        column = k_tile % p.columns.tiles << p.columns.tile_log2;
-        row = k_tile / p.columns.tiles % p.rows.tiles << p.rows.tile_log2;
-        image = k_tile / p.columns.tiles / p.rows.tiles << p.images.tile_log2;
+        const quotient of_row = divide(k_tile, p.by.column_k_tiles), of_image = divide(of_row.whole, p.by.row_k_tiles);
+        column = of_row.rest << p.columns.tile_log2;
+        row = of_image.rest << p.rows.tile_log2;
+        image = of_image.whole << p.images.tile_log2;
     }
     __device__ __forceinline__ void advance(const parameters &p)
     {
@@ -388,12 +390,13 @@ struct pair_places {
 
 static __device__ __forceinline__ pair_places find_pair(const parameters &p, const block_tile &block, int n)
 {
-    const int tap = n / (int)p.tiles.chunk, row = tap / p.tiles.columns.group_taps;
+    const quotient tap = divide(n, p.by.chunk), row = divide(tap.whole, p.by.column_taps);
     pair_places at;
-    at.channel = n % (int)p.tiles.chunk;
-    at.row = block.at.row_group * p.tiles.rows.group_taps + row;
-    at.column = block.at.column_group * p.tiles.columns.group_taps + tap % p.tiles.columns.group_taps;
-    at.exists = row < p.tiles.rows.group_taps && at.row < p.tiles.rows.kernel && at.column < p.tiles.columns.kernel;
+    at.channel = tap.rest;
+    at.row = block.at.row_group * p.tiles.rows.group_taps + row.whole;
+    at.column = block.at.column_group * p.tiles.columns.group_taps + row.rest;
+    at.exists =
+        row.whole < p.tiles.rows.group_taps && at.row < p.tiles.rows.kernel && at.column < p.tiles.columns.kernel;
     return at;
 }
 

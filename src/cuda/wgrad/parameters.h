@@ -89,6 +89,21 @@ typedef struct weight_store {
     int pitch;          /* sums from an input channel's to the next's in shared memory */
 } weight_store;
 
+/* What a block divides by to find its tile and its taps, before it loads anything: the compiler's division takes five times as long. */
+typedef struct tap_divisors {
+    int whole, longer; /* taps of each residue, and the residues that have one more */
+    fast_divisor step, whole_taps, more_taps;
+} tap_divisors;
+typedef struct block_divisors {
+    fast_divisor tiles, shared_tiles; /* of a slice, and of those as many as a cluster does not share */
+    fast_divisor column_groups, row_groups, chunks, m_tiles, groups;
+    fast_divisor splits;
+    fast_divisor column_k_tiles, row_k_tiles;
+    fast_divisor taps, column_taps, chunk; /* of a group of taps, and channels */
+    fast_divisor residue_slots, row_slots, column_slots;
+    tap_divisors rows, columns;
+} block_divisors;
+
 /* When the next kernel of the call begins. */
 typedef enum dependents_time {
     AS_LOADS_END,  /* what adds slices: not before, or it would crowd where no block is */
@@ -103,6 +118,7 @@ typedef struct parameters {
     tconv_strides src_strides,
         dst_strides; /* n: from an image of src to the next; from the image that it meets to the next's */
     sum_tiles tiles;
+    block_divisors by;
     tile_axis rows, columns;
     image_axis images;
     int k_tiles, splits;

@@ -376,6 +376,46 @@ static bool takes_images(const tconv_problem *problem)
            (!tconv_has_depth(problem) || tconv_checked_mul(MAX_PIXELS * d->stride, stride, &apart));
 }
 
+/* Returns the divisor of a number; of 1 where the number is 0, and nothing is divided. */
+static fast_divisor divisor_by(int64_t number)
+{
+    return divisor_of((int)tconv_max(1, number));
+}
+
+static tap_divisors divide_taps(const wgrad_tap_order *order)
+{
+    const int whole = order->kernel / order->kernel_step;
+    return (tap_divisors){.whole = whole,
+                          .longer = order->kernel % order->kernel_step,
+                          .step = divisor_by(order->kernel_step),
+                          .whole_taps = divisor_by(whole),
+                          .more_taps = divisor_by(whole + 1)};
+}
+
+/* Returns what blocks of a plan divide by. */
+static block_divisors divisors_for(const parameters *params)
+{
+    const sum_tiles *tiles = &params->tiles;
+    return (block_divisors){.tiles = divisor_by(tiles->count),
+                            .shared_tiles = divisor_by(tiles->count / params->sharers),
+                            .column_groups = divisor_by(tiles->columns.groups),
+                            .row_groups = divisor_by(tiles->rows.groups),
+                            .chunks = divisor_by(tiles->chunks),
+                            .m_tiles = divisor_by(tiles->m_tiles),
+                            .groups = divisor_by(tiles->groups),
+                            .splits = divisor_by(params->splits),
+                            .column_k_tiles = divisor_by(params->columns.tiles),
+                            .row_k_tiles = divisor_by(params->rows.tiles),
+                            .taps = divisor_by(tiles->rows.group_taps * tiles->columns.group_taps),
+                            .column_taps = divisor_by(tiles->columns.group_taps),
+                            .chunk = divisor_by(tiles->chunk),
+                            .residue_slots = divisor_by(params->residue_slots),
+                            .row_slots = divisor_by(params->rows.extent),
+                            .column_slots = divisor_by(params->columns.extent),
+                            .rows = divide_taps(&tiles->rows),
+                            .columns = divide_taps(&tiles->columns)};
+}
+
 bool tconv_wgrad_choose(const tconv_layer *layer, planned_layer *best)
 {
     const tconv_problem *problem = &layer->problem;
@@ -398,5 +438,7 @@ bool tconv_wgrad_choose(const tconv_layer *layer, planned_layer *best)
                                                        (double)(problem->d.out * problem->h.out * problem->w.out) *
                                                        (double)problem->element_size >
                                                    LATE_BYTES;
+    if (search.best.found)
+        best->params.by = divisors_for(&best->params);
     return search.best.found;
 }

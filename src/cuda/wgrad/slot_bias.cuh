@@ -55,7 +55,7 @@ struct bias_part {
 
 static __device__ __forceinline__ bias_part find_bias_part(const parameters &p, const block_work &work)
 {
-    const tile_at tile = find_tile(p.tiles, work.number);
+    const tile_at tile = find_tile(p.by, (int)work.number);
     const int64_t part =
         ((work.split * p.tiles.m_tiles + tile.m_tile) * p.tiles.rows.groups + tile.row_group) * p.tiles.columns.groups +
         tile.column_group;

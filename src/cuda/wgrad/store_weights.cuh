@@ -16,14 +16,12 @@ namespace tconv::wgrad
  * taps. */
 static __device__ __forceinline__ int weight_number(const parameters &p, int pair)
 {
-    const int chunk = (int)p.tiles.chunk, columns = p.tiles.columns.group_taps,
-              taps = p.tiles.rows.group_taps * columns;
-    const int tap = pair / chunk, channel = pair % chunk;
-    if (p.weights.outputs_inner || tap >= taps)
+    const int columns = p.tiles.columns.group_taps, taps = p.tiles.rows.group_taps * columns;
+    const quotient tap = divide(pair, p.by.chunk), at = divide(tap.whole, p.by.column_taps);
+    if (p.weights.outputs_inner || tap.whole >= taps)
         return pair;
-    const int row = tap / columns, column = tap % columns;
-    return channel * taps + (p.tiles.rows.groups == 1 ? tap_at(p.tiles.rows, row) : row) * columns +
-           (p.tiles.columns.groups == 1 ? tap_at(p.tiles.columns, column) : column);
+    return tap.rest * taps + (p.tiles.rows.groups == 1 ? tap_at(p.by.rows, at.whole) : at.whole) * columns +
+           (p.tiles.columns.groups == 1 ? tap_at(p.by.columns, at.rest) : at.rest);
 }
 
 /* Returns the place of a sum among the sums of an input channel. Each 32 places are followed by a gap, because lanes
@@ -40,17 +38,19 @@ static __device__ __forceinline__ int64_t weight_place(const parameters &p, cons
     const int chunk = (int)p.tiles.chunk, columns = p.tiles.columns.group_taps,
               taps = p.tiles.rows.group_taps * columns;
     const bool inner = p.weights.outputs_inner;
-    const int tap = inner ? number / chunk : number % taps, channel = inner ? number % chunk : number / taps;
+    const quotient of_inner = divide(number, inner ? p.by.chunk : p.by.taps);
+    const int tap = inner ? of_inner.whole : of_inner.rest, channel = inner ? of_inner.rest : of_inner.whole;
     if (number >= taps * chunk || channel >= p.tiles.group_out - tile.chunk * p.tiles.chunk)
         return -1;
-    int row = tap / columns, column = tap % columns;
+    const quotient of_tap = divide(tap, p.by.column_taps);
+    int row = of_tap.whole, column = of_tap.rest;
     if (inner || p.tiles.rows.groups > 1) {
         row += tile.row_group * p.tiles.rows.group_taps;
-        row = row < p.tiles.rows.kernel ? tap_at(p.tiles.rows, row) : p.tiles.rows.kernel;
+        row = row < p.tiles.rows.kernel ? tap_at(p.by.rows, row) : p.tiles.rows.kernel;
     }
     if (inner || p.tiles.columns.groups > 1) {
         column += tile.column_group * columns;
-        column = column < p.tiles.columns.kernel ? tap_at(p.tiles.columns, column) : p.tiles.columns.kernel;
+        column = column < p.tiles.columns.kernel ? tap_at(p.by.columns, column) : p.tiles.columns.kernel;
     }
     if (row >= p.tiles.rows.kernel || column >= p.tiles.columns.kernel)
         return -1;
@@ -79,7 +79,7 @@ template <int threads> __device__ __forceinline__ const int *make_weight_tables(
     const weight_tables tables(p, stages);
     uint32_t number = find_work(p).number;
     asm volatile("" : "+r"(number)); /* or the block's tile is kept in registers through the main loop */
-    const tile_at tile = find_tile(p.tiles, number);
+    const tile_at tile = find_tile(p.by, (int)number);
     const int64_t channel = tile.m_tile * p.tiles.block_m,
                   first = (tile.group * p.tiles.group_in + channel) * p.weights.strides.in +
                           tile.chunk * p.tiles.chunk * p.weights.strides.out +

@@ -332,6 +332,10 @@ __global__ void TCONV_HOPPER_BOUNDS(WARPGROUP_BLOCK_THREADS)
     char *barriers = shared + p.stages * p.stage_bytes;
     if (p.dependents == AS_BLOCKS_BEGIN)
         launch_dependents();
+    if (threadIdx.x == blockDim.x - 1) {
+        prefetch_tensor_map(&maps.dst);
+        prefetch_tensor_map(&maps.src);
+    }
     const int warp = warp_of_block();
     const auto [number, split] = find_work(p);
     const block_tile block = find_block(p, number);

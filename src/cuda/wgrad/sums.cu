@@ -15,6 +15,7 @@ namespace
 {
 
 constexpr int THREADS = BIAS_THREADS;
+constexpr int LOADS = 8;                     /* of a thread, under way together */
 constexpr int64_t NARROW = (int64_t)1 << 30; /* indices below this are 32-bit ones */
 
 /* Division of numbers that fit in 32 bits, or of any. */
@@ -133,9 +134,8 @@ __global__ void __launch_bounds__(THREADS)
 {
     __shared__ double sums[THREADS];
     const int width = THREADS / p.parts, part = (int)threadIdx.x / width, lane = (int)threadIdx.x % width;
-    const int64_t begin = p.slices * part / p.parts, end = p.slices * (part + 1) / p.parts;
+    const int64_t begin = divide(p.slices * part, p.parts), end = divide(p.slices * (part + 1), p.parts);
     launch_dependents();
-    wait_for_kernel_ahead();
     int64_t run = blockIdx.x;
     for (; run < p.runs; run += gridDim.x) {
         const int64_t number = run * width + lane;
@@ -153,12 +153,20 @@ __global__ void __launch_bounds__(THREADS)
             const Index place = plane.whole * p.plane + group.whole * p.group + m_tile.whole * p.m_tile +
                                 m_tile.rest * p.m + chunk.whole * p.chunk_sums + chunk.rest +
                                 sum_of_tap(p.rows, plane.rest) + sum_of_tap(p.along, tap.rest);
-            const Sum *from = slices + place;
+            const Sum *from = slices + place + begin * p.slice_sums;
             weight = at(0) * (Index)p.strides.in + at(1) * (Index)p.strides.out + plane.whole * (Index)p.strides.d +
                      plane.rest * (Index)p.strides.h + tap.rest * (Index)p.strides.w;
-#pragma unroll 8
-            for (int64_t s = begin; s < end; s++)
-                sum += (double)from[s * p.slice_sums];
+            wait_for_kernel_ahead();
+#pragma unroll 1
+            for (int left = (int)(end - begin); left > 0; left -= LOADS, from += LOADS * p.slice_sums) {
+                Sum loaded[LOADS];
+#pragma unroll
+                for (int i = 0; i < LOADS; i++)
+                    loaded[i] = i < left ? from[i * p.slice_sums] : (Sum)-0.0; /* which changes no sum */
+#pragma unroll
+                for (int i = 0; i < LOADS; i++)
+                    sum += (double)loaded[i];
+            }
         }
         if (p.parts > 1) {
             sums[threadIdx.x] = sum;
@@ -172,6 +180,7 @@ __global__ void __launch_bounds__(THREADS)
             weights[weight] = finish_total<Element>(sum);
         }
     }
+    wait_for_kernel_ahead();
 #pragma unroll 1
     for (int64_t block = run - p.runs; block < p.bias.blocks; block += gridDim.x)
         add_bias_parts<Element>(p.bias, block);

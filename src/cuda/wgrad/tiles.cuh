@@ -2,6 +2,8 @@
 #ifndef TCONV_CUDA_WGRAD_TILES_CUH
 #define TCONV_CUDA_WGRAD_TILES_CUH
 
+#include "../numeric/divisor.cuh"
+#include "parameters.h"
 #include "tiles.h"
 
 namespace tconv::wgrad
@@ -28,6 +30,19 @@ struct tile_at {
     int row_group, column_group;
 };
 
+/* place_of and tap_at by divisors that the host has made. */
+static __device__ __forceinline__ int place_of(const tap_divisors &by, int k)
+{
+    const quotient of_step = divide(k, by.step);
+    return of_step.rest * by.whole + min(of_step.rest, by.longer) + of_step.whole;
+}
+static __device__ __forceinline__ int tap_at(const tap_divisors &by, int place)
+{
+    const int rest = place - by.longer * (by.whole + 1);
+    const quotient at = rest < 0 ? divide(place, by.more_taps) : divide(rest, by.whole_taps);
+    return (rest < 0 ? at.whole : by.longer + at.whole) + at.rest * by.step.divisor;
+}
+
 /* Returns where the tile of a number lies. Number: a type that holds the number of tiles. */
 template <class Number> __device__ __forceinline__ tile_at find_tile(const sum_tiles &tiles, Number number)
 {
@@ -46,10 +61,17 @@ template <class Number> __device__ __forceinline__ tile_at find_tile(const sum_t
     return found;
 }
 
+static __device__ __forceinline__ tile_at find_tile(const block_divisors &by, int number)
+{
+    const quotient columns = divide(number, by.column_groups), rows = divide(columns.whole, by.row_groups);
+    const quotient chunks = divide(rows.whole, by.chunks), m_tiles = divide(chunks.whole, by.m_tiles);
+    return {divide(m_tiles.whole, by.groups).rest, m_tiles.rest, chunks.rest, rows.rest, columns.rest};
+}
+
 /* Returns the kernel plane of the tile of a number. */
 static __device__ __forceinline__ int plane_of_tile(const sum_tiles &tiles, uint32_t number)
 {
-    return (int)(number / ((uint32_t)tiles.count / (uint32_t)tiles.planes));
+    return tiles.planes == 1 ? 0 : (int)(number / ((uint32_t)tiles.count / (uint32_t)tiles.planes));
 }
 
 } // namespace tconv::wgrad
