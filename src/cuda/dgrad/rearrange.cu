@@ -238,11 +238,12 @@ __global__ void __launch_bounds__(THREADS) derive(const __grid_constant__ weight
     wait_for_weights(); /* here for planes, which the kernel after this one reads */
 }
 
+constexpr int PARTS_AT_ONCE = 8; /* whose loads are under way together */
+
 /* Adds partial sums in double, neighbours as they lie. Blocks begin while those of the kernel before are at work. */
 template <class Element, bool channels_last>
 __global__ void __launch_bounds__(THREADS) add(const __grid_constant__ sum_shape of)
 {
-    wait_for_weights(); /* here for partial sums */
     for (int64_t i = blockIdx.x * (int64_t)THREADS + threadIdx.x; i < of.count; i += gridDim.x * (int64_t)THREADS) {
         const quotient first = divide((int)i, channels_last ? of.channels : of.columns);
         const quotient second = divide(first.whole, channels_last ? of.columns : of.rows);
@@ -253,8 +254,17 @@ __global__ void __launch_bounds__(THREADS) add(const __grid_constant__ sum_shape
         const float *part = of.from + third.whole * from.n + channel * from.c + row * from.h + (int64_t)column * from.w;
         const int64_t pitch = of.channels.divisor * from.c;
         double sum = 0;
-        for (int p = 0; p < of.parts; p++)
-            sum += part[p * pitch];
+        wait_for_kernel_ahead();
+#pragma unroll 1
+        for (int first_part = 0; first_part < of.parts; first_part += PARTS_AT_ONCE, part += PARTS_AT_ONCE * pitch) {
+            float loaded[PARTS_AT_ONCE];
+#pragma unroll
+            for (int p = 0; p < PARTS_AT_ONCE; p++)
+                loaded[p] = first_part + p < of.parts ? part[p * pitch] : -0.0f; /* which changes no sum */
+#pragma unroll
+            for (int p = 0; p < PARTS_AT_ONCE; p++)
+                sum += loaded[p];
+        }
         static_cast<Element *>(of.to)[third.whole * to.n + channel * to.c + row * to.h + (int64_t)column * to.w] =
             finish_total<Element>((float)sum);
     }
