@@ -427,12 +427,14 @@ __device__ __forceinline__ tables make_tables(const parameters &p, char *memory,
     made.inputs = reinterpret_cast<place *>(memory);
     made.slots = made.inputs + p.k_pixels;
     made.pixels = reinterpret_cast<int *>(made.slots + slot_count);
+#pragma unroll 1 /* or the compiler divides to know how often */
     for (int i = (int)threadIdx.x; i < p.k_pixels; i += (int)blockDim.x) {
         /* The two pixels of a lane's fragment of f32 lie side by side. */
         const int turn = SIZE == 2 ? i : (i & ~7) | (i & 3) << 1 | (i >> 2 & 1);
         made.inputs[i] = find_input(p, i, SIZE);
         made.pixels[turn] = slot_offset(p, made.inputs[i]);
     }
+#pragma unroll 1
     for (int i = (int)threadIdx.x; i < slot_count; i += (int)blockDim.x)
         made.slots[i] = find(i);
     return made;
