@@ -84,6 +84,8 @@ igemm_packing make_igemm(const igemm_case &of, bool any_bits)
     boxes.from.w *= made.run;
     boxes.group_in = layer.group_in;
     boxes.group_step = layer.group_in * boxes.from.in;
+    const tconv_plane_taps one_plane = {};
+    tconv_cuda_describe_pack_planes(&boxes, &one_plane);
     boxes.group_out = layer.group_out;
     boxes.inner = {made.outputs, made.outputs, 0, made.weights.strides.w};
     boxes.outer_step = made.weights.strides.out;
@@ -278,6 +280,8 @@ wgmma_packing make_wgmma(const wgmma_case &of, bool any_bits)
     to.boxes.from = made.weights.strides;
     to.boxes.group_in = to.boxes.diagonal_in = of.weights.group_in;
     to.boxes.group_step = to.boxes.group_in * to.boxes.from.in;
+    const tconv_plane_taps one_plane = {};
+    tconv_cuda_describe_pack_planes(&to.boxes, &one_plane);
     to.boxes.group_out = to.boxes.diagonal_rows = of.weights.group_out;
     to.boxes.inner = {1, 1, 0, 0};
     to.boxes.outer_step = to.boxes.from.out;
