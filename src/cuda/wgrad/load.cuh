@@ -174,10 +174,10 @@ struct block_tile {
     box inputs, outputs; /* of src and of the gradient of dst */
 };
 
-static __device__ __forceinline__ block_tile find_block(const parameters &p, uint32_t number)
+static __device__ __forceinline__ block_tile find_block(const parameters &p, const tile_at &at)
 {
     block_tile block;
-    block.at = find_tile(p.by, (int)number);
+    block.at = at;
     block.row_first = p.rows.first[block.at.row_group];
     block.column_first = p.columns.first[block.at.column_group];
     block.row_residues = p.rows.first[block.at.row_group + 1] - block.row_first;
@@ -189,6 +189,11 @@ static __device__ __forceinline__ block_tile find_block(const parameters &p, uin
     find_ends(p.columns, block.column_first, block.column_residues, block.outputs.columns);
     find_ends(p.rows, block.row_first, block.row_residues, block.outputs.rows);
     return block;
+}
+
+static __device__ __forceinline__ block_tile find_block(const parameters &p, uint32_t number)
+{
+    return find_block(p, find_tile(p.by, (int)number));
 }
 
 /* Finds pixel i of a K-tile. */

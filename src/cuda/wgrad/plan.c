@@ -16,6 +16,8 @@
 #include "vectors.h"
 #include "work.h"
 
+#include <string.h>
+
 enum {
     BLOCK_SHARED_MEMORY = 1024, /* bytes that a block has beside its stages */
     TABLE_PIXEL = 20,           /* bytes of a block's tables for a pixel */
@@ -285,22 +287,23 @@ static tconv_strides strides_of(const tconv_problem *problem, const tconv_stride
 }
 
 /* Begins a search for the best plan. It points to both. */
-static tile_search begin(const tconv_layer *layer, planned_layer *best)
+static void begin(tile_search *search, const tconv_layer *layer, planned_layer *best)
 {
     const tconv_problem *problem = &layer->problem;
-    const image_axis images = images_of(problem);
-    return (tile_search){.layer = layer,
-                         .begun = tconv_wgrad_begin_work(layer, &(copy_cut){0}),
-                         .trial.math = numerics_of(layer),
-                         .trial.params = {.src_strides = strides_of(problem, &problem->src, 1),
-                                          .dst_strides = strides_of(problem, &problem->dst, images.step),
-                                          .images = images,
-                                          .sharers = 1,
-                                          .tiles = {.planes = problem->d.kernel,
-                                                    .groups = problem->groups,
-                                                    .group_in = problem->group_in,
-                                                    .group_out = problem->group_out}},
-                         .best = tconv_search_begin(layer, 0, best, sizeof *best)};
+    memset(search, 0, sizeof *search);
+    search->layer = layer;
+    search->begun = tconv_wgrad_begin_work(layer, &(copy_cut){0});
+    search->best = tconv_search_begin(layer, 0, best, sizeof *best);
+    search->trial.math = numerics_of(layer);
+    parameters *params = &search->trial.params;
+    params->images = images_of(problem);
+    params->src_strides = strides_of(problem, &problem->src, 1);
+    params->dst_strides = strides_of(problem, &problem->dst, params->images.step);
+    params->sharers = 1;
+    params->tiles.planes = problem->d.kernel;
+    params->tiles.groups = problem->groups;
+    params->tiles.group_in = problem->group_in;
+    params->tiles.group_out = problem->group_out;
 }
 
 /* Offers all kernels of a family whose blocks have one tile, by lines or not. */
@@ -382,38 +385,38 @@ static fast_divisor divisor_by(int64_t number)
     return divisor_of((int)tconv_max(1, number));
 }
 
-static tap_divisors divide_taps(const wgrad_tap_order *order)
+static void divide_taps(const wgrad_tap_order *order, tap_divisors *by)
 {
-    const int whole = order->kernel / order->kernel_step;
-    return (tap_divisors){.whole = whole,
-                          .longer = order->kernel % order->kernel_step,
-                          .step = divisor_by(order->kernel_step),
-                          .whole_taps = divisor_by(whole),
-                          .more_taps = divisor_by(whole + 1)};
+    by->whole = order->kernel / order->kernel_step;
+    by->longer = order->kernel % order->kernel_step;
+    by->step = divisor_by(order->kernel_step);
+    by->whole_taps = divisor_by(by->whole);
+    by->more_taps = divisor_by(by->whole + 1);
 }
 
-/* Returns what blocks of a plan divide by. */
-static block_divisors divisors_for(const parameters *params)
+/* Finds what blocks of a plan divide by. */
+static void find_divisors(parameters *params)
 {
     const sum_tiles *tiles = &params->tiles;
-    return (block_divisors){.tiles = divisor_by(tiles->count),
-                            .shared_tiles = divisor_by(tiles->count / params->sharers),
-                            .column_groups = divisor_by(tiles->columns.groups),
-                            .row_groups = divisor_by(tiles->rows.groups),
-                            .chunks = divisor_by(tiles->chunks),
-                            .m_tiles = divisor_by(tiles->m_tiles),
-                            .groups = divisor_by(tiles->groups),
-                            .splits = divisor_by(params->splits),
-                            .column_k_tiles = divisor_by(params->columns.tiles),
-                            .row_k_tiles = divisor_by(params->rows.tiles),
-                            .taps = divisor_by(tiles->rows.group_taps * tiles->columns.group_taps),
-                            .column_taps = divisor_by(tiles->columns.group_taps),
-                            .chunk = divisor_by(tiles->chunk),
-                            .residue_slots = divisor_by(params->residue_slots),
-                            .row_slots = divisor_by(params->rows.extent),
-                            .column_slots = divisor_by(params->columns.extent),
-                            .rows = divide_taps(&tiles->rows),
-                            .columns = divide_taps(&tiles->columns)};
+    block_divisors *by = &params->by;
+    by->tiles = divisor_by(tiles->count);
+    by->shared_tiles = divisor_by(tiles->count / params->sharers);
+    by->column_groups = divisor_by(tiles->columns.groups);
+    by->row_groups = divisor_by(tiles->rows.groups);
+    by->chunks = divisor_by(tiles->chunks);
+    by->m_tiles = divisor_by(tiles->m_tiles);
+    by->groups = divisor_by(tiles->groups);
+    by->splits = divisor_by(params->splits);
+    by->column_k_tiles = divisor_by(params->columns.tiles);
+    by->row_k_tiles = divisor_by(params->rows.tiles);
+    by->taps = divisor_by(tiles->rows.group_taps * tiles->columns.group_taps);
+    by->column_taps = divisor_by(tiles->columns.group_taps);
+    by->chunk = divisor_by(tiles->chunk);
+    by->residue_slots = divisor_by(params->residue_slots);
+    by->row_slots = divisor_by(params->rows.extent);
+    by->column_slots = divisor_by(params->columns.extent);
+    divide_taps(&tiles->rows, &by->rows);
+    divide_taps(&tiles->columns, &by->columns);
 }
 
 bool tconv_wgrad_choose(const tconv_layer *layer, planned_layer *best)
@@ -422,7 +425,8 @@ bool tconv_wgrad_choose(const tconv_layer *layer, planned_layer *best)
     if (tconv_cuda_target_of(&layer->target).compute_capability < 80 || !takes_images(problem) ||
         !tconv_wgrad_takes_axis(&problem->h) || !tconv_wgrad_takes_axis(&problem->w))
         return false;
-    tile_search search = begin(layer, best);
+    tile_search search;
+    begin(&search, layer, best);
     /* The kernels that are most often the best come first: the others are then found to be beyond them. */
     if (tconv_cuda_why_not_hopper(layer) == NULL) {
         if (tconv_wgrad_can_be_lines(problem))
@@ -439,6 +443,6 @@ bool tconv_wgrad_choose(const tconv_layer *layer, planned_layer *best)
                                                        (double)problem->element_size >
                                                    LATE_BYTES;
     if (search.best.found)
-        best->params.by = divisors_for(&best->params);
+        find_divisors(&best->params);
     return search.best.found;
 }

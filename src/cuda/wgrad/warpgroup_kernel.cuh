@@ -388,6 +388,15 @@ __device__ __forceinline__ void consume(const parameters &p, const block_tile &b
         write_tile<element_of<MODE>, N, CONSUMERS>(p, stages, lane, for_sums);
 }
 
+/* By elements, the compiler's divisions leave the producers the registers that they need. */
+template <load_mode LOAD> __device__ __forceinline__ block_tile find_own_block(const parameters &p, uint32_t number)
+{
+    if constexpr (LOAD == ELEMENTS)
+        return find_block(p, find_tile(p.tiles, number));
+    else
+        return find_block(p, number);
+}
+
 template <numerics MODE, int M, int N, load_mode LOAD>
 __global__ void TCONV_HOPPER_BOUNDS(WARPGROUP_BLOCK_THREADS)
     warpgroup_kernel(const __grid_constant__ parameters p, const __grid_constant__ tensor_maps maps)
@@ -404,7 +413,7 @@ __global__ void TCONV_HOPPER_BOUNDS(WARPGROUP_BLOCK_THREADS)
     }
     const int warp = warp_of_block();
     const auto [number, split] = find_work(p);
-    const block_tile block = find_block(p, number);
+    const block_tile block = find_own_block<LOAD>(p, number);
     const auto [first, count] = find_k_tiles(p, split);
     const stage_ring ring = {shared_address(barriers), shared_address(shared), (uint32_t)p.stage_bytes, p.stages};
     if (threadIdx.x == 0) {
