@@ -57,7 +57,8 @@ __device__ __forceinline__ void read_tile(uint32_t *tile, const transposed_copy 
     });
 }
 
-__global__ void __launch_bounds__(TRANSPOSE_THREADS, COPY_BLOCKS) copy_kernel(const __grid_constant__ transposed_copies p)
+__global__ void __launch_bounds__(TRANSPOSE_THREADS, COPY_BLOCKS)
+    copy_kernel(const __grid_constant__ transposed_copies p)
 {
     __shared__ uint4 shared[TRANSPOSE_PIXELS * TRANSPOSE_VECTORS];
     uint32_t *tile = reinterpret_cast<uint32_t *>(shared);
