@@ -89,11 +89,14 @@ typedef struct weight_store {
     int pitch;          /* sums from an input channel's to the next's in shared memory */
 } weight_store;
 
-/* What a block divides by to find its tile and its taps, before it loads anything: the compiler's division takes five times as long. */
+/* The taps of an axis in the order of wgrad_tap_order, for place_of and tap_at. */
 typedef struct tap_divisors {
     int whole, longer; /* taps of each residue, and the residues that have one more */
     fast_divisor step, whole_taps, more_taps;
 } tap_divisors;
+
+/* A block divides by these numbers to find its tile and its taps, before it loads anything. The compiler's division would take five times
+ * as long. */
 typedef struct block_divisors {
     fast_divisor tiles, shared_tiles; /* of a slice, and of those as many as a cluster does not share */
     fast_divisor column_groups, row_groups, chunks, m_tiles, groups;

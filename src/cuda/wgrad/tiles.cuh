@@ -9,14 +9,7 @@
 namespace tconv::wgrad
 {
 
-/* Returns the place of kernel index k in the order. */
-static __device__ __forceinline__ int place_of(const wgrad_tap_order &order, int k)
-{
-    const int residue = k % order.kernel_step, longer = order.kernel % order.kernel_step;
-    return residue * (order.kernel / order.kernel_step) + (residue < longer ? residue : longer) + k / order.kernel_step;
-}
-
-/* Returns the kernel index at a place in the order: the inverse. */
+/* Returns the kernel index at a place in the order. */
 static __device__ __forceinline__ int tap_at(const wgrad_tap_order &order, int place)
 {
     const int floor = order.kernel / order.kernel_step, longer = order.kernel % order.kernel_step;
@@ -30,7 +23,7 @@ struct tile_at {
     int row_group, column_group;
 };
 
-/* place_of and tap_at by divisors that the host has made. */
+/* Return the place of kernel index k in the order, and the kernel index at a place, by divisors that the host has made. */
 static __device__ __forceinline__ int place_of(const tap_divisors &by, int k)
 {
     const quotient of_step = divide(k, by.step);

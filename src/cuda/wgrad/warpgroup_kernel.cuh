@@ -388,7 +388,7 @@ __device__ __forceinline__ void consume(const parameters &p, const block_tile &b
         write_tile<element_of<MODE>, N, CONSUMERS>(p, stages, lane, for_sums);
 }
 
-/* By elements, the compiler's divisions leave the producers the registers that they need. */
+/* Finds the tile of a block. In a kernel by elements it uses the compiler's divisions: by divisors, ptxas has the producers spill. */
 template <load_mode LOAD> __device__ __forceinline__ block_tile find_own_block(const parameters &p, uint32_t number)
 {
     if constexpr (LOAD == ELEMENTS)
