@@ -111,10 +111,22 @@ static const char *const long_layers[] = {
     "n=1 ci=1 h=4294967296 w=2 co=1 k=4294967296x2 s=3x2 d=5x1",
 };
 
+/* Makes a process's first plan, which takes as long as the device's driver needs to begin. */
+static void plan_first(const struct way *way)
+{
+    const tconv_options options = way_options(way);
+    tconv_desc desc;
+    tconv_plan *plan;
+    tconv_desc_init(&desc);
+    tconv_plan_create(&desc, &options, &plan, NULL);
+    tconv_plan_destroy(plan);
+}
+
 static void expect_bounded(tconv_backend backend)
 {
     struct way ways[MAX_WAYS];
     size_t count = list_ways(backend, ways);
+    plan_first(&ways[0]);
     for (size_t i = 0; i < COUNT(long_layers); i++)
         for (int form = 0; form < 2; form++) {
             harness_layer layer;
@@ -238,7 +250,8 @@ Test(planning, random_long_layers_are_planned_at_once)
     struct way ways[MAX_WAYS];
     size_t count = list_ways(TCONV_BACKEND_CPU, ways);
     int planned = 0;
-    for (int i = 0; i < 60000; i++) {
+    for (int i = 0; planned < 2000; i++) { /* one in thirty: the more implementations a machine has, the fewer */
+        cr_assert_lt(i, 200000, "only %d layers were planned", planned);
         tconv_desc desc;
         tconv_desc_init(&desc);
         for (size_t j = 0; j < DESC_NUMBERS; j++)
@@ -267,7 +280,6 @@ Test(planning, random_long_layers_are_planned_at_once)
         expect_planned(&desc, text);
         planned += plan_once(&desc, &ways[random_bits() % count], text);
     }
-    cr_assert_gt(planned, 2000, "only %d layers were planned", planned);
 }
 
 /* ---------------------------------------------------------------------------------- one input, kernels of many phases */
