@@ -1,6 +1,6 @@
 /*
- * cuda_wgrad sums the gradient of the bias of what the products read where each output is of one tap
- * (src/cuda/wgrad/slot_bias.cuh). Layers for which it does, by every way of reading, and such that it must leave to the pass of
+ * cuda_wgrad sums the gradient of the bias of what the products read where some of that has each output once
+ * (src/cuda/wgrad/plan_bias.c). Layers for which it does, by every way of reading, and such that it must leave to the pass of
  * its own; exact on integers. These are tests of the suites gradients and gradients_cuda.
  */
 #include <criterion/criterion.h>
@@ -39,12 +39,23 @@ static const struct {
     {"n=33 ci=512 h=8 w=4 co=256 k=2 s=2 b=1", TCONV_F32, TCONV_NHWC, "reads=channels ", "bias=products"},
     {"n=4 ci=64 h=1 w=2000 co=24 k=1x8 s=1x8 b=1", TCONV_BF16, TCONV_NHWC, "taps=1x2 ", "bias=products"},
     {"n=2 ci=128 h=1 w=1000 co=66 k=1x3 s=1x3 b=1", TCONV_F16, TCONV_NCHW, "reads=lines ", "bias=products"},
-    {"n=16 ci=256 h=20 w=24 co=64 k=2 s=2 p=1 b=1", TCONV_BF16, TCONV_NHWC, "reads=boxes ", "bias=pass"},
-    {"n=16 ci=256 h=20 w=24 co=64 k=2 s=2 p=0x0x1x1 b=1", TCONV_BF16, TCONV_NHWC, "reads=boxes ", "bias=pass"},
+    {"n=16 ci=256 h=20 w=24 co=64 k=2 s=2 p=1 b=1", TCONV_BF16, TCONV_NHWC, "reads=boxes ", "bias=products"},
+    {"n=16 ci=256 h=20 w=24 co=64 k=2 s=2 p=0x0x1x1 b=1", TCONV_BF16, TCONV_NHWC, "reads=boxes ", "bias=products"},
     {"n=16 ci=256 h=20 w=24 co=64 k=2 s=2 op=1 b=1", TCONV_BF16, TCONV_NHWC, "reads=boxes ", "bias=pass"},
     {"n=16 ci=256 h=20 w=24 co=64 k=2 s=3 b=1", TCONV_BF16, TCONV_NHWC, "reads=boxes ", "bias=pass"},
     {"n=16 ci=256 h=20 w=24 co=64 k=3 s=2 b=1", TCONV_BF16, TCONV_NHWC, "reads=boxes ", "bias=pass"},
     {"n=16 ci=256 h=20 w=24 co=64 k=2 s=2 d=3 b=1", TCONV_BF16, TCONV_NHWC, "reads=boxes ", "bias=pass"},
+    /* Several taps reach an output. */
+    {"n=8 ci=130 h=20 w=24 co=72 k=4 s=2 p=1 b=1", TCONV_BF16, TCONV_NHWC, "reads=boxes ", "bias=products"},
+    {"n=8 ci=130 h=20 w=24 co=72 k=5 s=2 p=2 op=1 b=1 acc=1", TCONV_F16, TCONV_NHWC, "taps=1x3 ", "bias=products"},
+    {"n=8 ci=130 h=20 w=24 co=72 k=4 s=2 p=1 b=1", TCONV_F32, TCONV_NHWC, "reads=channels ", "bias=pass"},
+    {"n=8 ci=130 h=20 w=24 co=72 k=4 s=2 p=1 b=1", TCONV_BF16, TCONV_NCHW, "parts=1 ", "bias=products"},
+    {"n=4 ci=200 h=32 w=64 co=40 k=4 s=2 p=1 b=1", TCONV_F16, TCONV_NCHW, "reads=lines ", "bias=pass"},
+    {"n=4 ci=320 h=16 w=16 co=192 k=5 s=2 p=2 op=1 b=1", TCONV_BF16, TCONV_NHWC, "writes=weights ", "bias=products"},
+    /* The last outputs have no tap in the window, unless K-tiles go beyond the inputs. */
+    {"n=4 ci=128 h=32 w=32 co=72 k=4 s=2 b=1", TCONV_BF16, TCONV_NHWC, "reads=boxes ", "bias=pass"},
+    {"n=5 ci=128 h=13 w=13 co=72 k=5 s=2 b=1", TCONV_BF16, TCONV_NHWC, "k_tile=1x4x16 ", "bias=products"},
+    {"n=8 ci=96 h=20 w=28 co=72 k=3 s=2 d=3 p=3 op=1 b=1", TCONV_BF16, TCONV_NHWC, "reads=boxes ", "bias=pass"},
 };
 
 static harness_layer layer_at(size_t n)

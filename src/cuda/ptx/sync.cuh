@@ -14,6 +14,16 @@ template <int threads> __device__ __forceinline__ void named_barrier_sync()
     asm volatile("bar.sync 1, %0;" ::"n"(threads) : "memory");
 }
 
+/* Hands what the thread has written in shared memory over to those that wait for it; so many threads, whole warps, hand over or wait. */
+template <int threads> __device__ __forceinline__ void hand_over()
+{
+    asm volatile("bar.arrive 4, %0;" ::"n"(threads) : "memory");
+}
+template <int threads> __device__ __forceinline__ void wait_for_handover()
+{
+    asm volatile("bar.sync 4, %0;" ::"n"(threads) : "memory");
+}
+
 /* Waits for all warps of a warpgroup of the block's first two. */
 __device__ __forceinline__ void warpgroup_sync(int warpgroup)
 {

@@ -77,6 +77,7 @@ template <wgmma_type type, int N> struct wgmma_ss;
 #define TCONV_SUMS_96(i)  TCONV_SUMS_48(i), TCONV_SUMS_48(i + 48)
 #define TCONV_SUMS_128(i) TCONV_SUMS_64(i), TCONV_SUMS_64(i + 64)
 
+#define TCONV_NAMES_4  "%0, %1, %2, %3"
 #define TCONV_NAMES_12 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11"
 #define TCONV_NAMES_16 TCONV_NAMES_12 ", %12, %13, %14, %15"
 #define TCONV_NAMES_24 TCONV_NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23"
@@ -131,6 +132,7 @@ TCONV_WGMMA(WGMMA_BF16_MN_MAJOR, "k16.f32.bf16.bf16", ", 0, 1", 128, 64, 64, 65,
 #define TCONV_WGMMAS_BOTH(N, count, a, b, accumulate)                                                                  \
     TCONV_WGMMA(WGMMA_F16_BOTH, "k16.f32.f16.f16", ", 1, 1", N, count, a, b, accumulate)                               \
     TCONV_WGMMA(WGMMA_BF16_BOTH, "k16.f32.bf16.bf16", ", 1, 1", N, count, a, b, accumulate)
+TCONV_WGMMAS_BOTH(8, 4, 4, 5, 6)
 TCONV_WGMMAS_BOTH(64, 32, 32, 33, 34)
 TCONV_WGMMAS_BOTH(128, 64, 64, 65, 66)
 TCONV_WGMMAS_BOTH(192, 96, 96, 97, 98)

@@ -10,13 +10,13 @@
 #ifndef TCONV_CUDA_WGRAD_BOX_KERNEL_CUH
 #define TCONV_CUDA_WGRAD_BOX_KERNEL_CUH
 
+#include "output_sums.cuh"
 #include "warpgroup_kernel.cuh"
 
 namespace tconv::wgrad
 {
 
 constexpr int BOX_PRODUCERS = BOX_BLOCK_THREADS - CONSUMERS;
-static_assert(BOX_SUMMERS == BOX_PRODUCERS - WARP, "all producer warps but one");
 constexpr int BOX_CONSUMER_REGISTERS = 232, BOX_PRODUCER_REGISTERS = 40; /* of a thread: 168 on average */
 constexpr int BOX_STEP = 16, BOX_STEPS = BOX_PIXELS / BOX_STEP;          /* pixels of an MMA; MMAs of a K-tile */
 
@@ -69,8 +69,9 @@ __device__ __forceinline__ void produce_boxes(const parameters &p, const tensor_
     constexpr int OF_SRC = N / BOX_CHANNELS;
     static_assert(WARPGROUPS * M * MMA_M / BOX_CHANNELS + OF_SRC <= WARP, "a lane has one box");
     const int of_dst = (int)p.tiles.chunk / BOX_CHANNELS * block.row_residues * block.column_residues;
-    const uint32_t bytes = OF_SRC * BOX_PIXELS * SWIZZLED_BYTES + of_dst * p.box_bytes;
-    const bool has_box = lane < OF_SRC + of_dst;
+    const int from = p.src != NULL ? 0 : OF_SRC; /* without src the bias alone is wanted */
+    const uint32_t bytes = (OF_SRC - from) * BOX_PIXELS * SWIZZLED_BYTES + of_dst * p.box_bytes;
+    const bool has_box = lane >= from && lane < OF_SRC + of_dst;
     const tile_box box = find_box<N>(p, block, has_box ? lane : 0);
     const bool of_src = lane < OF_SRC;
     const CUtensorMap *map = of_src ? &maps.src : &maps.dst;
@@ -91,27 +92,6 @@ __device__ __forceinline__ void produce_boxes(const parameters &p, const tensor_
         launch_dependents();
 }
 
-/* Sums the gradient of the bias from the boxes, in the producer warps that do not issue boxes. */
-template <class Element>
-__device__ __forceinline__ void sum_bias_of_boxes(const parameters &p, const block_tile &block, const stage_ring &ring,
-                                                  int count, const block_work &work)
-{
-    const crew by = {(int)threadIdx.x - CONSUMERS - WARP, BOX_SUMMERS};
-    slot_sums<Element, true> sums;
-    bias_turns turns = {(int)block.at.m_tile};
-    stage_walk stage(ring, 0);
-#pragma unroll 1
-    for (int k = 0; k < count; k++, stage.next()) {
-        stage.wait_full();
-        if (turns.next(p))
-            sums.add(p, block, by, stage.buffer() + p.src_bytes);
-        __syncwarp();
-        signal_for_warp(stage.empty(), by.thread % WARP);
-    }
-    mbarrier_wait(stage.empty(), stage.state.parity ^ 1); /* its last K-tile has been read */
-    sums.template finish<BOX_SUMMERS>(p, work, by, stage.buffer());
-}
-
 /* Fills the stages where TMA cannot. */
 template <class Element, int N>
 __device__ __forceinline__ void produce_elements(const parameters &p, const block_tile &block, const tables &tables,
@@ -124,7 +104,9 @@ __device__ __forceinline__ void produce_elements(const parameters &p, const bloc
 #pragma unroll 1
     for (int k = 0; k < count; k++, stage.next(), walk.advance(p)) {
         stage.wait_empty();
-        copy_elements<Element>(by, stage.buffer(), tables.inputs, BOX_PIXELS, N, src_origin<Element>(p, block, walk));
+        if (p.src != NULL)
+            copy_elements<Element>(by, stage.buffer(), tables.inputs, BOX_PIXELS, N,
+                                   src_origin<Element>(p, block, walk));
         copy_elements<Element>(by, stage.buffer() + p.src_bytes, tables.slots, block.slots, (int)p.tiles.chunk,
                                dst_origin<Element>(p, block, walk));
         stage.signal_written(by.thread % WARP);
@@ -147,12 +129,14 @@ __device__ __forceinline__ void consume_boxes(const parameters &p, const block_t
     /* In units of 16 bytes: the offset of each MMA tile's slots, of each step's slots, and the distance of eight pixels
      * in a step. */
     uint32_t tiles[M], steps[BOX_STEPS], high[BOX_STEPS];
+    output_sums<BOTH_MN_MAJOR<MODE>, M> outputs(block);
 #pragma unroll
     for (int m = 0; m < M; m++) {
         const int pair = (warpgroup * M + m) * MMA_M, channel = divide(pair, p.by.chunk).rest;
         tiles[m] = (pair_offset(p, block, pair - channel, 2) + channel / BOX_CHANNELS * block.slots * SWIZZLED_BYTES +
                     p.src_bytes) /
                    16;
+        outputs.include(p, m, find_pair(p, block, pair - channel));
     }
 #pragma unroll
     for (int s = 0; s < BOX_STEPS; s++) {
@@ -160,6 +144,8 @@ __device__ __forceinline__ void consume_boxes(const parameters &p, const block_t
         steps[s] = pixels[0] / 16;
         high[s] = 1u << 30 | (pixels[CORE_ROWS] - pixels[0]) / 16;
     }
+    const output_memory memory = find_output_memory<WARPGROUPS * M * MMA_M>(p, ring);
+    const uint32_t own_sums = memory.sums + (first_pair + lane / 4) * (int)sizeof(float);
     float sums[M][N / 2];
     /* Calls `what` with the sums of 64 pairs by N channels and the numbers of the lane's two pairs. */
     const auto for_sums = [&](auto what) {
@@ -186,12 +172,14 @@ __device__ __forceinline__ void consume_boxes(const parameters &p, const block_t
         stage.wait_full();
         const uint32_t buffer = descriptor_address(stage.buffer());
         wgmma_fence();
+        const auto slots = [&](int m, int s) { return (uint64_t)high[s] << 32 | (buffer + tiles[m] + steps[s]); };
+        outputs.template add<BOX_STEPS>(p, memory.ones, slots);
 #pragma unroll
         for (int s = 0; s < BOX_STEPS; s++) {
             const uint64_t b = (uint64_t)src_high << 32 | src_box | (buffer + s * BOX_STEP * SWIZZLED_BYTES / 16);
 #pragma unroll
             for (int m = 0; m < M; m++)
-                Product::add(sums[m], (uint64_t)high[s] << 32 | (buffer + tiles[m] + steps[s]), b, accumulate);
+                Product::add(sums[m], slots(m, s), b, accumulate);
             accumulate = 1;
         }
         wgmma_commit();
@@ -201,13 +189,19 @@ __device__ __forceinline__ void consume_boxes(const parameters &p, const block_t
         release = stage.empty();
         if (--until_flush == 0 || k == last) {
             wgmma_wait<0>();
-            store(flushed);
+            if (p.src != NULL)
+                store(flushed);
+            outputs.flush(own_sums, lane);
             flushed = true;
             accumulate = 0;
             until_flush = p.flush_tiles;
         }
     }
     wgmma_wait<0>();
+    if (p.bias_parts != NULL) {
+        outputs.flush(own_sums, lane);
+        hand_over<CONSUMERS + WRITERS>();
+    }
     if (writes)
         write_tile<element_of<MODE>, N, CONSUMERS>(p, stages, lane, for_sums);
 }
@@ -223,7 +217,8 @@ __global__ void TCONV_HOPPER_BOUNDS(BOX_BLOCK_THREADS)
         launch_dependents();
     if (threadIdx.x == blockDim.x - 1) {
         prefetch_tensor_map(&maps.dst);
-        prefetch_tensor_map(&maps.src);
+        if (p.src != NULL)
+            prefetch_tensor_map(&maps.src);
     }
     const int warp = warp_of_block();
     const auto [number, split] = find_work(p);
@@ -232,13 +227,13 @@ __global__ void TCONV_HOPPER_BOUNDS(BOX_BLOCK_THREADS)
     const stage_ring ring = {forgotten(shared_address(barriers)), forgotten(shared_address(shared)),
                              (uint32_t)p.stage_bytes, p.stages};
     if (threadIdx.x == 0) {
-        const int readers = p.bias_parts != NULL ? CONSUMERS + BOX_SUMMERS : CONSUMERS;
-        ring.init(LOAD == BOXES ? 1 : BOX_PRODUCERS / WARP * WARP_ARRIVALS, readers / WARP * WARP_ARRIVALS);
+        ring.init(LOAD == BOXES ? 1 : BOX_PRODUCERS / WARP * WARP_ARRIVALS, CONSUMERS / WARP * WARP_ARRIVALS);
         mbarrier_init_fence();
     }
     using Element = element_of<MODE>;
     const tables tables = make_tables<Element>(p, barriers + BARRIER_BYTES, LOAD == ELEMENTS ? block.slots : 0,
                                                [&](int i) { return find_slot(p, block, i, (int)sizeof(Element)); });
+    begin_output_sums<Element, WARPGROUPS * M * MMA_M>(p, ring);
     __syncthreads();
     if (warp < CONSUMERS / WARP) {
         setmaxnreg_increase<BOX_CONSUMER_REGISTERS>();
@@ -252,8 +247,10 @@ __global__ void TCONV_HOPPER_BOUNDS(BOX_BLOCK_THREADS)
             produce_elements<Element, N>(p, block, tables, ring, first, count);
         else if (warp == CONSUMERS / WARP)
             produce_boxes<M, N>(p, maps, block, ring, first, count, (int)threadIdx.x % WARP);
-        else if (p.bias_parts != NULL)
-            sum_bias_of_boxes<Element>(p, block, ring, count, {number, split});
+        constexpr int PAIRS = WARPGROUPS * M * MMA_M;
+        const int writer = (int)threadIdx.x - (BOX_BLOCK_THREADS - WRITERS);
+        if (p.bias_parts != NULL && writer >= 0)
+            write_output_sums<PAIRS, CONSUMERS>(p, {number, split}, find_output_memory<PAIRS>(p, ring).sums, writer);
     }
 #endif
 }

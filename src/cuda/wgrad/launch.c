@@ -46,35 +46,6 @@ static void *bias_parts_in(const planned_layer *plan, const tconv_arguments *arg
     return (char *)arguments->scratch + bias_offset(plan);
 }
 
-/* Launches the kernel that writes the partial sums of the bias, for each launch that the plan has. */
-static tconv_status sum_slots(const tconv_layer *layer, const planned_layer *plan, const void *diff_dst,
-                              void *bias_parts, void *stream, tconv_issue *issue)
-{
-    const tconv_problem *problem = &layer->problem;
-    const copy_cut *cut = &plan->copies;
-    const void *kernel = tconv_wgrad_slot_kernel(problem->dtype, plan->load);
-    const int threads = plan->load == BOXES ? BOX_SUMMERS : WARPGROUP_PRODUCERS;
-    const size_t bytes = tconv_wgrad_bias_parts_bytes(layer, plan->bias_parts); /* of a launch */
-    parameters params = plan->params;
-    params.dst_strides = problem->dst;
-    params.bias_parts = bias_parts;
-    tconv_status status = TCONV_SUCCESS;
-    for (int64_t launch = 0; launch < launches_of(plan) && status == TCONV_SUCCESS; launch++) {
-        int64_t offset = 0;
-        if (cut->images > 0) { /* the rows and images of a chunk */
-            const int64_t row = launch % cut->row_parts * cut->rows * problem->h.stride;
-            offset = launch / cut->row_parts * cut->images * problem->dst.n + row * problem->dst.h;
-            params.images.in = params.images.out = (int)tconv_wgrad_images_of_chunk(problem, cut, launch);
-            params.rows.out = (int)tconv_max(0, tconv_min(cut->out_rows, problem->h.out - row));
-        }
-        params.diff_dst = (const char *)diff_dst + offset * (int64_t)problem->element_size;
-        void *arguments[] = {&params};
-        status = tconv_launch_blocks(kernel, plan->blocks, threads, arguments, stream, issue, false);
-        params.bias_parts = (char *)params.bias_parts + bytes;
-    }
-    return status;
-}
-
 /* Adapts parameters to the addresses of src and of the gradient of dst, and makes the tensor maps. Returns the load
  * mode. */
 static load_mode adapt(const planned_layer *plan, parameters *params, host_maps *maps)
@@ -84,6 +55,8 @@ static load_mode adapt(const planned_layer *plan, parameters *params, host_maps 
     load_mode load = ELEMENTS;
     if (aligned || plan->load == LINES || (src_aligned && plan->load == SRC_CHANNELS))
         load = plan->load;
+    if (params->src == NULL && plan->copies.images > 0) /* the gradient of dst is read where it lies */
+        load = ELEMENTS;
     tensor_map_recipe dst = plan->dst, src = plan->src;
     if (plan->bias_parts > 0) /* whose sums are of all bits: consumer warps round as well */
         dst.rounds = false;
@@ -91,9 +64,10 @@ static load_mode adapt(const planned_layer *plan, parameters *params, host_maps 
     src.extents[3] = (uint64_t)params->images.in;
     if (load == ELEMENTS || params->box_bytes == 0 || !tconv_encode_tensor_map(&dst, params->diff_dst, &maps->dst))
         params->box_bytes = 0;
-    if (load == BOXES && (params->box_bytes == 0 || !tconv_encode_tensor_map(&src, params->src, &maps->src)))
+    if (load == BOXES &&
+        (params->box_bytes == 0 || (params->src != NULL && !tconv_encode_tensor_map(&src, params->src, &maps->src))))
         load = ELEMENTS;
-    if (load == ELEMENTS)
+    if (load == ELEMENTS && plan->kernel->family != BY_BOXES)
         params->bias_parts = NULL;
     if ((uintptr_t)params->diff_dst % LINE_BYTES != 0)
         params->lines.unit = 1;
@@ -124,6 +98,40 @@ static tconv_status launch_products(const tconv_layer *layer, const planned_laye
     const tconv_status status =
         tconv_allow_shared(grid.kernel, tconv_cuda_target_of(&layer->target).shared_bytes, issue);
     return status == TCONV_SUCCESS ? tconv_launch_kernel(&grid, arguments, stream, issue) : status;
+}
+
+/* Launches the kernel that writes the partial sums of the bias alone, for each launch that the plan has. By boxes it is that of the
+ * products, without src. */
+static tconv_status sum_slots(const tconv_layer *layer, const planned_layer *plan, const void *diff_dst,
+                              void *bias_parts, void *stream, tconv_issue *issue)
+{
+    const tconv_problem *problem = &layer->problem;
+    const copy_cut *cut = &plan->copies;
+    const size_t bytes = tconv_wgrad_bias_parts_bytes(layer, plan->bias_parts); /* of a launch */
+    const bool boxes = plan->kernel->family == BY_BOXES;
+    parameters params = plan->params;
+    params.dst_strides = problem->dst;
+    params.bias_parts = bias_parts;
+    tconv_status status = TCONV_SUCCESS;
+    if (cut->images > 0) /* the rows of copies begin with the padding (tconv_wgrad_take_chunk) */
+        for (int residue = 0; residue < MAX_TAPS; residue++)
+            params.rows.least[residue] = (int16_t)(params.rows.least[residue] - problem->h.pad);
+    for (int64_t launch = 0; launch < launches_of(plan) && status == TCONV_SUCCESS; launch++) {
+        int64_t offset = 0;
+        if (cut->images > 0) { /* the rows and images of a chunk */
+            const int64_t row = launch % cut->row_parts * cut->rows * problem->h.stride;
+            offset = launch / cut->row_parts * cut->images * problem->dst.n + row * problem->dst.h;
+            params.images.in = params.images.out = (int)tconv_wgrad_images_of_chunk(problem, cut, launch);
+            params.rows.out = (int)tconv_max(0, tconv_min(cut->out_rows - problem->h.pad, problem->h.out - row));
+        }
+        params.diff_dst = (const char *)diff_dst + offset * (int64_t)problem->element_size;
+        void *arguments[] = {&params};
+        status = boxes ? launch_products(layer, plan, &params, stream, issue)
+                       : tconv_launch_blocks(tconv_wgrad_slot_kernel(problem->dtype, plan->load), plan->blocks,
+                                             WARPGROUP_PRODUCERS, arguments, stream, issue, false);
+        params.bias_parts = (char *)params.bias_parts + bytes;
+    }
+    return status;
 }
 
 /* Launches the same for each chunk, behind the kernels that copy it. */

@@ -28,7 +28,7 @@ enum {
     BOX_BLOCK_THREADS = 384,       /* threads of a kernel by boxes: two consumer warpgroups and one of producers */
     BOX_CHANNELS = 64,             /* channels of a box: rows of 128 bytes */
     BOX_PIXELS = 64,               /* pixels of a K-tile of boxes */
-    BOX_SUMMERS = 3 * WARP         /* producers of a kernel by boxes that sum the bias; one warp issues TMA */
+    ONES_BYTES = 128               /* of the operand by which a kernel by boxes sums the bias: eight rows of 16 bytes */
 };
 
 /*
@@ -115,9 +115,11 @@ typedef enum dependents_time {
 } dependents_time;
 
 typedef struct parameters {
-    const void *src, *diff_dst;
+    const void *src, *diff_dst; /* src: NULL to a kernel by boxes where the gradient of the bias alone is wanted */
     float *slices;
     void *bias_parts; /* partial sums of the gradient of the bias (double2), that blocks write; NULL: they do not */
+    uint32_t counting_rows,
+        counting_columns; /* BOXES: taps that together have each output once, by place in the order */
     tconv_strides src_strides,
         dst_strides; /* n: from an image of src to the next; from the image that it meets to the next's */
     sum_tiles tiles;
@@ -155,11 +157,11 @@ typedef enum load_mode {
     LOAD_MODES
 } load_mode;
 
-/* Returns whether the blocks of a kernel can sum the gradient of the bias from what they load, of 16 bits (half) or
- * not. Kernels of 16 bits that read channels do not: where there are many channels they read boxes. */
-TCONV_ROOM_CONSTANT bool sums_bias(load_mode load, bool half)
+/* Returns whether the producers of a kernel by wgmma can sum the gradient of the bias from what they load, of 16 bits (half) or
+ * not (slot_bias.cuh). */
+TCONV_ROOM_CONSTANT bool producers_sum_bias(load_mode load, bool half)
 {
-    return load == LINES || load == BOXES || (load == CHANNELS && !half);
+    return load == LINES || (load == CHANNELS && !half);
 }
 
 TCONV_ROOM_END

@@ -8,6 +8,7 @@
 #include "../numeric/divisor.h"
 #include "../numeric/segment.h"
 #include "images.h"
+#include "plan_bias.h"
 #include "plan_boxes.h"
 #include "plan_lines.h"
 #include "plan_splits.h"
@@ -93,18 +94,30 @@ static int64_t table_bytes_of(const planned_layer *plan)
            boxes * BOX_TABLE_BYTES;
 }
 
-/* Finds how many stages, and blocks of a multiprocessor, there is memory for; false where there is too little. */
+/* Returns for how many blocks of a multiprocessor there is memory, of so many more bytes each. */
+static int blocks_by_memory(const tconv_layer *layer, const planned_layer *plan, int more)
+{
+    return (tconv_cuda_target_of(&layer->target).shared_bytes + BLOCK_SHARED_MEMORY) /
+           (shared_bytes_of(&plan->params) + more + BLOCK_SHARED_MEMORY);
+}
+
+/* Finds how many stages, and blocks of a multiprocessor, there is memory for; false where there is too little. What a kernel by boxes
+ * needs to sum the bias takes memory that is left. */
 static bool choose_stages(const tconv_layer *layer, planned_layer *plan)
 {
     parameters *params = &plan->params;
+    const int sums = (int)tconv_round_up(plan->kernel->pairs * (int)sizeof(float) + ONES_BYTES, BOX_DESTINATION);
     const int by_registers = plan->kernel->resident_warps / (plan->threads / WARP);
     params->stages = plan->kernel->family == BY_MMA ? MMA_STAGES : MAX_STAGES;
     for (; params->stages >= 2; params->stages--) {
-        const int by_memory = (tconv_cuda_target_of(&layer->target).shared_bytes + BLOCK_SHARED_MEMORY) /
-                              (shared_bytes_of(params) + BLOCK_SHARED_MEMORY);
+        const int by_memory = blocks_by_memory(layer, plan, 0);
         plan->resident = by_memory < by_registers ? by_memory : by_registers;
-        if (plan->resident >= 1)
-            return true;
+        if (plan->resident < 1)
+            continue;
+        plan->sums_outputs = plan->kernel->family == BY_BOXES && blocks_by_memory(layer, plan, sums) >= plan->resident;
+        if (plan->sums_outputs)
+            params->table_bytes += sums;
+        return true;
     }
     return false;
 }
@@ -436,7 +449,7 @@ bool tconv_wgrad_choose(const tconv_layer *layer, planned_layer *best)
         offer_kernels(&search, BY_WGMMA, false);
     }
     offer_mma(&search);
-    best->bias_parts = tconv_wgrad_bias_parts(layer, best);
+    best->bias_parts = search.best.found ? tconv_wgrad_plan_bias(layer, best) : 0;
     best->bias_apart = best->bias_parts == 0;
     best->bias_early = best->writes_weights || (double)(problem->batch * problem->out_channels) *
                                                        (double)(problem->d.out * problem->h.out * problem->w.out) *

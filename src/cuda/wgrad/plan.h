@@ -30,6 +30,7 @@ typedef struct planned_layer {
     tile_slots slots;
     bool writes_weights; /* blocks write the gradient of the weights, and no slices */
     int64_t bias_parts;  /* partial sums of the gradient of the bias that blocks write for a channel; 0: they do not */
+    bool sums_outputs;   /* by boxes: a block has memory to sum the bias */
     bool bias_apart;     /* a pass sums the bias in a place of the workspace of its own, */
     bool bias_early;     /* beside the products, and not after them */
     double seconds;      /* predicted */

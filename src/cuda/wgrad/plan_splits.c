@@ -4,14 +4,12 @@
 #include <math.h>
 
 #include "../../core/checked.h"
-#include "../../core/views.h"
 #include "../model/planned.h"
 #include "work.h"
 
 enum {
-    SLICES_BYTES = 60 << 20,    /* of all slices, at most, where there are several */
-    LEAST_SUMMED_CHANNELS = 32, /* of a chunk, for its blocks to sum the bias */
-    MOST_ROUNDS = 4,            /* blocks of a place, one after another */
+    SLICES_BYTES = 60 << 20, /* of all slices, at most, where there are several */
+    MOST_ROUNDS = 4,         /* blocks of a place, one after another */
 
     /* How many bytes a weight takes in the tables of a block that writes weights (store_weights.cuh): an int and an
      * int64_t. */
@@ -42,27 +40,6 @@ double tconv_wgrad_written_part(const planned_layer *plan)
         run *= tiles->rows.group_taps * (tiles->rows.groups == 1 && tiles->planes == 1 ? tiles->chunk : 1);
     const double bytes = (double)run * numerics_bytes(plan->math);
     return bytes >= SECTOR_BYTES ? 1 : SECTOR_BYTES / bytes;
-}
-
-int64_t tconv_wgrad_bias_parts(const tconv_layer *layer, const planned_layer *plan)
-{
-    const tconv_problem *problem = &layer->problem;
-    const parameters *params = &plan->params;
-    const sum_tiles *tiles = &params->tiles;
-    const int64_t line =
-        ((int64_t)params->columns.stride << params->columns.tile_log2) * (int64_t)problem->element_size;
-    /* With fewer channels, few of the threads that copy have a part; blocks that share lines wait for one another; and a plane
-     * has several taps of depth, or none. */
-    if (tiles->chunk < LEAST_SUMMED_CHANNELS || params->sharers > 1 || tconv_has_depth(problem))
-        return 0;
-    if (plan->kernel->family == BY_MMA || plan->math == NUMERICS_STRICT || plan->writes_weights ||
-        !sums_bias(plan->load, problem->element_size == 2) || !tconv_has_single_taps(&problem->h) ||
-        !tconv_has_single_taps(&problem->w))
-        return 0;
-    if (plan->load == LINES && (problem->layout != TCONV_NCHW || tiles->columns.groups > 1 || line % LINE_BYTES != 0 ||
-                                tiles->chunk > MAX_LINE_CHANNELS))
-        return 0;
-    return params->splits * tiles->m_tiles * tiles->rows.groups * tiles->columns.groups;
 }
 
 /* Returns whether so many slices are within their bound. */

@@ -18,8 +18,4 @@ bool tconv_wgrad_is_beyond(const tconv_search *search, const tconv_cuda_work *be
 /* Returns how many times as many bytes move as are written where a block writes its weights: memory moves whole sectors. */
 double tconv_wgrad_written_part(const planned_layer *plan);
 
-/* Returns how many partial sums of the gradient of the bias the blocks of a plan write for a channel. They sum it from
- * the outputs that they read, which is right where each output has exactly one tap. 0: they do not sum it. */
-int64_t tconv_wgrad_bias_parts(const tconv_layer *layer, const planned_layer *plan);
-
 #endif

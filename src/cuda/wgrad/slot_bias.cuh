@@ -1,6 +1,6 @@
 /*
  * The gradient of the bias, summed from the slots of K-tiles. This is right where each output has exactly one tap, so
- * that it lies in the slots of one K-tile (plan_splits.h, tconv_wgrad_bias_parts). Producer warps sum: they wait for a
+ * that it lies in the slots of one K-tile (plan_bias.c, producers_sum). Producer warps sum: they wait for a
  * filled stage and release it, as consumers do. Blocks whose tiles differ in input channels alone have the same slots,
  * and take turns.
  *
@@ -21,10 +21,9 @@ namespace tconv::wgrad
 
 constexpr int SLOT_CHANNELS = 4;    /* channels of a thread, where channels are neighbours in a slot */
 constexpr int MAX_LINE_THREADS = 8; /* threads that sum the lines of a channel, at most */
-constexpr int BOX_ROW_BYTES = 128, BOX_ROW_CHANNELS = BOX_ROW_BYTES / 2; /* of boxes of 16 bits, in TMA's swizzle */
 
-/* Slots whose outputs a thread adds before they join its sums: they take 8 registers. */
-template <class Element> constexpr int SLOTS_AT_ONCE = 8 / (int)sizeof(Element);
+constexpr int SLOTS_AT_ONCE =
+    2; /* slots whose outputs a thread adds before they join its sums: they take 8 registers */
 
 /* Loads `count` neighbouring elements from shared memory. */
 template <class Element, int count>
@@ -36,15 +35,11 @@ __device__ __forceinline__ element_vector<Element, count> load_outputs(uint32_t 
 /* Adds the outputs of SLOTS_AT_ONCE slots to a thread's sums. */
 template <class Element>
 __device__ __forceinline__ void add_slots(lossless_sum<float> (&sums)[SLOT_CHANNELS],
-                                          const element_vector<Element, SLOT_CHANNELS> (&slots)[SLOTS_AT_ONCE<Element>])
+                                          const element_vector<Element, SLOT_CHANNELS> (&slots)[SLOTS_AT_ONCE])
 {
 #pragma unroll
-    for (int j = 0; j < SLOT_CHANNELS; j++) {
-        float sum = static_cast<float>(slots[0].at[j]) + static_cast<float>(slots[1].at[j]);
-        if constexpr (SLOTS_AT_ONCE<Element> == 4)
-            sum += static_cast<float>(slots[2].at[j]) + static_cast<float>(slots[3].at[j]);
-        sums[j].add(sum);
-    }
+    for (int j = 0; j < SLOT_CHANNELS; j++)
+        sums[j].add(static_cast<float>(slots[0].at[j]) + static_cast<float>(slots[1].at[j]));
 }
 
 /* The place of a block's partial sum of its first channel, and the channels of its chunk that exist. */
@@ -71,12 +66,11 @@ static __device__ __forceinline__ lossless_sum<double> widened(const lossless_su
 
 /* A thread's sums where channels are neighbours in a slot. The thread has some of the slots, and SLOT_CHANNELS
  * channels. */
-template <class Element, bool by_boxes> struct slot_sums {
-    static constexpr int AT_ONCE = SLOTS_AT_ONCE<Element>;
+template <class Element> struct slot_sums {
+    static constexpr int AT_ONCE = SLOTS_AT_ONCE;
     lossless_sum<float> at[SLOT_CHANNELS] = {};
 
-    /* The thread's first slot (BOXES: eight slots), the slots that all threads read at once, and the first of the
-     * thread's channels. */
+    /* The thread's first slot, the slots that all threads read at once, and the first of the thread's channels. */
     struct share {
         int first, rows, channel;
     };
@@ -93,33 +87,17 @@ template <class Element, bool by_boxes> struct slot_sums {
         using Vector = element_vector<Element, SLOT_CHANNELS>;
         if (first >= rows)
             return;
-        if constexpr (by_boxes) {
-            slots += channel / BOX_ROW_CHANNELS * block.slots * BOX_ROW_BYTES;
-            const uint32_t within = channel % BOX_ROW_CHANNELS * (int)sizeof(Element);
+        slots += channel * (int)sizeof(Element);
 #pragma unroll 1
-            for (int i = first; i < block.slots / 8; i += rows)
-#pragma unroll 1
-                for (int row = 0; row < 8; row += AT_ONCE) {
-                    Vector loaded[AT_ONCE];
+        for (int i = first; i < block.slots; i += AT_ONCE * rows) {
+            Vector loaded[AT_ONCE];
 #pragma unroll
-                    for (int j = 0; j < AT_ONCE; j++)
-                        loaded[j] = load_outputs<Element, SLOT_CHANNELS>(slots + (i * 8 + row + j) * BOX_ROW_BYTES +
-                                                                         (within ^ (row + j) * ACCESS_BYTES));
-                    add_slots(at, loaded);
-                }
-        } else {
-            slots += channel * (int)sizeof(Element);
-#pragma unroll 1
-            for (int i = first; i < block.slots; i += AT_ONCE * rows) {
-                Vector loaded[AT_ONCE];
-#pragma unroll
-                for (int j = 0; j < AT_ONCE; j++) {
-                    loaded[j] = {};
-                    if (i + j * rows < block.slots)
-                        loaded[j] = load_outputs<Element, SLOT_CHANNELS>(slots + (i + j * rows) * p.dst_pitch);
-                }
-                add_slots(at, loaded);
+            for (int j = 0; j < AT_ONCE; j++) {
+                loaded[j] = {};
+                if (i + j * rows < block.slots)
+                    loaded[j] = load_outputs<Element, SLOT_CHANNELS>(slots + (i + j * rows) * p.dst_pitch);
             }
+            add_slots(at, loaded);
         }
     }
 

@@ -2,7 +2,7 @@
  * the outputs that it has there, in that order, but straight from global memory. */
 #include "slot_pass.h"
 
-#include "box_kernel.cuh"
+#include "warpgroup_kernel.cuh"
 
 namespace tconv::wgrad
 {
@@ -37,30 +37,26 @@ template <class Element> struct outputs {
 };
 
 /* slot_sums::add. */
-template <class Element, bool by_boxes>
-__device__ __forceinline__ void add_outputs(slot_sums<Element, by_boxes> &sums, const parameters &p,
-                                            const block_tile &block, crew by, const outputs<Element> &from)
+template <class Element>
+__device__ __forceinline__ void add_outputs(slot_sums<Element> &sums, const parameters &p, const block_tile &block,
+                                            crew by, const outputs<Element> &from)
 {
-    constexpr int AT_ONCE = SLOTS_AT_ONCE<Element>;
-    const auto share = slot_sums<Element, by_boxes>::share_of(p, by);
-    const int step = by_boxes ? 1 : share.rows; /* from a slot to the next at once */
-    const int each = by_boxes ? 8 : AT_ONCE;    /* slots before those of the other threads */
+    constexpr int AT_ONCE = SLOTS_AT_ONCE;
+    const auto share = slot_sums<Element>::share_of(p, by);
     if (share.first >= share.rows)
         return;
-    for (int i = share.first * (by_boxes ? each : 1); i < block.slots; i += each * share.rows)
-        for (int row = 0; row < each; row += AT_ONCE) {
-            element_vector<Element, SLOT_CHANNELS> loaded[AT_ONCE];
+    for (int i = share.first; i < block.slots; i += AT_ONCE * share.rows) {
+        element_vector<Element, SLOT_CHANNELS> loaded[AT_ONCE];
 #pragma unroll
-            for (int j = 0; j < AT_ONCE; j++) {
-                const int slot = i + (row + j) * step;
-                const place at = find_slot(p, block, min(slot, block.slots - 1), 0);
+        for (int j = 0; j < AT_ONCE; j++) {
+            const int slot = i + j * share.rows;
+            const place at = find_slot(p, block, min(slot, block.slots - 1), 0);
 #pragma unroll
-                for (int c = 0; c < SLOT_CHANNELS; c++)
-                    loaded[j].at[c] =
-                        slot < block.slots ? from.at(at, 0, share.channel + c) : static_cast<Element>(0.0f);
-            }
-            add_slots(sums.at, loaded);
+            for (int c = 0; c < SLOT_CHANNELS; c++)
+                loaded[j].at[c] = slot < block.slots ? from.at(at, 0, share.channel + c) : static_cast<Element>(0.0f);
         }
+        add_slots(sums.at, loaded);
+    }
 }
 
 /* line_sums::add. */
@@ -86,46 +82,33 @@ __device__ __forceinline__ void add_outputs(line_sums<Element> &sums, const para
 }
 
 template <class Element, load_mode LOAD>
-using sums_of = std::conditional_t<LOAD == LINES, line_sums<Element>, slot_sums<Element, LOAD == BOXES>>;
-template <load_mode LOAD> constexpr int THREADS = LOAD == BOXES ? BOX_SUMMERS : PRODUCERS;
-
-/* Blocks of a multiprocessor, for which registers are enough; 0: as many as ptxas likes, which for boxes would be so many that
- * it spills. */
-template <load_mode LOAD> constexpr int RESIDENT = LOAD == BOXES ? 7 : 0;
-
-template <class Element, load_mode LOAD>
-__global__ void __launch_bounds__(THREADS<LOAD>, RESIDENT<LOAD>) sum_slots_kernel(const __grid_constant__ parameters p)
+__global__ void __launch_bounds__(PRODUCERS) sum_slots_kernel(const __grid_constant__ parameters p)
 {
-    __shared__ __align__(16) char shared[THREADS<LOAD> * SLOT_CHANNELS * sizeof(lossless_sum<float>)];
-    const crew by = {(int)threadIdx.x, THREADS<LOAD>};
+    __shared__ __align__(16) char shared[PRODUCERS * SLOT_CHANNELS * sizeof(lossless_sum<float>)];
+    const crew by = {(int)threadIdx.x, PRODUCERS};
     const block_work work = find_work(p);
     launch_dependents(); /* what adds the parts */
     const block_tile block = find_block(p, work.number);
     const auto [first, count] = find_k_tiles(p, work.split);
-    sums_of<Element, LOAD> sums;
+    std::conditional_t<LOAD == LINES, line_sums<Element>, slot_sums<Element>> sums;
     bias_turns turns = {(int)block.at.m_tile};
     k_walk walk;
     walk.begin(p, first);
     for (int k = 0; k < count; k++, walk.advance(p))
         if (turns.next(p))
             add_outputs(sums, p, block, by, outputs<Element>(p, block, walk));
-    sums.template finish<THREADS<LOAD>>(p, work, by, shared_address(shared));
-}
-
-template <class Element> const void *kernel_of(load_mode load)
-{
-    constexpr load_mode BESIDE = sizeof(Element) == 2 ? BOXES : CHANNELS;
-    return load == LINES ? (const void *)sum_slots_kernel<Element, LINES>
-                         : (const void *)sum_slots_kernel<Element, BESIDE>;
+    sums.template finish<PRODUCERS>(p, work, by, shared_address(shared));
 }
 
 } // namespace
 
 const void *tconv_wgrad_slot_kernel(tconv_dtype dtype, load_mode load)
 {
-    return dtype == TCONV_F32   ? kernel_of<float>(load)
-           : dtype == TCONV_F16 ? kernel_of<__half>(load)
-                                : kernel_of<__nv_bfloat16>(load);
+    if (load == CHANNELS)
+        return (const void *)sum_slots_kernel<float, CHANNELS>;
+    return dtype == TCONV_F32   ? (const void *)sum_slots_kernel<float, LINES>
+           : dtype == TCONV_F16 ? (const void *)sum_slots_kernel<__half, LINES>
+                                : (const void *)sum_slots_kernel<__nv_bfloat16, LINES>;
 }
 
 } // namespace tconv::wgrad

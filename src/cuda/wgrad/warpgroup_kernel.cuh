@@ -32,7 +32,7 @@ static_assert(PRODUCERS == WARPGROUP_PRODUCERS && PRODUCERS * BLOCK_CHANNELS * A
 template <numerics MODE, load_mode LOAD>
 constexpr bool SRC_IS_MN_MAJOR = LOAD == SRC_CHANNELS || (LOAD == CHANNELS && IS_HALF<MODE>);
 
-template <numerics MODE, load_mode LOAD> constexpr bool SUMS_BIAS = sums_bias(LOAD, IS_HALF<MODE>);
+template <numerics MODE, load_mode LOAD> constexpr bool SUMS_BIAS = producers_sum_bias(LOAD, IS_HALF<MODE>);
 
 template <numerics MODE, bool mn_major>
 constexpr wgmma_type TYPE_OF = MODE == NUMERICS_F16    ? mn_major ? WGMMA_F16_MN_MAJOR : WGMMA_F16
@@ -120,7 +120,7 @@ __device__ __forceinline__ void produce(const parameters &p, const tensor_maps *
     };
     if constexpr (SUMS_BIAS<MODE, LOAD>)
         if (p.bias_parts != NULL) {
-            std::conditional_t<LOAD == LINES, line_sums<Element>, slot_sums<Element, false>> sums;
+            std::conditional_t<LOAD == LINES, line_sums<Element>, slot_sums<Element>> sums;
             bias_turns turns = {(int)block.at.m_tile};
             const int lag = p.stages - 1;
 #pragma unroll 1

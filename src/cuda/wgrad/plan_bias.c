@@ -1,0 +1,89 @@
+/* Where the products sum the gradient of the bias. */
+#include "plan_bias.h"
+
+#include "../../core/checked.h"
+#include "../../core/views.h"
+
+enum { LEAST_SUMMED_CHANNELS = 32 }; /* of a chunk, for producers to sum the bias */
+
+/* Returns the place of a kernel index in the order of tiles. */
+static int place_of(const wgrad_tap_order *order, int64_t tap)
+{
+    const int64_t residue = tap % order->kernel_step, longer = order->kernel % order->kernel_step;
+    return (int)(residue * (order->kernel / order->kernel_step) + tconv_min(residue, longer) +
+                 tap / order->kernel_step);
+}
+
+/* Returns the last tap that reaches output `first` or one before it, of those whose outputs are whole strides from it; -1: there is
+ * none. Outputs count from the padding's first. */
+static int64_t last_tap_before(const tconv_axis *axis, int64_t first)
+{
+    int64_t tap = tconv_min(axis->kernel - 1, first / axis->dilation);
+    while (tap >= 0 && (first - tap * axis->dilation) % axis->stride != 0)
+        tap--;
+    return tap;
+}
+
+/* Returns the inputs of the K-tiles of an axis, those included that do not exist. */
+static int64_t inputs_of(const tile_axis *axis)
+{
+    return (int64_t)axis->tiles << axis->tile_log2;
+}
+
+/* Finds taps of an axis that have each output once, of so many inputs, those included that do not exist; false where there are no
+ * such taps. *taps has a bit for each place of a tap in the order. */
+static bool count_outputs(const tconv_axis *axis, const wgrad_tap_order *order, int64_t inputs, uint32_t *taps)
+{
+    *taps = 0;
+    for (int64_t i = 0; i < tconv_min(axis->stride, axis->out); i++) {
+        const int64_t first = axis->pad + i, tap = i < axis->kernel ? last_tap_before(axis, first) : -1;
+        const int64_t last = first + (axis->out - 1 - i) / axis->stride * axis->stride;
+        if (tap < 0 || (last - tap * axis->dilation) / axis->stride >= inputs)
+            return false;
+        *taps |= UINT32_C(1) << place_of(order, tap);
+    }
+    return true;
+}
+
+/* Finds them of both axes, for a kernel by boxes. Of copies, which have what taps reach and no more, the inputs that exist count; a
+ * chunk of rows has outputs of the next one too. */
+static bool boxes_sum(const tconv_problem *problem, planned_layer *plan)
+{
+    parameters *params = &plan->params;
+    const bool copied = plan->copies.images > 0;
+    if (!plan->sums_outputs || (copied && plan->copies.row_parts > 1 && !tconv_has_single_taps(&problem->h)))
+        return false;
+    return count_outputs(&problem->h, &params->tiles.rows, copied ? problem->h.in : inputs_of(&params->rows),
+                         &params->counting_rows) &&
+           count_outputs(&problem->w, &params->tiles.columns, copied ? problem->w.in : inputs_of(&params->columns),
+                         &params->counting_columns);
+}
+
+/* Returns whether the producers of a kernel by wgmma sum the bias of slots or lines (slot_bias.cuh). With fewer channels, few of
+ * the threads that copy have a part; blocks that share lines wait for one another; and sums of slots take the memory of stages,
+ * where a block that writes weights has its sums. */
+static bool producers_sum(const tconv_problem *problem, const planned_layer *plan)
+{
+    const parameters *params = &plan->params;
+    const sum_tiles *tiles = &params->tiles;
+    const int64_t line =
+        ((int64_t)params->columns.stride << params->columns.tile_log2) * (int64_t)problem->element_size;
+    if (tiles->chunk < LEAST_SUMMED_CHANNELS || params->sharers > 1 || plan->math == NUMERICS_STRICT ||
+        plan->writes_weights || !producers_sum_bias(plan->load, problem->element_size == 2) ||
+        !tconv_has_single_taps(&problem->h) || !tconv_has_single_taps(&problem->w))
+        return false;
+    return plan->load != LINES || (problem->layout == TCONV_NCHW && tiles->columns.groups == 1 &&
+                                   line % LINE_BYTES == 0 && tiles->chunk <= MAX_LINE_CHANNELS);
+}
+
+int64_t tconv_wgrad_plan_bias(const tconv_layer *layer, planned_layer *plan)
+{
+    const tconv_problem *problem = &layer->problem;
+    const sum_tiles *tiles = &plan->params.tiles;
+    const kernel_family family = plan->kernel->family;
+    /* A plane has several taps of depth, or none. */
+    if (tconv_has_depth(problem) || family == BY_MMA ||
+        !(family == BY_BOXES ? boxes_sum(problem, plan) : producers_sum(problem, plan)))
+        return 0;
+    return plan->params.splits * tiles->m_tiles * tiles->rows.groups * tiles->columns.groups;
+}
