@@ -9,9 +9,9 @@ namespace tconv
 {
 
 /* Waits until so many threads of the block have called it, whole warps. */
-template <int threads> __device__ __forceinline__ void named_barrier_sync()
+template <int threads, int barrier = 1> __device__ __forceinline__ void named_barrier_sync()
 {
-    asm volatile("bar.sync 1, %0;" ::"n"(threads) : "memory");
+    asm volatile("bar.sync %1, %0;" ::"n"(threads), "n"(barrier) : "memory");
 }
 
 /* Hands what the thread has written in shared memory over to those that wait for it; so many threads, whole warps, hand over or wait. */

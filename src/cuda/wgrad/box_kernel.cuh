@@ -250,7 +250,8 @@ __global__ void TCONV_HOPPER_BOUNDS(BOX_BLOCK_THREADS)
         constexpr int PAIRS = WARPGROUPS * M * MMA_M;
         const int writer = (int)threadIdx.x - (BOX_BLOCK_THREADS - WRITERS);
         if (p.bias_parts != NULL && writer >= 0)
-            write_output_sums<PAIRS, CONSUMERS>(p, {number, split}, find_output_memory<PAIRS>(p, ring).sums, writer);
+            write_output_sums<Element, PAIRS, CONSUMERS, LOAD == BOXES>(
+                p, {number, split}, find_output_memory<PAIRS>(p, ring).sums, writer);
     }
 #endif
 }

@@ -1,9 +1,10 @@
 /*
  * The gradient of the bias, summed by the warps of a kernel by boxes that multiply: products of the gradient of dst with ones, of
  * taps that together have each output once (plan_bias.c). Blocks whose tiles differ in input channels alone have the same
- * outputs, and take turns. Warps that neither multiply nor issue TMA write the block's partial sums, which bias.cu adds.
+ * outputs, and take turns. Warps that neither multiply nor issue TMA write the block's partial sums, which bias.cu adds, and sum
+ * the outputs before that no K-tile has.
  *
- * Numeric order: of a tap and a channel as the weights; then the taps of a block, in double.
+ * Numeric order: of a tap and a channel as the weights, what no K-tile has output by output; then the taps of a block, in double.
  */
 #ifndef TCONV_CUDA_WGRAD_OUTPUT_SUMS_CUH
 #define TCONV_CUDA_WGRAD_OUTPUT_SUMS_CUH
@@ -69,6 +70,8 @@ template <wgmma_type TYPE, int M> struct output_sums {
     template <int STEPS, class Slots>
     __device__ __forceinline__ void add(const parameters &p, uint32_t ones, const Slots &slots)
     {
+        constexpr uint64_t HALF =
+            ONES_BYTES / 2 / 16; /* from eight rows of the operand to the next, whichever field that is */
         const bool now = until == 0;
         until = (now ? (int)p.tiles.m_tiles : until) - 1;
         if (!now || tiles == 0)
@@ -78,7 +81,7 @@ template <wgmma_type TYPE, int M> struct output_sums {
             if (tiles >> m & 1)
 #pragma unroll
                 for (int s = 0; s < STEPS; s++)
-                    wgmma_ss<TYPE, 8>::add(at[m], slots(m, s), descriptor_address(ones), 1);
+                    wgmma_ss<TYPE, 8>::add(at[m], slots(m, s), HALF << 32 | HALF << 16 | descriptor_address(ones), 1);
     }
 
     /* Adds the sums to those in shared memory, in one lane of each four. sums: of the lane's first pair. */
@@ -107,13 +110,76 @@ template <wgmma_type TYPE, int M> struct output_sums {
     }
 };
 
+constexpr int REST_CHANNELS = 8; /* of a thread that sums outputs which no K-tile has */
+
+/* Adds the block's share of the outputs that its K-tiles do not sum: the rows below, and the columns on the right of the other
+ * rows. They are read where they lie. */
+template <class Element, bool vectors>
+__device__ __forceinline__ void add_rest(const parameters &p, const bias_part &part, const tile_at &tile, int thread,
+                                         float (&sums)[REST_CHANNELS])
+{
+    const int threads = (int)p.tiles.chunk / REST_CHANNELS, lanes = WRITERS / threads;
+    const int lane = thread / threads, channel = thread % threads * REST_CHANNELS;
+    const int below = (p.rows.out - p.counted_rows) * p.columns.out, side = p.columns.out - p.counted_columns;
+    const int each = below + p.counted_rows * side; /* of an image */
+    if (lane >= lanes || channel >= part.channels)
+        return;
+    const Element *data = static_cast<const Element *>(p.diff_dst) +
+                          (tile.group * p.tiles.group_out + tile.chunk * p.tiles.chunk + channel) * p.dst_strides.c;
+    const int64_t step = (int64_t)p.splits * p.tiles.m_tiles * p.tiles.rows.groups * p.tiles.columns.groups * lanes;
+#pragma unroll 1
+    for (int64_t i = part.number * lanes + lane; i < (int64_t)p.images.out * each; i += step) {
+        const int image = (int)i / each, rest = (int)i - image * each;
+        const bool is_below = rest < below;
+        const int width = is_below ? p.columns.out : side, number = is_below ? rest : rest - below;
+        const int row = number / width, column = number - row * width;
+        const Element *from = data + image * p.dst_strides.n +
+                              (row + (is_below ? p.counted_rows : 0)) * p.dst_strides.h +
+                              (column + (is_below ? 0 : p.counted_columns)) * p.dst_strides.w;
+        element_vector<Element, REST_CHANNELS> loaded;
+        if constexpr (vectors) {
+            const uint4 words = __ldg(reinterpret_cast<const uint4 *>(from));
+            memcpy(&loaded, &words, sizeof words);
+        } else {
+#pragma unroll
+            for (int j = 0; j < REST_CHANNELS; j++)
+                loaded.at[j] = from[j * p.dst_strides.c];
+        }
+#pragma unroll
+        for (int j = 0; j < REST_CHANNELS; j++)
+            sums[j] += static_cast<float>(loaded.at[j]);
+    }
+}
+
+/* Adds what threads have of that to the sums in shared memory, which no other threads use any more: one lane after the other. */
+static __device__ __forceinline__ void keep_rest(const parameters &p, uint32_t sums, int thread,
+                                                 const float (&rest)[REST_CHANNELS])
+{
+    const int threads = (int)p.tiles.chunk / REST_CHANNELS, lanes = WRITERS / threads;
+    const uint32_t to = sums + thread % threads * REST_CHANNELS * (int)sizeof(float);
+#pragma unroll 1
+    for (int lane = 0; lane < lanes; lane++) {
+        if (thread / threads == lane)
+#pragma unroll
+            for (int j = 0; j < REST_CHANNELS; j++)
+                store_shared(to + j * (int)sizeof(float), load_shared<float>(to + j * (int)sizeof(float)) + rest[j]);
+        named_barrier_sync<WRITERS, 5>();
+    }
+}
+
 /* Writes the block's partial sums, once all threads that multiply have handed theirs over. */
-template <int PAIRS, int threads>
+template <class Element, int PAIRS, int threads, bool vectors>
 __device__ __forceinline__ void write_output_sums(const parameters &p, const block_work &work, uint32_t sums,
                                                   int thread)
 {
     const bias_part part = find_bias_part(p, work);
+    const bool has_rest = p.counted_rows < p.rows.out || p.counted_columns < p.columns.out;
+    float rest[REST_CHANNELS] = {};
+    if (has_rest)
+        add_rest<Element, vectors>(p, part, find_tile(p.by, (int)work.number), thread, rest);
     wait_for_handover<threads + WRITERS>();
+    if (has_rest)
+        keep_rest(p, sums, thread, rest);
 #pragma unroll 1
     for (int c = thread; c < part.channels; c += WRITERS) {
         double sum = 0;

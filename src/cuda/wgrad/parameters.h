@@ -28,7 +28,7 @@ enum {
     BOX_BLOCK_THREADS = 384,       /* threads of a kernel by boxes: two consumer warpgroups and one of producers */
     BOX_CHANNELS = 64,             /* channels of a box: rows of 128 bytes */
     BOX_PIXELS = 64,               /* pixels of a K-tile of boxes */
-    ONES_BYTES = 128               /* of the operand by which a kernel by boxes sums the bias: eight rows of 16 bytes */
+    ONES_BYTES = 256               /* of the operand by which a kernel by boxes sums the bias: 16 rows of 8 channels */
 };
 
 /*
@@ -118,8 +118,9 @@ typedef struct parameters {
     const void *src, *diff_dst; /* src: NULL to a kernel by boxes where the gradient of the bias alone is wanted */
     float *slices;
     void *bias_parts; /* partial sums of the gradient of the bias (double2), that blocks write; NULL: they do not */
-    uint32_t counting_rows,
-        counting_columns; /* BOXES: taps that together have each output once, by place in the order */
+    /* BOXES: taps that together have each output of the first so many rows and columns once, by place in the order. */
+    uint32_t counting_rows, counting_columns;
+    int counted_rows, counted_columns;
     tconv_strides src_strides,
         dst_strides; /* n: from an image of src to the next; from the image that it meets to the next's */
     sum_tiles tiles;

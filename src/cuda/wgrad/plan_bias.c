@@ -4,7 +4,10 @@
 #include "../../core/checked.h"
 #include "../../core/views.h"
 
-enum { LEAST_SUMMED_CHANNELS = 32 }; /* of a chunk, for producers to sum the bias */
+enum {
+    LEAST_SUMMED_CHANNELS = 32, /* of a chunk, for producers to sum the bias */
+    MOST_REST = 4               /* one output in so many, at most, is not counted by products */
+};
 
 /* Returns the place of a kernel index in the order of tiles. */
 static int place_of(const wgrad_tap_order *order, int64_t tap)
@@ -30,33 +33,53 @@ static int64_t inputs_of(const tile_axis *axis)
     return (int64_t)axis->tiles << axis->tile_log2;
 }
 
-/* Finds taps of an axis that have each output once, of so many inputs, those included that do not exist; false where there are no
- * such taps. *taps has a bit for each place of a tap in the order. */
-static bool count_outputs(const tconv_axis *axis, const wgrad_tap_order *order, int64_t inputs, uint32_t *taps)
+/* Finds taps of an axis that have each of its first *counted outputs once, of so many inputs, those included that do not exist;
+ * false where there are no such taps. *taps has a bit for each place of a tap in the order. */
+static bool count_outputs(const tconv_axis *axis, const wgrad_tap_order *order, int64_t inputs, uint32_t *taps,
+                          int *counted)
 {
+    int64_t each = 0; /* of the outputs that are whole strides apart */
+    bool all = true, even = true;
     *taps = 0;
     for (int64_t i = 0; i < tconv_min(axis->stride, axis->out); i++) {
         const int64_t first = axis->pad + i, tap = i < axis->kernel ? last_tap_before(axis, first) : -1;
-        const int64_t last = first + (axis->out - 1 - i) / axis->stride * axis->stride;
-        if (tap < 0 || (last - tap * axis->dilation) / axis->stride >= inputs)
+        if (tap < 0)
             return false;
+        const int64_t found = inputs - (first - tap * axis->dilation) / axis->stride;
+        all = all && found >= tconv_ceil_div(axis->out - i, axis->stride);
+        even = even && (i == 0 || found == each);
+        each = found;
         *taps |= UINT32_C(1) << place_of(order, tap);
     }
-    return true;
+    *counted = (int)(all ? axis->out : each * axis->stride);
+    return all || (even && each > 0);
 }
 
-/* Finds them of both axes, for a kernel by boxes. Of copies, which have what taps reach and no more, the inputs that exist count; a
- * chunk of rows has outputs of the next one too. */
+/* Returns whether blocks read the outputs that products do not count where they lie: they are few, and counted in 32 bits. */
+static bool can_read_rest(const tconv_problem *problem, const parameters *params)
+{
+    const int64_t plane = problem->h.out * problem->w.out;
+    const int64_t rest = plane - (int64_t)params->counted_rows * params->counted_columns;
+    return rest * MOST_REST <= plane && problem->batch * rest <= INT32_MAX;
+}
+
+/* Finds such taps of both axes, for a kernel by boxes. Copies have what taps reach and no more, so that the inputs that exist
+ * count, and all outputs must be counted; a chunk of rows has outputs of the next one too. */
 static bool boxes_sum(const tconv_problem *problem, planned_layer *plan)
 {
     parameters *params = &plan->params;
     const bool copied = plan->copies.images > 0;
-    if (!plan->sums_outputs || (copied && plan->copies.row_parts > 1 && !tconv_has_single_taps(&problem->h)))
+    if (!plan->sums_outputs || (copied && plan->copies.row_parts > 1 && !tconv_has_single_taps(&problem->h)) ||
+        !count_outputs(&problem->h, &params->tiles.rows, copied ? problem->h.in : inputs_of(&params->rows),
+                       &params->counting_rows, &params->counted_rows) ||
+        !count_outputs(&problem->w, &params->tiles.columns, copied ? problem->w.in : inputs_of(&params->columns),
+                       &params->counting_columns, &params->counted_columns))
         return false;
-    return count_outputs(&problem->h, &params->tiles.rows, copied ? problem->h.in : inputs_of(&params->rows),
-                         &params->counting_rows) &&
-           count_outputs(&problem->w, &params->tiles.columns, copied ? problem->w.in : inputs_of(&params->columns),
-                         &params->counting_columns);
+    if (!copied)
+        return can_read_rest(problem, params);
+    const bool all = params->counted_rows == problem->h.out && params->counted_columns == problem->w.out;
+    params->counted_rows = params->rows.out; /* of a chunk */
+    return all;
 }
 
 /* Returns whether the producers of a kernel by wgmma sum the bias of slots or lines (slot_bias.cuh). With fewer channels, few of

@@ -42,10 +42,12 @@ __device__ __forceinline__ void add_slots(lossless_sum<float> (&sums)[SLOT_CHANN
         sums[j].add(static_cast<float>(slots[0].at[j]) + static_cast<float>(slots[1].at[j]));
 }
 
-/* The place of a block's partial sum of its first channel, and the channels of its chunk that exist. */
+/* The place of a block's partial sum of its first channel, the channels of its chunk that exist, and its number among the parts of
+ * each channel. */
 struct bias_part {
     double2 *to;
     int channels;
+    int64_t number;
 };
 
 static __device__ __forceinline__ bias_part find_bias_part(const parameters &p, const block_work &work)
@@ -56,7 +58,7 @@ static __device__ __forceinline__ bias_part find_bias_part(const parameters &p, 
         tile.column_group;
     const int64_t first = tile.chunk * p.tiles.chunk;
     return {static_cast<double2 *>(p.bias_parts) + (part * p.tiles.groups + tile.group) * p.tiles.group_out + first,
-            (int)min(p.tiles.group_out - first, p.tiles.chunk)};
+            (int)min(p.tiles.group_out - first, p.tiles.chunk), part};
 }
 
 static __device__ __forceinline__ lossless_sum<double> widened(const lossless_sum<float> &sum)
