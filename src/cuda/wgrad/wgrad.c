@@ -9,7 +9,8 @@
  * pixels along K (kernel.cuh). A block has a tile of the GEMM and some of the pixels, and writes its sums to a split-K
  * slice of the workspace; a second kernel adds the slices in order (sums.cu). On Hopper a block that has all pixels may
  * write the weights itself. The gradient of the bias has kernels of its own (bias.cu), or the blocks sum it of the
- * outputs that they read (slot_bias.cuh); such a plan gives the same bits where the blocks cannot do so (slot_pass.cu).
+ * outputs that they read (plan_bias.c): those that multiply boxes, by products with ones (output_sums.cuh), producers of
+ * others (slot_bias.cuh). Such a plan gives the same bits at any address, and for the bias alone (slot_pass.cu).
  *
  * Numeric order, by layer and number of multiprocessors alone: pixels of a slice by steps of MMAs, in f32, up to
  * FLUSH_TERMS; in 3xTF32 STRICT_STEPS of them, which join a compensated sum; slices in double, one rounding.
