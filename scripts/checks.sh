@@ -194,6 +194,14 @@ preset_tests() {
     ctest --preset "$1" -j "$TCONV_TEST_JOBS" "${@:2}"
 }
 
+# a_third COMMAND...: with a third of the layers of the longest suites. Which one goes round with the commits.
+a_third() {
+    local part
+    part=$(($(git rev-list --count HEAD 2>/dev/null || echo 0) % 3))
+    echo "== part $part of 3 of the longest suites"
+    TCONV_TESTS_PART=$part/3 "$@"
+}
+
 # The one program that is made for it, and the library.
 races() {
     tconv_build tsan
@@ -218,12 +226,13 @@ machines() {
     return "$status"
 }
 
-# The tests of the smallest build, as a machine that this one is not: with other caches, cores and tuning.
+# The tests of the smallest build, as a machine that this one is not: with other caches, cores and tuning. scripts/test has all layers
+# of the longest suites, the night those that plans for a machine are made for.
 another_machine() {
     local name=96_cores
     ! grep -qs avx512f /proc/cpuinfo || ! grep -qs GenuineIntel /proc/cpuinfo || name=zen4
     echo "== as $name"
-    TCONV_TESTS_MACHINE=$name preset_tests cpu-only
+    TCONV_TESTS_MACHINE=$name a_third preset_tests cpu-only
 }
 
 # ---------------------------------------------------------------------------------------------------- AArch64 under emulation

@@ -13,4 +13,7 @@
  * process with a message. */
 bool in_part(uint64_t index);
 
+/* Whether no part is asked for, so that what all layers together reach can be judged. */
+bool is_whole(void);
+
 #endif
