@@ -100,7 +100,7 @@ Test(accumulate, random_layers)
 Test(accumulate, corners)
 {
     check_corners(TCONV_BACKEND_CPU);
-    for (size_t w = 0; w < way_count; w++)
+    for (size_t w = 0; w < way_count && is_whole(); w++)
         cr_assert(taken[w] > 0 || way_is_of_streams_alone(&ways[w]), "%s takes no layer", ways[w].text);
 }
 
