@@ -17,7 +17,7 @@ namespace tconv::wgrad
 
 constexpr int WRITERS = 3 * WARP; /* threads that write partial sums */
 
-/* What a block keeps behind its tables: the sum of each of so many pairs, and the ones. */
+/* A block keeps these behind its tables: the sum of each of so many pairs, and the ones. */
 struct output_memory {
     uint32_t sums, ones;
 };
@@ -54,9 +54,9 @@ __device__ __forceinline__ void begin_output_sums(const parameters &p, const sta
 template <wgmma_type TYPE, int M> struct output_sums {
     float at[M][4] = {};
     uint32_t tiles = 0; /* a bit for each of them whose tap counts */
-    int until;          /* K-tiles until the block's turn */
+    bias_turns turns;
 
-    __device__ __forceinline__ output_sums(const block_tile &block) : until((int)block.at.m_tile)
+    __device__ __forceinline__ output_sums(const block_tile &block) : turns{(int)block.at.m_tile}
     {
     }
 
@@ -70,11 +70,9 @@ template <wgmma_type TYPE, int M> struct output_sums {
     template <int STEPS, class Slots>
     __device__ __forceinline__ void add(const parameters &p, uint32_t ones, const Slots &slots)
     {
-        constexpr uint64_t HALF =
-            ONES_BYTES / 2 / 16; /* from eight rows of the operand to the next, whichever field that is */
-        const bool now = until == 0;
-        until = (now ? (int)p.tiles.m_tiles : until) - 1;
-        if (!now || tiles == 0)
+        /* The distance from eight rows of the operand to the next, whichever field has it. */
+        constexpr uint64_t HALF = ONES_BYTES / 2 / 16;
+        if (!turns.next(p) || tiles == 0)
             return;
 #pragma unroll
         for (int m = 0; m < M; m++)

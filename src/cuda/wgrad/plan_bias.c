@@ -1,4 +1,4 @@
-/* Where the products sum the gradient of the bias. */
+/* This file finds the plans whose products sum the gradient of the bias, and what they sum for it. */
 #include "plan_bias.h"
 
 #include "../../core/checked.h"

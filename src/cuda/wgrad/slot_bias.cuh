@@ -22,8 +22,8 @@ namespace tconv::wgrad
 constexpr int SLOT_CHANNELS = 4;    /* channels of a thread, where channels are neighbours in a slot */
 constexpr int MAX_LINE_THREADS = 8; /* threads that sum the lines of a channel, at most */
 
-constexpr int SLOTS_AT_ONCE =
-    2; /* slots whose outputs a thread adds before they join its sums: they take 8 registers */
+/* A thread adds the outputs of so many slots before they join its sums: they take 8 registers. */
+constexpr int SLOTS_AT_ONCE = 2;
 
 /* Loads `count` neighbouring elements from shared memory. */
 template <class Element, int count>
