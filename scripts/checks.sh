@@ -194,12 +194,15 @@ preset_tests() {
     ctest --preset "$1" -j "$TCONV_TEST_JOBS" "${@:2}"
 }
 
-# a_third COMMAND...: with a third of the layers of the longest suites. Which one goes round with the commits.
-a_third() {
-    local part
-    part=$(($(git rev-list --count HEAD 2>/dev/null || echo 0) % 3))
-    echo "== part $part of 3 of the longest suites"
-    TCONV_TESTS_PART=$part/3 "$@"
+# turn NUMBER: whose turn it is of so many, which goes round with the commits.
+turn() {
+    echo $(($(git rev-list --count HEAD 2>/dev/null || echo 0) % $1))
+}
+
+# a_part PARTS COMMAND...: with one in so many layers of the longest suites.
+a_part() {
+    echo "== part $(turn "$1") of $1 of the longest suites"
+    TCONV_TESTS_PART=$(turn "$1")/$1 "${@:2}"
 }
 
 # The one program that is made for it, and the library.
@@ -208,15 +211,17 @@ races() {
     ctest --preset tsan
 }
 
-# Each of the machines that the tests can play runs the suites that make plans for a machine, of the longest ones a part of the layers:
-# together all of them. Another one runs all suites (another_machine).
+# Five of the machines that the tests can play, which take turns, run the suites that make plans for a machine, of the longest ones a
+# part of the layers: together all of them. Another one runs all suites (another_machine), and the night all machines.
+MACHINES=5
 machines() {
     local name names number=0 status=0
     mapfile -t names < <(tconv_machines)
+    names=("${names[@]:$(turn ${#names[@]})}" "${names[@]}")
     tconv_build cpu-only
-    for name in "${names[@]}"; do
-        echo "== as $name, part $number of ${#names[@]} of the longest suites"
-        TCONV_TESTS_MACHINE=$name TCONV_TESTS_PART=$number/${#names[@]} \
+    for name in "${names[@]:0:MACHINES}"; do
+        echo "== as $name, part $number of $MACHINES of the longest suites"
+        TCONV_TESTS_MACHINE=$name TCONV_TESTS_PART=$number/$MACHINES \
             ctest --preset cpu-only -L '^machine$' -j "$TCONV_TEST_JOBS" --quiet -O build/checks/machine-"$name".log || {
             cat build/checks/machine-"$name".log
             status=1
@@ -232,7 +237,7 @@ another_machine() {
     local name=96_cores
     ! grep -qs avx512f /proc/cpuinfo || ! grep -qs GenuineIntel /proc/cpuinfo || name=zen4
     echo "== as $name"
-    TCONV_TESTS_MACHINE=$name a_third preset_tests cpu-only
+    TCONV_TESTS_MACHINE=$name a_part 6 preset_tests cpu-only
 }
 
 # ---------------------------------------------------------------------------------------------------- AArch64 under emulation

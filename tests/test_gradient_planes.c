@@ -19,6 +19,13 @@ static const struct {
 } named[] = {
     {"n=2 ci=40 h=20 w=24 co=24 k=3 p=1", "src=as_it_lies", TCONV_NCHW},
     {"n=12 ci=40 h=20 w=24 co=24 k=3x2 p=2x0 d=1x3", "src=as_it_lies", TCONV_NHWC},
+    /* Weights that no call derives: of one tap, and those that cuda_depthwise reads backwards. */
+    {"n=2 ci=40 h=20 w=24 co=24 k=1", "src=as_it_lies", TCONV_NCHW},
+    {"n=4 ci=130 h=32 w=32 co=66 k=1 g=2", "src=as_it_lies", TCONV_NHWC},
+    {"n=3 ci=40 h=40 w=12 co=40 k=3 p=1 g=40", "src=as_it_lies parts=1 by=cuda_depthwise", TCONV_NCHW},
+    {"n=3 ci=18 h=21 w=33 co=9 k=3x5 p=0x2 d=2x1 g=9", "src=as_it_lies parts=1 by=cuda_depthwise", TCONV_NCHW},
+    {"n=512 ci=40 h=16 w=9 co=40 k=2x3 p=1 g=40", "src=as_it_lies parts=1 by=cuda_depthwise pixels=tile", TCONV_NHWC},
+    {"n=9 ci=40 h=8 w=9 co=40 k=2x3 p=1 g=40", "src=as_it_lies parts=1 by=cuda_depthwise pixels=vectors", TCONV_NHWC},
     {"n=17 ci=64 h=24 w=24 co=64 k=4 s=2 p=1", "src=in_place planes=2x2 taps=2x2", TCONV_NHWC},
     {"n=9 ci=64 h=40 w=24 co=64 k=3 s=2 p=1 g=2", "src=in_place", TCONV_NHWC},
     {"n=9 ci=64 h=40 w=24 co=64 k=3 s=2 p=1 g=8", "src=in_place", TCONV_NHWC},

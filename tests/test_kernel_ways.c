@@ -52,6 +52,27 @@ static const struct {
     {"cuda_igemm", "n=2 ci=24 h=9 w=13 co=5 k=4 s=4 b=1", TCONV_NHWC, " columns=4"},
     {"cuda_igemm", "n=2 ci=40 h=7 w=9 co=20 k=6 s=2 p=2 b=1", TCONV_NHWC, " columns=2"},
     {"cuda_igemm", "n=2 ci=64 h=1 w=300 co=1 k=1x64 s=1x16 b=1", TCONV_NCHW, " columns=16"},
+    /* Windows of columns, of rows that are whole vectors, halves of such and neither; rows of fewer taps than columns. */
+    {"cuda_depthwise", "n=2 ci=6 h=9 w=24 co=6 k=3 p=1 g=6 b=1", TCONV_NCHW, "columns=window_1 "},
+    {"cuda_depthwise", "n=2 ci=6 h=40 w=12 co=6 k=3 p=1 g=6 b=1", TCONV_NCHW, "columns=window_1 "},
+    {"cuda_depthwise", "n=2 ci=6 h=9 w=13 co=6 k=3 p=0x1 g=6", TCONV_NCHW, "columns=window_1 "},
+    {"cuda_depthwise", "n=2 ci=6 h=9 w=10 co=6 k=3 s=2 p=1 op=1 g=6 b=1", TCONV_NCHW, "columns=window_3_odd "},
+    {"cuda_depthwise", "n=2 ci=6 h=9 w=17 co=12 k=3 s=2 g=6 b=1", TCONV_NCHW, "columns=window_3_even "},
+    {"cuda_depthwise", "n=2 ci=6 h=9 w=11 co=6 k=4 s=2 p=1 g=6", TCONV_NCHW, "columns=window_4_odd "},
+    {"cuda_depthwise", "n=2 ci=6 h=9 w=20 co=6 k=4 s=2 p=0x2x0x1 g=6 b=1", TCONV_NCHW, "columns=window_4_even "},
+    {"cuda_depthwise", "n=2 ci=6 h=9 w=28 co=6 k=5 s=2 p=2 op=1 g=6 b=1", TCONV_NCHW, "columns=window_5_even "},
+    {"cuda_depthwise", "n=2 ci=6 h=9 w=13 co=6 k=2x5 s=2 p=0x1 g=6 b=1", TCONV_NCHW, "columns=window_5_odd "},
+    {"cuda_depthwise", "n=2 ci=6 h=9 w=13 co=6 k=3x2 p=1x0 d=1x3 g=6 b=1", TCONV_NCHW, "columns=table "},
+    /* Tiles of a warp, of two, and of all threads of a block, of which the last may have fewer tiles. */
+    {"cuda_depthwise", "n=63 ci=131 h=9 w=11 co=131 k=3 p=1 g=131 b=1", TCONV_NCHW, "threads=32 "},
+    {"cuda_depthwise", "n=1 ci=37 h=1 w=50 co=37 k=1x3 s=1x2 p=0x1 g=37", TCONV_NCHW, "threads=32 "},
+    {"cuda_depthwise", "n=1 ci=37 h=1 w=100 co=37 k=1x3 s=1x2 p=0x1 g=37 b=1", TCONV_NCHW, "threads=64 "},
+    {"cuda_depthwise", "n=1 ci=37 h=1 w=200 co=37 k=1x3 s=1x2 p=0x1 g=37", TCONV_NCHW, "threads=128 "},
+    /* NHWC, whose weights are read as they lie: channels that fill no tile; more taps than are staged. */
+    {"cuda_depthwise", "n=512 ci=40 h=16 w=9 co=40 k=3 p=1 g=40 b=1", TCONV_NHWC, "pixels=tile "},
+    {"cuda_depthwise", "n=512 ci=72 h=8 w=7 co=72 k=4 s=2 p=1 g=72", TCONV_NHWC, "pixels=tile "},
+    {"cuda_depthwise", "n=3 ci=72 h=8 w=7 co=72 k=4x3 s=2 p=1 g=72 b=1", TCONV_NHWC, "pixels=vectors "},
+    {"cuda_depthwise", "n=2 ci=40 h=6 w=7 co=40 k=8x9 s=8x4 p=1 g=40", TCONV_NHWC, "pixels=vectors "},
 };
 
 #define NAMED (sizeof named / sizeof named[0])

@@ -202,7 +202,7 @@ static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_pla
     if (why != NULL)
         return tconv_decline(issue, "%s", why);
     describe_layer(layer, memory);
-    planned->sizes = tconv_depthwise_packed_sizes(problem);
+    planned->sizes = tconv_depthwise_packed_sizes(problem, problem->layout == TCONV_NCHW);
     const tconv_cuda_work work = work_of(layer);
     tconv_cuda_predict(layer, &work, planned);
     return TCONV_SUCCESS;

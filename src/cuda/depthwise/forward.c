@@ -5,7 +5,7 @@
  * outputs without taps included, and src is read about once. It takes any dtype, padding, slice and alignment, and
  * strides up to 16.
  *
- * NCHW reads the weights of a block's channel where they lie, and packs none in a call.
+ * NCHW, and NHWC by vectors, reads the weights of a block's channels where they lie, and packs none in a call.
  *
  * Post-ops are run on a row's outputs in registers, of a walk that is unrolled: affine lists alone, not in f64.
  *
@@ -32,8 +32,6 @@
 enum {
     MAX_SHARED = 48 * 1024, /* bytes of shared memory that a kernel may have without asking */
     MAX_KERNEL = 512,       /* taps, which are summed one by one: with more, arithmetic is the bound */
-    MIN_LANES = 8,          /* threads along a row: one store of 128 bytes */
-
     /* A thread walks down many rows, so that setting up is small beside them, as long as there are enough blocks to fill
      * a large GPU several times over. */
     MAX_WALK = 16,              /* quotients */
@@ -44,6 +42,8 @@ enum {
 
     /* NHWC: fewer rows of a tile are read by threads themselves as fast as through shared memory. */
     MIN_TILE_ROWS = 8,
+    MAX_STAGED_TAPS =
+        64, /* of which a thread needs but some: with more, packing them is faster than copying for each block */
 
     /* NHWC: a block's channels fill a memory transaction of 128 bytes; the rest of it are columns, which share what they
      * load. */
@@ -103,13 +103,29 @@ static void cut_rows(tile_shape *tile, const tconv_axis *rows, int64_t parts, in
     tile->parts = (int)tconv_ceil_div(tile->rows, tile->part_rows);
 }
 
-/* Returns the tile of a plane; *shared_bytes may be more than there is. */
-static tile_shape plane_tile(const tconv_layer *layer, int64_t *shared_bytes)
+/* Returns the threads of a tile of a plane of so many tiles of all rows: a warp or more. Fewer make longer walks, where tiles
+ * are enough, and leave none without a row. */
+static int64_t threads_of_tile(const tconv_axis *rows, int64_t lanes, int64_t least, int64_t tiles)
+{
+    int64_t threads = THREADS;
+    while (threads > WARP && threads > lanes) {
+        const int64_t half = threads / 2, walks = threads / lanes;
+        const bool are_short = rows->out < walks * least && tiles * half >= ENOUGH_PLANE_BLOCKS * THREADS;
+        if (!are_short && half / lanes < rows->out)
+            break;
+        threads = half;
+    }
+    return threads;
+}
+
+/* Returns the tile of a plane of whose columns a thread has `length`, side by side unless it is for a loop. A tile has a
+ * power of two of threads, so many or, at 0, as many as are good; its shared memory may be more than there is. */
+static tile_shape plane_tile(const tconv_layer *layer, int64_t length, int64_t threads)
 {
     const tconv_problem *problem = &layer->problem;
-    const int64_t length = access_of(problem), reach = layer->columns.max_shift - layer->columns.min_shift;
+    const int64_t access = access_of(problem), reach = layer->columns.max_shift - layer->columns.min_shift;
     tile_shape tile = {0};
-    tile.lanes_log2 = log2_at_least(tconv_max(MIN_LANES, tconv_min(tconv_ceil_div(problem->w.out, length), THREADS)));
+    tile.lanes_log2 = log2_at_least(tconv_min(tconv_ceil_div(problem->w.out, length), THREADS));
     int64_t least = MIN_WALK;
     tile.columns = (int)length << tile.lanes_log2;
     if (loops(layer)) { /* a thread's columns are of one phase; where they make strips, it has more of them */
@@ -122,22 +138,40 @@ static tile_shape plane_tile(const tconv_layer *layer, int64_t *shared_bytes)
         else
             least = STRIP;
     }
-    const int64_t tile_columns = tile.columns;
-    const int64_t lines = THREADS >> tile.lanes_log2; /* threads along a column */
+    const int64_t tile_columns = tile.columns, lanes = (int64_t)1 << tile.lanes_log2;
     tile.column_tiles = divisor_of((int)tconv_ceil_div(problem->w.out, tile_columns));
-    cut_rows(&tile, &problem->h, tconv_ceil_div(lines, problem->h.stride), least,
-             problem->batch * problem->out_channels * tile.column_tiles.divisor, ENOUGH_PLANE_BLOCKS);
+    const int64_t tiles = problem->batch * problem->out_channels * tile.column_tiles.divisor;
+    if (threads == 0)
+        threads = threads_of_tile(&problem->h, lanes, least, tiles);
+    tile.threads_log2 = log2_at_least(threads);
+    const int64_t lines = threads / lanes; /* threads along a column */
+    cut_rows(&tile, &problem->h, tconv_ceil_div(lines, problem->h.stride), least, tiles * threads / THREADS,
+             ENOUGH_PLANE_BLOCKS);
+    tile.count = (int)(tiles * tile.row_tiles.divisor);
 
     /* Quotients of the tile's columns, the halo, and up to an access less one before them. */
-    const int64_t src_columns = (tile_columns - 1) / problem->w.stride + 2 + reach + length - 1;
-    tile.row_vectors = (int)tconv_ceil_div(src_columns, length);
-    tile.pitch = (int)((tile.row_vectors + 1) * length);
+    const int64_t src_columns = (tile_columns - 1) / problem->w.stride + 2 + reach + access - 1;
+    tile.row_vectors = (int)tconv_ceil_div(src_columns, access);
+    tile.pitch = (int)((tile.row_vectors + 1) * access);
     tile.load_rows = tile.rows + (int)(layer->rows.max_shift - layer->rows.min_shift);
-    tile.load_lanes = divisor_of((int)tconv_min(tile.row_vectors, THREADS));
+    tile.load_lanes = divisor_of((int)tconv_min(tile.row_vectors, threads));
     const int64_t compute_size = problem->dtype == TCONV_F64 ? 8 : 4;
-    *shared_bytes = (int64_t)tile.load_rows * tile.pitch * (int64_t)problem->element_size +
-                    (problem->h.kernel * problem->w.kernel + 1) * compute_size;
+    const int64_t bytes = (int64_t)tile.load_rows * tile.pitch * (int64_t)problem->element_size +
+                          (problem->h.kernel * problem->w.kernel + 1) * compute_size;
+    tile.shared_bytes = (int)tconv_min(tconv_ceil_div(bytes, VECTOR_BYTES) * VECTOR_BYTES, INT32_MAX);
     return tile;
+}
+
+/* Returns the shared memory of a block of such tiles. */
+static int64_t plane_bytes(const tile_shape *tile)
+{
+    return (int64_t)tile->shared_bytes * (THREADS >> tile->threads_log2);
+}
+
+/* Returns the shared memory for the weights of so many vectors of channels. */
+static int64_t weight_bytes(const tconv_problem *problem, int64_t vectors)
+{
+    return problem->h.kernel * problem->w.kernel * vectors * VECTOR_BYTES;
 }
 
 /* Completes a tile of pixels whose src is copied to shared memory, of fewer rows where it is too large. Returns false
@@ -157,7 +191,10 @@ static bool fit_pixel_tile(const tconv_layer *layer, tile_shape *tile)
     const int64_t reach = layer->rows.max_shift - layer->rows.min_shift;
     if (src_columns >= MAX_SHARED || reach >= MAX_SHARED)
         return false;
-    const int64_t rows = MAX_SHARED / (src_columns * vectors * VECTOR_BYTES) - reach;
+    const int64_t weights = weight_bytes(problem, vectors);
+    if (weights >= MAX_SHARED)
+        return false;
+    const int64_t rows = (MAX_SHARED - weights) / (src_columns * vectors * VECTOR_BYTES) - reach;
     if (rows < 1)
         return false;
     tile->row_tiles = divisor_of((int)tconv_max(tile->row_tiles.divisor, tconv_ceil_div(quotients, rows)));
@@ -194,23 +231,23 @@ static tile_shape pixel_tile(const tconv_layer *layer, int kind)
     return tile;
 }
 
-/* Returns how a kernel for planes may find the layer's columns (COLUMNS_...), for `vectors` as the kernel has it. */
-static int columns_of(const tconv_layer *layer, int taps, bool vectors)
+/* Returns how a kernel for planes may find the layer's columns (COLUMNS_...), of which a thread has `length`. whole: rows of dst
+ * are so many times as long, and begin at such multiples. */
+static int columns_of(const tconv_layer *layer, int taps, int64_t length, bool whole)
 {
     const tconv_axis *w = &layer->problem.w;
     if (is_long(layer))
         return COLUMNS_LONG_LOOP;
     if (loops(layer))
         return COLUMNS_LOOP;
-    if (!vectors || w->dilation != 1 || w->kernel != taps * w->stride)
+    if (w->dilation != 1 || tconv_ceil_div(w->kernel, w->stride) != taps)
         return COLUMNS_TABLE;
-    const int64_t length = access_of(&layer->problem);
-    if (taps == 3 && w->stride == 1)
+    if (w->stride == 1 && w->kernel == 3)
         return COLUMNS_WINDOW_1;
-    if (taps != 2 || w->stride == 1)
+    if (w->stride == 2 && w->kernel >= 3 && w->kernel <= 5)
+        return (int)(COLUMNS_WINDOW_3_EVEN + 2 * (w->kernel - 3) + (w->pad % 2 != 0));
+    if (!whole || length != access_of(&layer->problem) || taps != 2 || w->kernel != 2 * w->stride)
         return COLUMNS_TABLE;
-    if (w->stride == 2)
-        return w->pad % 2 == 0 ? COLUMNS_WINDOW_2_EVEN : COLUMNS_WINDOW_2_ODD;
     if (w->stride % length == 0 && w->pad % length == 0)
         return COLUMNS_SHARED;
     return w->stride == length && w->pad % length == length / 2 ? COLUMNS_WINDOW_HALF : COLUMNS_TABLE;
@@ -241,29 +278,47 @@ static const char *refusal(const tconv_layer *layer)
     return NULL;
 }
 
+/* Says whether rows of dst are vectors of so many elements where dst begins at such a one. */
+static bool rows_are_whole(const tconv_problem *problem, int64_t length)
+{
+    return problem->w.out % length == 0 && tconv_cuda_begins_at_multiples(problem, &problem->dst, length);
+}
+
+/* Adds the variant for planes of whose columns a thread has `length`. whole: dst begins, and its rows are, multiples of so
+ * many. Returns false where shared memory is too small for a tile. */
+static bool add_planes(const tconv_layer *layer, int64_t length, bool whole, layer_plan *plan)
+{
+    const tconv_problem *problem = &layer->problem;
+    variant planes = {.src_multiple = 1, .dst_multiple = 1};
+    planes.kind = columns_of(layer, plan->taps, length, whole);
+    if (planes.kind >= COLUMNS_LOOP)
+        length = access_of(problem);
+    else if (planes.kind == COLUMNS_TABLE && problem->element_size == 2)
+        length = HALF_LENGTH;
+    if (whole)
+        planes.dst_multiple = (uintptr_t)length * problem->element_size;
+    planes.tile = plane_tile(layer, length, 0);
+    if (plane_bytes(&planes.tile) > MAX_SHARED)
+        planes.tile = plane_tile(layer, length, THREADS);
+    planes.tile.stores_runs = whole;
+    planes.shared_bytes = plane_bytes(&planes.tile);
+    planes.blocks = tconv_ceil_div(planes.tile.count, THREADS >> planes.tile.threads_log2);
+    planes.kernel = tconv_depthwise_planes_kernel(problem->dtype, planes.kind, plan->taps, (int)length, whole,
+                                                  tconv_has_posts(problem));
+    plan->by_address[plan->variants++] = planes;
+    return planes.shared_bytes <= MAX_SHARED;
+}
+
 /* Adds the variants for planes. Returns the reason why they do not take the layer, else NULL. */
 static const char *plan_planes(const tconv_layer *layer, layer_plan *plan)
 {
     const tconv_problem *problem = &layer->problem;
-    const int64_t length = access_of(problem);
-    variant planes = {0};
-    planes.tile = plane_tile(layer, &planes.shared_bytes);
-    if (planes.shared_bytes > MAX_SHARED)
-        return "dilation or kernel too large for a tile in shared memory";
-    planes.blocks =
-        problem->batch * problem->out_channels * planes.tile.row_tiles.divisor * planes.tile.column_tiles.divisor;
-    planes.src_multiple = 1;
+    const int64_t length = access_of(problem), half = problem->element_size == 2 ? HALF_LENGTH : length;
+    const int64_t whole = rows_are_whole(problem, length) ? length : half;
     plan->src_vectors = problem->w.in % length == 0 && tconv_cuda_begins_at_multiples(problem, &problem->src, length);
-    for (int vectors = 1; vectors >= 0; vectors--) {
-        if (vectors &&
-            (problem->w.out % length != 0 || !tconv_cuda_begins_at_multiples(problem, &problem->dst, length)))
-            continue;
-        planes.dst_multiple = vectors ? VECTOR_BYTES : 1;
-        planes.kind = columns_of(layer, plan->taps, vectors);
-        planes.kernel =
-            tconv_depthwise_planes_kernel(problem->dtype, planes.kind, plan->taps, vectors, tconv_has_posts(problem));
-        plan->by_address[plan->variants++] = planes;
-    }
+    if ((rows_are_whole(problem, whole) && !add_planes(layer, whole, true, plan)) ||
+        !add_planes(layer, half, false, plan))
+        return "dilation or kernel too large for a tile in shared memory";
     return NULL;
 }
 
@@ -291,10 +346,23 @@ static void add_pixels(const tconv_layer *layer, int kind, uintptr_t src_multipl
     }
     pixels->kernel = tconv_depthwise_pixels_kernel(problem->dtype, plan->taps, kind, tconv_has_posts(problem));
     pixels->blocks = problem->batch * tile->row_tiles.divisor * tile->column_tiles.divisor * tile->channel_tiles;
-    pixels->shared_bytes = kind == PIXEL_TILE ? tile->load_rows * (int64_t)tile->row_vectors * VECTOR_BYTES : 0;
+    tile->stages_weights = kind == PIXEL_VECTORS && problem->h.kernel * problem->w.kernel <= MAX_STAGED_TAPS;
+    if (kind == PIXEL_TILE)
+        pixels->shared_bytes = tile->load_rows * (int64_t)tile->row_vectors * VECTOR_BYTES +
+                               weight_bytes(problem, tile->load_lanes.divisor);
+    else
+        pixels->shared_bytes = tile->stages_weights ? weight_bytes(problem, tile->channel_vectors) : 0;
     pixels->src_multiple = src_multiple;
     pixels->dst_multiple = dst_multiple;
     pixels->kind = kind;
+}
+
+/* Says whether all kernels of a plan can read the weights where they lie: of planes, and of pixels but for runs. */
+static bool reads_unpacked(const tconv_problem *problem, const layer_plan *plan)
+{
+    return problem->layout == TCONV_NCHW ||
+           ((plan->by_address[0].kind == PIXEL_TILE || plan->by_address[0].tile.stages_weights) &&
+            problem->weight_extent < SMALL_AXIS_EXTENT);
 }
 
 /* Adds the variants for pixels, which always fit. */
@@ -306,7 +374,7 @@ static void plan_pixels(const tconv_layer *layer, layer_plan *plan)
         tconv_cuda_begins_at_multiples(problem, &problem->src, length) &&
         tconv_cuda_begins_at_multiples(problem, &problem->dst, length))
         add_pixels(layer, PIXEL_TILE, VECTOR_BYTES, VECTOR_BYTES, plan);
-    if (has_runs(problem))
+    if ((plan->variants == 0 || !reads_unpacked(problem, plan)) && has_runs(problem))
         add_pixels(layer, PIXEL_RUNS, 1, PIXEL_RUN * problem->element_size, plan);
     add_pixels(layer, PIXEL_SINGLE, 1, 1, plan);
 }
@@ -322,6 +390,7 @@ static void fill_parameters(const tconv_layer *layer, parameters *params)
     params->column_stride = divisor_of(params->columns.stride);
     params->weight_column = problem->out_channels;
     params->weight_row = problem->w.kernel * problem->out_channels;
+    params->weight_taps = divisor_of((int)(problem->h.kernel * problem->w.kernel));
     params->channels = divisor_of((int)problem->out_channels);
     params->multiplier = divisor_of((int)problem->group_out);
 }
@@ -373,7 +442,7 @@ static tconv_status plan_layer(const tconv_layer *layer, void *memory, tconv_pla
     const tconv_status status = tconv_cuda_check_posts(problem, issue);
     if (status != TCONV_SUCCESS)
         return status;
-    planned->sizes = tconv_depthwise_packed_sizes(problem);
+    planned->sizes = tconv_depthwise_packed_sizes(problem, reads_unpacked(problem, plan));
     const tconv_cuda_work work = tconv_depthwise_forward_work_of(layer, plan);
     tconv_cuda_predict(layer, &work, planned);
     return TCONV_SUCCESS;
@@ -390,7 +459,7 @@ static tconv_status execute(const tconv_layer *layer, const void *memory, const 
         taken++;
     parameters params = plan->params;
     params.src = arguments->src;
-    const bool unpacked = arguments->weights != NULL; /* NCHW: they are read where they lie */
+    const bool unpacked = arguments->weights != NULL; /* they are read where they lie */
     params.weights = unpacked ? arguments->weights : arguments->packed;
     params.weight_in = unpacked ? problem->weight.in : problem->group_out;
     params.weight_out = unpacked ? problem->weight.out : 1;
@@ -417,8 +486,9 @@ static tconv_status execute(const tconv_layer *layer, const void *memory, const 
 
 static void describe(const tconv_layer *layer, const void *memory, char *text, size_t capacity)
 {
-    static const char *const columns[] = {"table",       "window_1", "window_2_even", "window_2_odd",
-                                          "window_half", "shared",   "loop",          "long_loop"};
+    static const char *const columns[] = {"table",         "window_1",     "window_3_even", "window_3_odd",
+                                          "window_4_even", "window_4_odd", "window_5_even", "window_5_odd",
+                                          "window_half",   "shared",       "loop",          "long_loop"};
     static const char *const pixels[PIXEL_KINDS] = {"single", "vectors", "tile", "runs", "loop", "long_loop"};
     const layer_plan *plan = memory;
     const variant *best = plan->by_address;
@@ -428,9 +498,10 @@ static void describe(const tconv_layer *layer, const void *memory, char *text, s
                  pixels[best->kind], plan->taps, tile->rows, tile->row_tiles.divisor, tile->column_tiles.divisor,
                  tile->channel_tiles);
     else
-        snprintf(text, capacity, "columns=%s taps=%d rows=%d row_tiles=%d column_tiles=%d lanes=%d part_rows=%d",
+        snprintf(text, capacity,
+                 "columns=%s taps=%d rows=%d row_tiles=%d column_tiles=%d threads=%d lanes=%d part_rows=%d",
                  columns[best->kind], plan->taps, tile->rows, tile->row_tiles.divisor, tile->column_tiles.divisor,
-                 1 << tile->lanes_log2, tile->part_rows);
+                 1 << tile->threads_log2, 1 << tile->lanes_log2, tile->part_rows);
 }
 
 const tconv_implementation tconv_cuda_depthwise_forward = {.name = "cuda_depthwise",

@@ -18,14 +18,20 @@ enum {
     MAX_TAPS = 3,       /* along an axis: more weights than 3 x 3 a column do not fit in registers */
     STRIP = 8,          /* outputs of a strip (strip.cuh), whose sums and values stay in registers */
     LEAST_OF_STRIP = 3, /* rows of a part that make strips; of fewer rows columns do */
-    PIXEL_RUN = 4       /* elements of a run: with 3 taps their weights, 36 numbers, fit in registers */
+    HALF_LENGTH =
+        4, /* NCHW, elements of 16 bits: columns of a thread where rows are no whole vectors, or a table finds them */
+    PIXEL_RUN = 4 /* elements of a run: with 3 taps their weights, 36 numbers, fit in registers */
 };
 
 /*
- * How dst is cut into tiles of a block. NCHW: the columns of `lanes` threads in one plane by `rows`. NHWC: the
- * first THREADS pairs of column and vector of channels, of `channel_vectors` vectors, by `rows`.
+ * How dst is cut into tiles. NCHW: the columns of `lanes` threads in one plane by `rows`; a block has as many tiles as its
+ * threads suffice for, each in warps and shared memory of its own. NHWC, a tile of a block: the first THREADS pairs of
+ * column and vector of channels, of `channel_vectors` vectors, by `rows`.
  */
 typedef struct tile_shape {
+    int count;                 /* NCHW: tiles of dst */
+    int threads_log2;          /* NCHW: threads of a tile, whole warps */
+    int shared_bytes;          /* NCHW: of a tile */
     int rows;                  /* quotients of a tile */
     fast_divisor row_tiles;    /* tiles along a column */
     fast_divisor column_tiles; /* tiles along a row */
@@ -40,14 +46,17 @@ typedef struct tile_shape {
     int load_rows;             /* rows of src in shared memory */
     fast_divisor load_lanes;   /* threads along a row when loading; NHWC: vectors of a column */
     bool src_aligned;          /* rows of src start at multiples of a vector */
+    bool stages_weights;       /* NHWC, vectors: weights come through shared memory */
+    bool stores_runs; /* NCHW, a window: a thread's columns are stored at once; else there may be fewer of them */
 } tile_shape;
 
 typedef struct parameters {
     const void *src;
-    const void *weights;               /* packed: [kernel row][kernel column][output channel]; NCHW: also as they lie */
-    int64_t weight_in, weight_out;     /* NCHW: from an input channel to the next, and from its output channel */
-    int64_t weight_tap;                /* NCHW: from a tap to the next */
-    int64_t weight_row, weight_column; /* NHWC: from a kernel row to the next, and from a column */
+    const void *weights;               /* packed: [kernel row][kernel column][output channel]; or as they lie */
+    int64_t weight_in, weight_out;     /* from an input channel to the next, and from its output channel */
+    int64_t weight_tap;                /* from a tap to the next */
+    int64_t weight_row, weight_column; /* NHWC, loops: from a kernel row to the next, and from a column */
+    fast_divisor weight_taps;          /* of the kernel */
     const void *bias;                  /* or NULL */
     void *dst;
     small_axis rows, columns;
@@ -59,15 +68,19 @@ typedef struct parameters {
     tile_shape tile;
 } parameters;
 
-/* The ways in which an NCHW kernel finds the columns that a thread's outputs read. WINDOW: dilation 1, and a kernel of
- * `taps` times the stride, so that the compiler knows which of a run of src columns an output takes. */
+/* The ways in which an NCHW kernel finds the columns that a thread's outputs read. WINDOW: dilation 1, and a stride and kernel
+ * that the compiler knows, and so which of a run of src columns an output takes. */
 enum {
     COLUMNS_TABLE,         /* any, up to MAX_TAPS along either axis and rows whose taps are neighbours */
-    COLUMNS_WINDOW_1,      /* stride 1 */
-    COLUMNS_WINDOW_2_EVEN, /* stride 2, even padding before */
-    COLUMNS_WINDOW_2_ODD,  /* stride 2, odd padding before */
-    COLUMNS_WINDOW_HALF,   /* stride of access_length columns, padding half of it before */
-    COLUMNS_SHARED,   /* stride and padding multiples of access_length: all columns of a thread take the same values */
+    COLUMNS_WINDOW_1,      /* kernel 3, stride 1 */
+    COLUMNS_WINDOW_3_EVEN, /* kernel 3, stride 2, even padding before */
+    COLUMNS_WINDOW_3_ODD,  /* kernel 3, stride 2, odd padding before */
+    COLUMNS_WINDOW_4_EVEN, /* kernel 4, stride 2, likewise */
+    COLUMNS_WINDOW_4_ODD,
+    COLUMNS_WINDOW_5_EVEN, /* kernel 5, stride 2, likewise */
+    COLUMNS_WINDOW_5_ODD,
+    COLUMNS_WINDOW_HALF, /* kernel twice the stride, which is access_length columns; padding half of it before */
+    COLUMNS_SHARED, /* likewise, stride and padding multiples of access_length: all columns of a thread take the same values */
     COLUMNS_LOOP,     /* any number of taps */
     COLUMNS_LONG_LOOP /* the same in segments, for sums in f32 of more terms than a segment may have */
 };

@@ -29,12 +29,17 @@ tconv_cuda_work tconv_depthwise_forward_work_of(const tconv_layer *layer, const 
     const double strip_loads =
         (problem->layout == TCONV_NHWC ? CACHE_LOADS : 1) * (STRIP - 1 + 2 * row_taps) / (STRIP * row_taps);
     const double outputs = THREADS * VECTOR_BYTES / element;
+    /* NCHW, not in loops: columns that threads have, and that there are not, take as long. */
+    const tile_shape *tile = &plan->by_address[0].tile;
+    const double lanes = problem->layout == TCONV_NHWC || loops
+                             ? 1
+                             : (double)tile->columns * (double)tile->column_tiles.divisor / (double)problem->w.out;
     const double all =
         (double)problem->batch * (double)problem->out_channels * (double)(problem->h.out * problem->w.out);
     tconv_cuda_work work = tconv_cuda_begin_work(layer);
     work.k_blocks = fmax(1, all / outputs / tconv_cuda_target_of(&layer->target).multiprocessors);
-    work.ffma = outputs * (taps + (tconv_has_posts(problem) ? POST_INSTRUCTIONS : 0));
-    work.loads = outputs * taps * (loops ? strip_loads / WARP : 1.0 / THREADS);
+    work.ffma = outputs * (taps + (tconv_has_posts(problem) ? POST_INSTRUCTIONS : 0)) * lanes;
+    work.loads = outputs * taps * (loops ? strip_loads / WARP : 1.0 / THREADS) * lanes;
     work.tile_cycles = TILE_CYCLES;
     work.stores = outputs * element / VECTOR_BYTES / WARP * work.k_blocks;
     work.store_warps = STORE_WARPS;

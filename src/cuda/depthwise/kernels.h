@@ -8,10 +8,11 @@
 TCONV_ROOM_BEGIN(tconv::depthwise)
 
 /* Forward. The NCHW kernel (planes.cu) for up to `taps` taps along either axis, which finds columns in the way that `columns`
- * says (COLUMNS_... of forward_parameters.h); COLUMNS_WINDOW_1 is for 3 taps, others of a window and COLUMNS_SHARED are for
- * 2. vectors: each thread has a vector of neighbouring columns and stores it at once; else its columns are `lanes` apart.
- * Both have access_length columns a thread. */
-const void *tconv_depthwise_planes_kernel(tconv_dtype dtype, int columns, int taps, bool vectors, bool has_posts);
+ * says (COLUMNS_... of forward_parameters.h); of a window and COLUMNS_SHARED for as many taps as its columns have. length:
+ * columns of a thread, of a window access_length of them or HALF_LENGTH. vectors, of a table: they are neighbours and stored
+ * at once; else they are `lanes` apart. */
+const void *tconv_depthwise_planes_kernel(tconv_dtype dtype, int columns, int taps, int length, bool vectors,
+                                          bool has_posts);
 
 /* Forward. The NHWC kernel (pixels.cu) for up to `taps` taps along either axis, or any number in a loop, whose threads have
  * the elements that `elements` says (PIXEL_... of forward_parameters.h); NULL for runs of f64. */

@@ -5,11 +5,11 @@
 #include "../general/fill.h"
 #include "../runtime/guard.h"
 
-tconv_memory_sizes tconv_depthwise_packed_sizes(const tconv_problem *problem)
+tconv_memory_sizes tconv_depthwise_packed_sizes(const tconv_problem *problem, bool reads_unpacked)
 {
     tconv_memory_sizes sizes = {.packed = (size_t)(problem->h.kernel * problem->w.kernel * problem->out_channels) *
                                           problem->element_size};
-    sizes.execute_packs = sizes.reads_unpacked = problem->layout == TCONV_NCHW;
+    sizes.execute_packs = sizes.reads_unpacked = reads_unpacked;
     return sizes;
 }
 

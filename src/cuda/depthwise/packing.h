@@ -4,8 +4,8 @@
 
 #include "../../core/impl.h"
 
-/* Returns the memory that a plan needs: the packed weights, which calls in NCHW read where they lie. */
-tconv_memory_sizes tconv_depthwise_packed_sizes(const tconv_problem *problem);
+/* Returns the memory that a plan needs: the packed weights, which calls may read where they lie. */
+tconv_memory_sizes tconv_depthwise_packed_sizes(const tconv_problem *problem, bool reads_unpacked);
 
 /* Packs the weights: the pack of a tconv_implementation. The plan is not looked at. */
 tconv_status tconv_depthwise_pack(const tconv_layer *layer, const void *memory, const void *weights, void *packed,

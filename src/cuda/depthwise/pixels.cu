@@ -5,7 +5,8 @@
  * A thread has a vector of neighbouring channels (or one channel) of an output column and walks down the rows of all
  * row phases, one after the other (walk.cuh). Neighbouring threads have neighbouring channels, then columns of whatever
  * phase, so that stores run along memory. A block first copies the part of src that it reads to shared memory, all at
- * once, which hides the latency of global memory; where that is too much, or too few rows, threads read src themselves.
+ * once, which hides the latency of global memory; where that is too much, or too few rows, threads read src themselves. The
+ * weights of its channels come there too, as packed or as they lie, unless they are too many.
  * Where channels are no multiple of a vector but a row of dst is one run of memory, a thread has PIXEL_RUN elements of
  * that run instead, of whatever channels and columns.
  *
@@ -60,7 +61,9 @@ template <class Element, class Pitch> struct src_view {
     const Element *at; /* row 0, column 0; of a tile in shared memory, before which it may lie, the thread's channels */
     int column_step;   /* elements from a column to the next */
     Pitch row_step;
-    int zero_column; /* of a tile: the column of zeros */
+    int zero_column;        /* of a tile: the column of zeros */
+    const Element *weights; /* of kernel position 0: of a vector the thread's channels */
+    int weight_step;        /* from a kernel position to the next */
 };
 
 /* LENGTH channels of one column. tile: values come from shared memory, where a missing tap has zeros of its own, and
@@ -77,6 +80,7 @@ struct pixel_columns
     const Element *src;     /* what tap 0 reads of row 0 */
     Element *dst;           /* of row 0 */
     const Element *weights; /* of kernel position (0, first_kernel) */
+    int weight_step;        /* from a kernel position to the next */
     int offsets[TAPS];      /* elements from tap 0 in src, or to zeros */
     bool present[TAPS];
     int first_channel;
@@ -91,11 +95,15 @@ struct pixel_columns
         const quotient quotient = divide(thread.column, layer.column_stride);
         const int residue = quotient.rest, src_column = quotient.whole + layer.columns.first_shift[residue];
         const int channel = first_channel = thread.channel;
-        weights = static_cast<const Element *>(layer.weights) + channel +
-                  (int64_t)layer.columns.first_kernel[residue] * layer.channels.divisor;
+        const struct quotient input = divide(channel, layer.multiplier);
+        weights = view.weights;
+        weight_step = view.weight_step;
+        if constexpr (LENGTH == 1) /* as packed, or as they lie where they are few (forward.c) */
+            weights += input.whole * (int)layer.weight_in + input.rest * (int)layer.weight_out;
+        weights += (int64_t)layer.columns.first_kernel[residue] * weight_step;
         src = view.at + (decltype(view.row_step))src_column * view.column_step;
         if (!tile)
-            src += divide(channel, layer.multiplier).whole * layer.src_strides.c;
+            src += input.whole * layer.src_strides.c;
         dst = static_cast<Element *>(layer.dst) + thread.image * layer.dst_strides.n +
               thread.column * layer.dst_strides.w + channel * layer.dst_strides.c;
 #pragma unroll
@@ -131,7 +139,7 @@ struct pixel_columns
             Vector vector = {};
             const int position = kernel_row * layer.columns.kernel + tap * layer.columns.kernel_step;
             if (present[tap])
-                vector = *reinterpret_cast<const Vector *>(weights + (int64_t)position * layer.channels.divisor);
+                vector = *reinterpret_cast<const Vector *>(weights + (int64_t)position * weight_step);
 #pragma unroll
             for (int i = 0; i < LENGTH; i++)
                 loaded[tap * LENGTH + i] = to_compute(vector.at[i]);
@@ -238,25 +246,78 @@ __device__ __forceinline__ void copy_tile(const parameters &layer, int64_t image
     cp_async_commit();
 }
 
-/* Where each output channel has an input channel of its own, src comes through shared memory. */
+/* Copies the weights of a block's channels, from that channel on, to [kernel position][channel]. */
+template <class Element>
+__device__ __forceinline__ void copy_weights(const parameters &layer, int channel, int channels, Element *to)
+{
+    const Element *from = static_cast<const Element *>(layer.weights) + channel * layer.weight_in;
+    const int count = min(channels, layer.channels.divisor - channel) * layer.weight_taps.divisor;
+    for (int i = (int)threadIdx.x; i < count; i += THREADS) {
+        const quotient at = divide(i, layer.weight_taps);
+        to[at.rest * channels + at.whole] = from[at.whole * layer.weight_in + at.rest * layer.weight_tap];
+    }
+}
+
+/* The number of a thread's vector among the channels of its block. */
+__device__ __forceinline__ int vector_in_block(const parameters &layer)
+{
+    const int of_block = divide((int)blockIdx.x, layer.tile.column_tiles).rest;
+    return (int)((unsigned)(of_block * THREADS + (int)threadIdx.x) % (unsigned)layer.tile.channel_vectors);
+}
+
+/* What a thread reads straight from memory, but for weights that come through shared memory. */
+template <class Columns>
+__device__ __forceinline__ typename Columns::View make_view(const parameters &layer, const thread_tile &thread)
+{
+    using Element = typename Columns::Element;
+    typename Columns::View view = {static_cast<const Element *>(layer.src) + thread.image * layer.src_strides.n,
+                                   (int)layer.src_strides.w,
+                                   layer.src_strides.h,
+                                   0,
+                                   static_cast<const Element *>(layer.weights),
+                                   (int)layer.weight_tap};
+    wait_for_weights();
+    if constexpr (!Columns::RUNS && Columns::LENGTH > 1) {
+        if (layer.tile.stages_weights) {
+            const int before = vector_in_block(layer) * Columns::LENGTH;
+            Element *weights = reinterpret_cast<Element *>(shared_tile);
+            view.weight_step = layer.tile.channel_vectors * Columns::LENGTH;
+            copy_weights(layer, thread.channel - before, view.weight_step, weights);
+            __syncthreads();
+            view.weights = weights + before;
+        } else {
+            view.weights += thread.channel; /* packed */
+        }
+    }
+    return view;
+}
+
+/* Where each output channel has an input channel of its own, src and weights come through shared memory. */
 template <class Columns>
 __device__ __forceinline__ typename Columns::View load_tile(const parameters &layer, const thread_tile &thread)
 {
     using Element = typename Columns::Element;
     constexpr int LENGTH = Columns::LENGTH;
     const int vectors = layer.tile.channel_vectors, of_block = divide((int)blockIdx.x, layer.tile.column_tiles).rest;
-    const int vector = (int)((unsigned)(of_block * THREADS + (int)threadIdx.x) % (unsigned)vectors);
+    const int vector = vector_in_block(layer);
     const int first_column = (int)((unsigned)(of_block * THREADS) / (unsigned)vectors);
     const int src_row = thread.first_row + layer.rows.min_shift;
     const int src_column = divide(first_column, layer.column_stride).whole + layer.columns.min_shift;
-    copy_tile<Element>(layer, thread.image, thread.channel - vector * LENGTH, src_row, src_column);
+    const int column_step = vectors * LENGTH, row_step = layer.tile.pitch,
+              first_channel = thread.channel - vector * LENGTH;
+    Element *weights = reinterpret_cast<Element *>(shared_tile) + layer.tile.load_rows * row_step;
+    copy_tile<Element>(layer, thread.image, first_channel, src_row, src_column);
     wait_for_weights();
+    copy_weights(layer, first_channel, column_step, weights);
     cp_async_wait<0>();
     __syncthreads();
-    const int column_step = vectors * LENGTH, row_step = layer.tile.pitch;
     return {reinterpret_cast<const Element *>(shared_tile) + vector * LENGTH - src_row * row_step -
                 src_column * column_step,
-            column_step, row_step, src_column + row_step / column_step - 1};
+            column_step,
+            row_step,
+            src_column + row_step / column_step - 1,
+            weights + vector * LENGTH,
+            column_step};
 }
 
 /* Returns the blocks on a multiprocessor that a kernel for post-ops is held to, 0 where to none: as many as registers allow
@@ -281,13 +342,10 @@ __global__ void __launch_bounds__(THREADS, has_posts ? posts_blocks<Columns>() :
     thread_tile thread;
     typename Columns::View view;
     const bool has_outputs = find_thread_tile<Columns>(layer, &thread);
-    if constexpr (Columns::TILE) {
+    if constexpr (Columns::TILE)
         view = load_tile<Columns>(layer, thread);
-    } else {
-        view = {static_cast<const Element *>(layer.src) + thread.image * layer.src_strides.n, (int)layer.src_strides.w,
-                layer.src_strides.h, 0};
-        wait_for_weights();
-    }
+    else
+        view = make_view<Columns>(layer, thread);
     if (!has_outputs)
         return;
     Columns columns;

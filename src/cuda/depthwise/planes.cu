@@ -1,9 +1,9 @@
 /*
  * Stencils over planes (NCHW): each output plane reads one input plane.
  *
- * A block copies a tile of the input plane, halo included and zeros outside, to shared memory. A thread then has as
- * many output columns as one 16-byte store holds, of whatever phases they are, and walks down the rows of one row
- * phase. Output rows are written whole. Residues without a tap take part like all others and are the bias.
+ * The threads of a tile copy that of the input plane, halo included and zeros outside, to shared memory. A thread then has as
+ * many output columns as one 16-byte store holds, in 16 bits also half of them, of whatever phases they are, and walks down
+ * the rows of one row phase. Output rows are written whole. Residues without a tap take part like all others and are the bias.
  *
  * NaN and Inf in the weights go only where they belong. Where a table finds the columns, a tap outside src is skipped
  * with its row, and along a row it is zero times zero. Where they lie in a window, or are of any number of taps, it is a
@@ -25,10 +25,16 @@ namespace tconv::depthwise::forward
 namespace
 {
 
-/* Blocks on a multiprocessor: as many as registers allow without spills. */
-template <class Element> constexpr int WINDOW_BLOCKS = sizeof(Element) == sizeof(double) ? 5 : 7;
-template <class Element> constexpr int WINDOW_POSTS_BLOCKS = sizeof(Element) == 2 ? 6 : 8;
-template <bool compensated> constexpr int LOOP_BLOCKS = compensated ? 4 : 7;
+/* Blocks on a multiprocessor: as many as registers allow without spills. wide: of windows, with a stride of a vector. */
+template <class Element, bool wide>
+constexpr int WINDOW_BLOCKS = sizeof(Element) == sizeof(double) ? 5
+                              : sizeof(Element) == 2 && wide    ? 6
+                                                                : 7;
+template <class Element, bool wide> constexpr int WINDOW_POSTS_BLOCKS = sizeof(Element) == 2 ? (wide ? 5 : 6) : 7;
+template <class Element, bool compensated>
+constexpr int LOOP_BLOCKS = compensated                         ? 4
+                            : sizeof(Element) == sizeof(double) ? 6
+                                                                : 7;
 constexpr int TABLE_BLOCKS = 0; /* as many as there is room for */
 
 /* Stores a thread's outputs of a row that there are, where they lie `lanes` apart. */
@@ -90,7 +96,8 @@ __device__ __forceinline__ void walk_checked(const parameters &layer, const bloc
 template <class Element_, bool compensated> struct loop_columns {
     using Element = Element_;
     using Weights = tile_weights<compute_type<Element>>;
-    static constexpr int BLOCKS = LOOP_BLOCKS<compensated>, POSTS_BLOCKS = BLOCKS, LENGTH = access_length<Element>;
+    static constexpr int BLOCKS = LOOP_BLOCKS<Element, compensated>, POSTS_BLOCKS = BLOCKS,
+                         LENGTH = access_length<Element>;
     static constexpr bool ROW_ENDS = false;
     compute_type<Element> bias[LENGTH];
     int first; /* column of dst */
@@ -132,12 +139,14 @@ template <class Element_, bool compensated> struct loop_columns {
     }
 };
 
+template <class Element> constexpr int columns_of_table = sizeof(Element) == 2 ? HALF_LENGTH : access_length<Element>;
+
 /* Columns of any phases: a table says where each tap of each column lies. */
 template <class Element, int TAPS, bool vectors>
-struct table_columns : row_columns<Element, TAPS, access_length<Element>> {
+struct table_columns : row_columns<Element, TAPS, columns_of_table<Element>> {
     using Compute = compute_type<Element>;
     using Weights = tile_weights<Compute>;
-    static constexpr int BLOCKS = TABLE_BLOCKS, POSTS_BLOCKS = BLOCKS, LENGTH = access_length<Element>,
+    static constexpr int BLOCKS = TABLE_BLOCKS, POSTS_BLOCKS = BLOCKS, LENGTH = columns_of_table<Element>,
                          VALUES = TAPS * LENGTH;
     static constexpr bool ROW_ENDS = true;
     static_assert(VALUES <= 32, "a bit for each tap of each column");
@@ -159,8 +168,8 @@ struct table_columns : row_columns<Element, TAPS, access_length<Element>> {
             for (int tap = 0; tap < TAPS; tap++) {
                 const bool exists = has_column(layer, block, columns[c], tap);
                 present |= (uint32_t)exists << (tap * LENGTH + c);
-                at[tap * LENGTH + c] =
-                    exists ? columns[c].src - tap * layer.columns.shift_step : layer.tile.row_vectors * LENGTH;
+                at[tap * LENGTH + c] = exists ? columns[c].src - tap * layer.columns.shift_step
+                                              : layer.tile.row_vectors * access_length<Element>;
             }
         }
         return first < layer.columns.out;
@@ -220,19 +229,23 @@ template <int COUNT, class Value> __device__ __forceinline__ void load_run(const
 }
 
 /* Columns whose taps lie in a window of src: column c's tap t is its value (c + PAD) / STRIDE - t, and its kernel
- * column is (c + PAD) mod STRIDE + t * STRIDE. PAD is the padding modulo the stride. wide: the layer's stride is a
- * multiple of STRIDE, which is all columns of a thread, so that they take the same values; the kernel column is
- * first_kernel + c + t * the layer's stride. */
-template <class Element, int TAPS, int STRIDE, int PAD, bool wide = false>
-struct window_columns : row_columns<Element, TAPS, access_length<Element>> {
+ * column is (c + PAD) mod STRIDE + t * STRIDE, where that is below KERNEL. PAD is the padding modulo the stride. wide: the
+ * layer's stride is a multiple of STRIDE, which is all columns of a thread, so that they take the same values; the kernel
+ * column is first_kernel + c + t * the layer's stride. */
+template <class Element, int LENGTH_, int KERNEL, int STRIDE, int PAD, bool wide = false>
+struct window_columns : row_columns<Element, (KERNEL + STRIDE - 1) / STRIDE, LENGTH_> {
     using Compute = compute_type<Element>;
     using Weights = tile_weights<Compute>;
-    static constexpr int BLOCKS = WINDOW_BLOCKS<Element>, POSTS_BLOCKS = WINDOW_POSTS_BLOCKS<Element>,
-                         LENGTH = access_length<Element>;
-    static constexpr int VALUES = (LENGTH - 1 + PAD) / STRIDE + TAPS, WEIGHTS = STRIDE * TAPS;
+    static constexpr int LENGTH = LENGTH_, TAPS = (KERNEL + STRIDE - 1) / STRIDE,
+                         BLOCKS = WINDOW_BLOCKS<Element, STRIDE == LENGTH>,
+                         POSTS_BLOCKS = WINDOW_POSTS_BLOCKS<Element, STRIDE == LENGTH>;
+    static constexpr int VALUES = (LENGTH - 1 + PAD) / STRIDE + TAPS, WEIGHTS = KERNEL;
     static constexpr bool ROW_ENDS = false, ZERO_ROWS = true;
+    /* Elements of 16 bits have half of a vector where rows are no whole vectors. */
+    static constexpr bool MAY_LACK_COLUMNS = sizeof(Element) > 2 || LENGTH == HALF_LENGTH;
     static_assert(LENGTH % STRIDE == 0, "every thread's first column has the same residue");
-    static_assert(!wide || (STRIDE == LENGTH && PAD == 0), "a thread's columns are within a stride");
+    static_assert(!wide || (STRIDE == LENGTH && PAD == 0 && KERNEL == 2 * STRIDE),
+                  "a thread's columns are within a stride");
     const Compute *weights; /* in shared memory, from the first column's first kernel column on */
     column first;
 
@@ -264,6 +277,11 @@ struct window_columns : row_columns<Element, TAPS, access_length<Element>> {
         return find_channel_again(layer);
     }
 
+    static constexpr __device__ bool has(int tap, int column)
+    {
+        return weight(tap, column) < KERNEL;
+    }
+
     static constexpr __device__ int value(int tap, int column)
     {
         return (column + PAD) / STRIDE - tap + TAPS - 1;
@@ -272,6 +290,14 @@ struct window_columns : row_columns<Element, TAPS, access_length<Element>> {
     static constexpr __device__ int weight(int tap, int column)
     {
         return (column + PAD) % STRIDE + tap * STRIDE;
+    }
+
+    __device__ __forceinline__ void store(const parameters &layer, Element *dst, const Compute (&sums)[LENGTH]) const
+    {
+        if (!MAY_LACK_COLUMNS || layer.tile.stores_runs)
+            this->store_run(dst, sums);
+        else
+            store_apart(dst, sums, layer.columns.out - first.output, 0);
     }
 
     template <bool has_posts>
@@ -286,7 +312,7 @@ struct window_columns : row_columns<Element, TAPS, access_length<Element>> {
         else if (shared.finite)
             walk<has_posts>(layer, part, *this, x, layer.tile.pitch, dst);
         else
-            for (int c = 0; c < LENGTH; c++)
+            for (int c = 0; c < min(LENGTH, layer.columns.out - first.output); c++)
                 walk_checked<false, has_posts, Element>(layer, block, part, shared, first.output + c, this->bias[0]);
     }
 };
@@ -298,7 +324,10 @@ __global__ void __launch_bounds__(THREADS, has_posts ? Columns::POSTS_BLOCKS : C
 {
     using Element = typename Columns::Element;
     using Compute = compute_type<Element>;
-    const block_tile block = find_block_tile<Element>(layer);
+    const int tile = tile_number(layer, (int)blockIdx.x);
+    if (tile >= layer.tile.count)
+        return;
+    const block_tile block = find_tile<Element>(layer, tile);
     Columns columns;
     if constexpr (has_posts)
         columns.numbers = read_numbers<1>(layer.posts.rounds[0], [&](int) { return block.channel; });
@@ -310,14 +339,29 @@ __global__ void __launch_bounds__(THREADS, has_posts ? Columns::POSTS_BLOCKS : C
     for (int c = 0; c < Columns::LENGTH; c++)
         columns.bias[c] = bias;
     const int numbers = layer.tile.parts * layer.rows.stride;
-    for (int number = (int)threadIdx.x >> layer.tile.lanes_log2; number < numbers;
-         number += THREADS >> layer.tile.lanes_log2)
+    for (int number = thread_in_tile(layer) >> layer.tile.lanes_log2; number < numbers;
+         number += 1 << (layer.tile.threads_log2 - layer.tile.lanes_log2))
         columns.template walk_part<has_posts>(layer, block, find_part(layer, block, number), weights);
 }
 
 typedef void (*kernel_function)(parameters);
 
-template <class Element, bool has_posts> kernel_function find_kernel(int columns, int taps, bool vectors)
+/* Of windows of so many columns of a thread; NULL where they have no such window. */
+template <class Element, int LENGTH, bool has_posts> kernel_function find_window_kernel(int columns)
+{
+    switch (columns) {
+    case COLUMNS_WINDOW_1: return walk_planes<window_columns<Element, LENGTH, 3, 1, 0>, has_posts>;
+    case COLUMNS_WINDOW_3_EVEN: return walk_planes<window_columns<Element, LENGTH, 3, 2, 0>, has_posts>;
+    case COLUMNS_WINDOW_3_ODD: return walk_planes<window_columns<Element, LENGTH, 3, 2, 1>, has_posts>;
+    case COLUMNS_WINDOW_4_EVEN: return walk_planes<window_columns<Element, LENGTH, 4, 2, 0>, has_posts>;
+    case COLUMNS_WINDOW_4_ODD: return walk_planes<window_columns<Element, LENGTH, 4, 2, 1>, has_posts>;
+    case COLUMNS_WINDOW_5_EVEN: return walk_planes<window_columns<Element, LENGTH, 5, 2, 0>, has_posts>;
+    case COLUMNS_WINDOW_5_ODD: return walk_planes<window_columns<Element, LENGTH, 5, 2, 1>, has_posts>;
+    default: return NULL;
+    }
+}
+
+template <class Element, bool has_posts> kernel_function find_kernel(int columns, int taps, int length, bool vectors)
 {
     constexpr int LENGTH = access_length<Element>;
     static const kernel_function tables[MAX_TAPS][2] = {{walk_planes<table_columns<Element, 1, false>, has_posts>,
@@ -328,14 +372,16 @@ template <class Element, bool has_posts> kernel_function find_kernel(int columns
                                                          walk_planes<table_columns<Element, 3, true>, has_posts>}};
     constexpr bool IN_F32 = sizeof(compute_type<Element>) == sizeof(float);
     switch (columns) {
-    case COLUMNS_WINDOW_1: return walk_planes<window_columns<Element, 3, 1, 0>, has_posts>;
-    case COLUMNS_WINDOW_2_EVEN: return walk_planes<window_columns<Element, 2, 2, 0>, has_posts>;
-    case COLUMNS_WINDOW_2_ODD: return walk_planes<window_columns<Element, 2, 2, 1>, has_posts>;
-    case COLUMNS_WINDOW_HALF: return walk_planes<window_columns<Element, 2, LENGTH, LENGTH / 2>, has_posts>;
-    case COLUMNS_SHARED: return walk_planes<window_columns<Element, 2, LENGTH, 0, true>, has_posts>;
+    case COLUMNS_TABLE: return tables[taps - 1][vectors];
+    case COLUMNS_WINDOW_HALF:
+        return walk_planes<window_columns<Element, LENGTH, 2 * LENGTH, LENGTH, LENGTH / 2>, has_posts>;
+    case COLUMNS_SHARED: return walk_planes<window_columns<Element, LENGTH, 2 * LENGTH, LENGTH, 0, true>, has_posts>;
     case COLUMNS_LOOP: return walk_planes<loop_columns<Element, false>, false>;
     case COLUMNS_LONG_LOOP: return walk_planes<loop_columns<Element, IN_F32>, false>; /* f64 has no segments */
-    default: return tables[taps - 1][vectors];
+    default:
+        if (sizeof(Element) == 2 && length == HALF_LENGTH)
+            return find_window_kernel < Element, sizeof(Element) == 2 ? HALF_LENGTH : LENGTH, has_posts > (columns);
+        return find_window_kernel<Element, LENGTH, has_posts>(columns);
     }
 }
 
@@ -346,14 +392,14 @@ template <class Element, bool has_posts> kernel_function find_kernel(int columns
 namespace tconv::depthwise
 {
 
-extern "C" const void *tconv_depthwise_planes_kernel(tconv_dtype dtype, int columns, int taps, bool vectors,
+extern "C" const void *tconv_depthwise_planes_kernel(tconv_dtype dtype, int columns, int taps, int length, bool vectors,
                                                      bool has_posts)
 {
     return with_element(dtype, [&](auto element) {
         using Element = decltype(element);
         constexpr bool MAY_HAVE = !std::is_same<Element, double>::value;
-        return (const void *)(has_posts ? forward::find_kernel<Element, MAY_HAVE>(columns, taps, vectors)
-                                        : forward::find_kernel<Element, false>(columns, taps, vectors));
+        return (const void *)(has_posts ? forward::find_kernel<Element, MAY_HAVE>(columns, taps, length, vectors)
+                                        : forward::find_kernel<Element, false>(columns, taps, length, vectors));
     });
 }
 

@@ -1,18 +1,36 @@
-/* The stencil kernels over planes share this: a block's tile of an output plane, its copy of src in shared memory, and
- * the columns and rows that a thread has of it. */
+/* The stencil kernels over planes share this: a tile of an output plane, its copy of src in shared memory, and the columns
+ * and rows that a thread has of it. A block has one tile or several, each in warps of its own. */
 #ifndef TCONV_CUDA_DEPTHWISE_TILE_CUH
 #define TCONV_CUDA_DEPTHWISE_TILE_CUH
 
+#include "../hardware.h"
 #include "../numeric/divisor.cuh"
 #include "../numeric/element.cuh"
 #include "../ptx/dependent_launch.cuh"
 #include "../ptx/memory.cuh"
+#include "../ptx/sync.cuh"
 #include "walk.cuh"
 
 namespace tconv::depthwise::forward
 {
 
-/* A block's tile of an output plane. */
+/* The number of a thread's tile in its block, and of the thread in its tile. */
+__device__ __forceinline__ int tile_in_block(const parameters &layer)
+{
+    return (int)threadIdx.x >> layer.tile.threads_log2;
+}
+__device__ __forceinline__ int thread_in_tile(const parameters &layer)
+{
+    return (int)threadIdx.x & ((1 << layer.tile.threads_log2) - 1);
+}
+
+/* The number of a thread's tile, where block is the block's: layer.tile.count or more where there is none. */
+__device__ __forceinline__ int tile_number(const parameters &layer, int block)
+{
+    return block * (THREADS >> layer.tile.threads_log2) + tile_in_block(layer);
+}
+
+/* A tile of an output plane. */
 struct block_tile {
     int first_column, first_row; /* outputs; first_row counts quotients */
     int src_column, src_row;     /* of the first element in shared memory; may be negative */
@@ -20,16 +38,16 @@ struct block_tile {
     int64_t image;
 };
 
-/* The channel of a block again, for post-ops: kernels without these keep no register for it. */
+/* The channel of a tile again, for post-ops: kernels without these keep no register for it. */
 __device__ __forceinline__ int find_channel_again(const parameters &layer)
 {
-    const quotient column_tile = divide(forgotten((int)blockIdx.x), layer.tile.column_tiles);
+    const quotient column_tile = divide(tile_number(layer, forgotten((int)blockIdx.x)), layer.tile.column_tiles);
     return divide(divide(column_tile.whole, layer.tile.row_tiles).whole, layer.channels).rest;
 }
 
-template <class Element> __device__ __forceinline__ block_tile find_block_tile(const parameters &layer)
+template <class Element> __device__ __forceinline__ block_tile find_tile(const parameters &layer, int number)
 {
-    const quotient column_tile = divide((int)blockIdx.x, layer.tile.column_tiles);
+    const quotient column_tile = divide(number, layer.tile.column_tiles);
     const quotient row_tile = divide(column_tile.whole, layer.tile.row_tiles);
     const quotient channel = divide(row_tile.whole, layer.channels);
     block_tile found;
@@ -52,8 +70,8 @@ __device__ __forceinline__ void load_src(const parameters &layer, const block_ti
     const tile_shape &tile = layer.tile;
     const Element *src = static_cast<const Element *>(layer.src) + block.image * layer.src_strides.n +
                          divide(block.channel, layer.multiplier).whole * layer.src_strides.c;
-    const quotient thread = divide((int)threadIdx.x, tile.load_lanes);
-    const int step = divide(THREADS, tile.load_lanes).whole; /* rows that are loaded at once */
+    const quotient thread = divide(thread_in_tile(layer), tile.load_lanes);
+    const int step = divide(1 << tile.threads_log2, tile.load_lanes).whole; /* rows that are loaded at once */
     if (thread.whole == step)
         return;
     for (int vector = thread.rest; vector < tile.row_vectors; vector += tile.load_lanes.divisor) {
@@ -80,17 +98,36 @@ __device__ __forceinline__ void load_src(const parameters &layer, const block_ti
         }
     }
     if (row_ends)
-        for (int row = (int)threadIdx.x; row < tile.load_rows; row += THREADS)
+        for (int row = thread_in_tile(layer); row < tile.load_rows; row += 1 << tile.threads_log2)
             x[row * tile.pitch + tile.row_vectors * LENGTH] = Element(0.0f);
 }
 
 extern __shared__ __align__(ACCESS_BYTES) unsigned char shared_memory[];
 
-/* The weights of the block's channel, and a zero after them, which follow src in shared memory. */
+/* The shared memory of a thread's tile. */
+__device__ __forceinline__ unsigned char *tile_memory(const parameters &layer)
+{
+    return shared_memory + tile_in_block(layer) * layer.tile.shared_bytes;
+}
+
+/* The weights of the tile's channel, and a zero after them, which follow src in shared memory. */
 template <class Compute> struct tile_weights {
     const Compute *at;
     bool finite; /* all of them are, so that zero times a weight is zero */
 };
+
+/* Waits for all threads of a tile, and tells whether all of them say yes. */
+__device__ __forceinline__ bool tile_and(const parameters &layer, bool yes)
+{
+    const int threads = 1 << layer.tile.threads_log2;
+    if (threads == THREADS)
+        return __syncthreads_and(yes) != 0;
+    if (threads == WARP) {
+        __syncwarp();
+        return __all_sync(~0u, yes) != 0;
+    }
+    return tile_in_block(layer) == 0 ? named_barrier_and<THREADS / 2, 1>(yes) : named_barrier_and<THREADS / 2, 2>(yes);
+}
 
 /* Fills shared memory. row_ends: a zero follows each row of src. */
 template <class Element, bool row_ends>
@@ -98,7 +135,7 @@ __device__ __forceinline__ tile_weights<compute_type<Element>> load_tile(const p
                                                                          const block_tile &block)
 {
     using Compute = compute_type<Element>;
-    Element *x = reinterpret_cast<Element *>(shared_memory);
+    Element *x = reinterpret_cast<Element *>(tile_memory(layer));
     Compute *weights = reinterpret_cast<Compute *>(x + layer.tile.load_rows * layer.tile.pitch);
     load_src<Element, row_ends>(layer, block, x);
     cp_async_commit();
@@ -108,13 +145,13 @@ __device__ __forceinline__ tile_weights<compute_type<Element>> load_tile(const p
     const Element *from =
         static_cast<const Element *>(layer.weights) + channel.whole * layer.weight_in + channel.rest * layer.weight_out;
     bool finite = true;
-    for (int i = (int)threadIdx.x; i <= count; i += THREADS) {
+    for (int i = thread_in_tile(layer); i <= count; i += 1 << layer.tile.threads_log2) {
         const Compute weight = i < count ? to_compute(from[i * layer.weight_tap]) : Compute(0);
         weights[i] = weight;
         finite = finite && isfinite(weight);
     }
     cp_async_wait<0>();
-    return {weights, __syncthreads_and(finite) != 0};
+    return {weights, tile_and(layer, finite)};
 }
 
 /* One output column of a thread. */
@@ -178,7 +215,7 @@ template <class Element>
 __device__ __forceinline__ const Element *find_x(const parameters &layer, const block_tile &block, const part &part)
 {
     const int row = part.first - block.first_row + layer.rows.first_shift[part.residue] - layer.rows.min_shift;
-    return reinterpret_cast<const Element *>(shared_memory) + row * layer.tile.pitch;
+    return reinterpret_cast<const Element *>(tile_memory(layer)) + row * layer.tile.pitch;
 }
 
 template <class Element>

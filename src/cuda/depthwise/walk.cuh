@@ -6,7 +6,8 @@
  *
  *     load(x, values)                     the VALUES values of all their taps, from a row of src
  *     load_weights(layer, row, weights)   the WEIGHTS weights of all their taps in a kernel row; zero for a missing one
- *     value(tap, output)                  which value an output's tap is, known to the compiler; zero for a missing one
+ *     has(tap, output)                    whether an output may have the tap, known to the compiler
+ *     value(tap, output)                  which value an output's tap is, likewise; zero for a missing one
  *     weight(tap, output)                 which weight, likewise
  *     CHANNELS                            of a row's outputs: one, or one for each
  *     channel(layer, i)                   channel i of these, where post-ops ask for it
@@ -62,6 +63,10 @@ struct row_columns {
     compute_type<Element> bias[LENGTH];
     channel_numbers<CHANNELS> numbers;
 
+    static constexpr __device__ bool has(int, int)
+    {
+        return true;
+    }
     static constexpr __device__ int value(int tap, int output)
     {
         return tap * LENGTH + output;
@@ -138,8 +143,9 @@ __device__ __forceinline__ void walk(const parameters &layer, const part &part, 
                 for (int t = 0; t < TAPS; t++)
 #pragma unroll
                     for (int i = 0; i < LENGTH; i++)
-                        sums[i] = fma(weights[a][Columns::weight(t, i)],
-                                      to_compute(values[(j - a + ROWS) % ROWS][Columns::value(t, i)]), sums[i]);
+                        if (Columns::has(t, i))
+                            sums[i] = fma(weights[a][Columns::weight(t, i)],
+                                          to_compute(values[(j - a + ROWS) % ROWS][Columns::value(t, i)]), sums[i]);
             }
             if constexpr (has_posts)
                 run_affine_rounds(layer.posts, sums, columns.numbers, [&](int i) { return columns.channel(layer, i); });

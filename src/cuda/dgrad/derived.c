@@ -234,6 +234,23 @@ static bool describe_weights(const tconv_problem *problem, dgrad_plan *plan)
     return true;
 }
 
+void tconv_dgrad_read_backwards(const tconv_problem *problem, dgrad_plan *plan)
+{
+    const tconv_weight_strides *from = &problem->weight;
+    tconv_weight_strides *derived = &plan->inner.layer.problem.weight;
+    const bool one_tap = problem->h.kernel == 1 && problem->w.kernel == 1 && derived->in == from->out &&
+                         derived->out == from->in; /* derived weights would be a copy */
+    const bool depthwise = plan->inner.implementation == &tconv_cuda_depthwise_forward;
+    plan->reads_backwards = plan->source == NATIVE && plan->parts == 1 && (one_tap || depthwise);
+    if (!plan->reads_backwards)
+        return;
+    if (depthwise)
+        *derived =
+            (tconv_weight_strides){.in = problem->group_in * from->in, .out = from->in, .h = -from->h, .w = -from->w};
+    plan->last_tap = (problem->h.kernel - 1) * from->h + (problem->w.kernel - 1) * from->w;
+    plan->weights_bytes = 0;
+}
+
 int64_t tconv_dgrad_row_elements(const tconv_problem *problem, const dgrad_plan *plan)
 {
     const int64_t positions = plan->chunk_columns + plan->columns.halo;

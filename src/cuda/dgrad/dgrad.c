@@ -17,7 +17,8 @@
  *                    in chunks of images, rows or columns of at most 32 MiB (rearrange.cu).
  *
  * Unless planes are strided, the inner layer's weights are derived, with their taps backwards, and packed as that
- * implementation packs; they lie behind what it packed. Strided, and in channels_last, cuda_igemm may read the weights
+ * implementation packs; they lie behind what it packed. With one plane cuda_depthwise reads the weights backwards itself, and
+ * those of a single tap are read as they lie. Strided, and in channels_last, cuda_igemm may read the weights
  * where they lie: no call packs then, but the workspace has room for packed ones, for weights at addresses that TMA
  * does not take.
  *
@@ -59,20 +60,26 @@ static tconv_status plan_layer(const tconv_layer *layer, void *bytes, tconv_plan
     const tconv_memory_sizes *inner = &plan->inner.sizes;
     planned->sizes.packed = (size_t)(tconv_inner_packed_bytes(&plan->inner) + plan->weights_bytes);
     planned->sizes.scratch = (size_t)scratch_before(plan) + inner->scratch;
-    planned->sizes.execute_packs = plan->source == REARRANGED || (is_strided(plan) && inner->execute_packs);
+    planned->sizes.execute_packs = plan->source == REARRANGED || (!derives_weights(plan) && inner->execute_packs);
     tconv_cuda_predict(layer, &work, planned);
-    if (is_strided(plan) && inner->reads_unpacked)
+    if (!derives_weights(plan) && inner->reads_unpacked)
         planned->prediction.saved = tconv_cuda_packing_seconds(layer);
     return TCONV_SUCCESS;
 }
 
-/* Derives the inner layer's weights, unless its src is strided, and has them packed. overlaps: the derivation may begin
+/* Returns where the inner layer's weights begin that are the layer's own. */
+static const void *first_weight(const tconv_layer *layer, const dgrad_plan *plan, const void *weights)
+{
+    return weights == NULL ? NULL : (const char *)weights + plan->last_tap * (int64_t)layer->problem.element_size;
+}
+
+/* Derives the inner layer's weights, unless they are the layer's own, and has them packed. overlaps: the derivation may begin
  * before the launch ahead has ended, which makes planes. */
 static tconv_status pack_inner(const tconv_layer *layer, const dgrad_plan *plan, const void *weights, void *packed,
                                bool overlaps, void *stream, tconv_issue *issue)
 {
-    if (is_strided(plan))
-        return tconv_inner_pack(&plan->inner, weights, packed, stream, issue);
+    if (!derives_weights(plan))
+        return tconv_inner_pack(&plan->inner, first_weight(layer, plan, weights), packed, stream, issue);
     weight_shape shape = plan->weights;
     shape.from = weights;
     shape.to = (char *)packed + tconv_inner_packed_bytes(&plan->inner);
@@ -191,13 +198,13 @@ static tconv_status execute_chunk(const tconv_layer *layer, const dgrad_plan *pl
     const tconv_strides *src = &problem->src;
     const int64_t first = place->image * src->n + place->row * src->h + place->column * src->w;
     void *const dst = (char *)arguments->src + first * (int64_t)problem->element_size;
-    /* Without weights, unless src is strided: they are packed before, also where execute could. */
+    /* Without weights, unless they are the layer's own: they are packed before, also where execute could. */
     tconv_arguments inner = tconv_inner_arguments(arguments, 0, scratch_before(plan));
     inner.src = (char *)arguments->dst + place->image * problem->dst.n * (int64_t)problem->element_size;
     inner.dst = plan->parts > 1 ? (char *)arguments->scratch + plan->depth_bytes : dst;
     inner.packs = arguments->packs;
-    if (is_strided(plan))
-        inner.weights = (void *)weights;
+    if (!derives_weights(plan))
+        inner.weights = (void *)first_weight(layer, plan, weights);
     tconv_status status = prepare_src(layer, plan, place, weights, arguments, &inner, issue);
     if (status == TCONV_SUCCESS)
         status = tconv_inner_execute(&plan->inner, &inner, issue);
@@ -211,7 +218,7 @@ static tconv_status execute(const tconv_layer *layer, const void *bytes, const t
     for (int64_t i = 0; i < chunks_of(plan); i++) {
         const chunk_place place = place_of(&layer->problem, plan, i);
         const bool reads =
-            is_strided(plan) && plan->inner.sizes.reads_unpacked; /* each chunk the weights as they lie */
+            !derives_weights(plan) && plan->inner.sizes.reads_unpacked; /* each chunk the weights as they lie */
         const void *weights = i == 0 || reads ? arguments->weights : NULL;
         const tconv_status status = execute_chunk(layer, plan, &place, weights, arguments, issue);
         if (status != TCONV_SUCCESS)

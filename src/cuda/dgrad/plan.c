@@ -412,6 +412,7 @@ static const char *plan_form(const tconv_layer *layer, const dgrad_form *form, c
         return limit > 0                  ? TCONV_NO_FASTER
                : problem->desc.accumulate ? "no implementation that adds to each output once"
                                           : "no implementation that takes the planes in 48 MiB";
+    tconv_dgrad_read_backwards(problem, plan);
     return NULL;
 }
 
@@ -420,7 +421,7 @@ static const char *plan_form(const tconv_layer *layer, const dgrad_form *form, c
 static double seconds_of_weights(const tconv_layer *layer, const dgrad_plan *plan)
 {
     const double packing = tconv_cuda_packing_seconds(layer);
-    return !is_strided(plan) ? packing : plan->inner.sizes.reads_unpacked ? -packing : 0;
+    return derives_weights(plan) ? packing : plan->inner.sizes.reads_unpacked ? -packing : 0;
 }
 
 /* Returns whether the images of all volumes are equally far apart where they are written, as partial sums are. */

@@ -44,9 +44,13 @@ typedef struct dgrad_plan {
     src_transpose transpose; /* without addresses and what differs between chunks; TRANSPOSED alone */
 
     tconv_phase row_phases[MAX_PHASES], column_phases[MAX_PHASES]; /* the inner layer's phase tables have these */
-    int64_t weights_bytes; /* of the inner layer's weights, behind what is packed of them */
-    int64_t depth_bytes;   /* of a chunk's planes, where the scratch begins */
-    int64_t sums_bytes;    /* of a chunk's partial sums, behind the planes; the inner layer's scratch follows */
+    /* The inner layer's weights are the layer's own, read from the last tap backwards: this many elements behind the first. */
+    bool reads_backwards;
+    int64_t last_tap;
+    int64_t
+        weights_bytes;   /* of the inner layer's weights, behind what is packed of them; 0 where they are not derived */
+    int64_t depth_bytes; /* of a chunk's planes, where the scratch begins */
+    int64_t sums_bytes;  /* of a chunk's partial sums, behind the planes; the inner layer's scratch follows */
     tconv_inner_plan inner;
     _Alignas(16) unsigned char inner_bytes[TCONV_CUDA_MAX_INNER_PLAN];
 } dgrad_plan;
@@ -54,6 +58,12 @@ typedef struct dgrad_plan {
 static inline bool is_strided(const dgrad_plan *plan)
 {
     return plan->source == STRIDED || plan->source == STRIDED_BY_CHUNKS || plan->source == TRANSPOSED;
+}
+
+/* Returns whether the inner layer has weights that are derived before they are packed. */
+static inline bool derives_weights(const dgrad_plan *plan)
+{
+    return !is_strided(plan) && !plan->reads_backwards;
 }
 
 static inline int64_t chunks_of(const dgrad_plan *plan)
@@ -86,6 +96,10 @@ int64_t tconv_dgrad_row_elements(const tconv_problem *problem, const dgrad_plan 
 /* Describes the inner layer of a chunk of so many channels, and how its operands are made; false where that is too much
  * (derived.c). */
 bool tconv_dgrad_describe_inner(const tconv_layer *layer, int64_t channels, dgrad_plan *plan);
+
+/* Has the chosen implementation read the layer's weights backwards, instead of derived ones, where it can or has one tap
+ * (derived.c). */
+void tconv_dgrad_read_backwards(const tconv_problem *problem, dgrad_plan *plan);
 
 /* Makes pixels of columns a stride apart, on each of several planes; false where those between are no channels, or some are
  * outside (depth.c). */

@@ -41,7 +41,7 @@ tconv_status tconv_general_pack_weights(const tconv_problem *problem, int64_t pa
     const int64_t channel = problem->groups * packed_out;
     const weights_axis taps = {problem->h.kernel * problem->w.kernel, from->w, problem->group_in * channel};
     const weights_axis in = {problem->group_in, from->in, channel};
-    const bool taps_inside = from->w == 1;
+    const bool taps_inside = from->w == 1 || from->w == -1; /* cuda_dgrad has taps backwards */
     weights_cut cut;
     memset(&cut, 0, sizeof cut);
     cut.out = (weights_axis){problem->group_out, from->out, 1};

@@ -14,6 +14,22 @@ template <int threads, int barrier = 1> __device__ __forceinline__ void named_ba
     asm volatile("bar.sync %1, %0;" ::"n"(threads), "n"(barrier) : "memory");
 }
 
+/* Waits likewise, and tells whether all of them say yes. */
+template <int threads, int barrier> __device__ __forceinline__ bool named_barrier_and(bool yes)
+{
+    uint32_t all;
+    asm volatile("{\n"
+                 ".reg .pred yes, all;\n"
+                 "setp.ne.u32 yes, %1, 0;\n"
+                 "bar.red.and.pred all, %3, %2, yes;\n"
+                 "selp.u32 %0, 1, 0, all;\n"
+                 "}"
+                 : "=r"(all)
+                 : "r"((uint32_t)yes), "n"(threads), "n"(barrier)
+                 : "memory");
+    return all != 0;
+}
+
 /* Hands what the thread has written in shared memory over to those that wait for it; so many threads, whole warps, hand over or wait. */
 template <int threads> __device__ __forceinline__ void hand_over()
 {
