@@ -3,7 +3,8 @@
  * layout, straight from global memory. An element of it has few terms, and the time is that of reading the gradient of dst once.
  *
  * A thread sums ROWS elements down a column, so that it loads each weight once for all of them. Neighbouring threads have
- * neighbouring columns in NCHW and neighbouring channels in NHWC; what taps share comes from the first-level cache. In
+ * neighbouring columns in NCHW and neighbouring channels in NHWC, there vectors of them; what taps share comes from the
+ * first-level cache. In
  * NCHW with an even stride a load brings the outputs of two or four taps; or, with strides up to MAX_SPAN_STRIDE, a thread
  * has COLUMNS neighbouring columns too, and loads the span of outputs of their taps by vectors.
  * Outputs that are not there are skipped: NaN and Inf go where the formula takes them.
@@ -40,7 +41,7 @@ static const double PIXEL_TIMES = 1.4; /* that loads take longer in NHWC */
 
 typedef struct layer_plan {
     parameters params; /* without addresses, and weights as packed */
-    int vector;        /* outputs that are loaded at once, where dst lies so */
+    int vector;        /* outputs that are loaded at once, in NHWC of as many channels, where tensors lie so */
     int columns;       /* of a thread: COLUMNS where it loads spans, where dst lies so, else 1 */
     launch_grid grid;
 } layer_plan;
@@ -58,10 +59,11 @@ static axis narrow_axis(const tconv_axis *wide)
                   (int)wide->stride, (int)wide->dilation, (int)wide->pad};
 }
 
-static double items_of(const tconv_problem *problem, int64_t columns)
+/* Returns the threads' work where a thread has so many columns and channels. */
+static double items_of(const tconv_problem *problem, int64_t columns, int64_t channels)
 {
-    return (double)problem->batch * (double)problem->in_channels * (double)tconv_ceil_div(problem->h.in, ROWS) *
-           (double)tconv_ceil_div(problem->w.in, columns);
+    return (double)problem->batch * (double)(problem->in_channels / channels) *
+           (double)tconv_ceil_div(problem->h.in, ROWS) * (double)tconv_ceil_div(problem->w.in, columns);
 }
 
 /* Returns the columns of a thread: COLUMNS where rows are vectors, and threads are enough. */
@@ -72,17 +74,30 @@ static int64_t columns_of(const tconv_layer *layer)
     const double fewest = (double)THREADS * (double)tconv_max(tconv_cuda_target_of(&layer->target).multiprocessors, 1);
     return problem->layout == TCONV_NCHW && problem->dst.w == 1 && problem->w.dilation == 1 &&
                    problem->w.stride <= MAX_SPAN_STRIDE && problem->w.out % vector == 0 &&
-                   tconv_rows_begin_at_multiples(&problem->dst, vector) && items_of(problem, COLUMNS) >= fewest
+                   tconv_rows_begin_at_multiples(&problem->dst, vector) && items_of(problem, COLUMNS, 1) >= fewest
                ? COLUMNS
                : 1;
 }
 
+/* Returns the channels of a thread in NHWC. In 16 bits, where vectors are of 8 bytes, more threads of one channel are faster. */
+static int64_t channels_of(const tconv_problem *problem)
+{
+    const int64_t most = tconv_min(MAX_VECTOR, 16 / (int64_t)problem->element_size);
+    const bool are_vectors = problem->element_size > 2 && problem->group_out == 1 && problem->in_channels % most == 0 &&
+                             problem->src.c == 1 && problem->dst.c == 1 &&
+                             tconv_cuda_begins_at_multiples(problem, &problem->src, most) &&
+                             tconv_cuda_begins_at_multiples(problem, &problem->dst, most);
+    return are_vectors ? most : 1;
+}
+
 /* Returns the outputs that are loaded at once: neighbouring taps of NCHW, which are aligned alike for every input and are in
- * dst all or none. */
+ * dst all or none; or channels of NHWC. */
 static int64_t vector_of(const tconv_problem *problem)
 {
     const tconv_axis *columns = &problem->w;
     int64_t vector = tconv_min(MAX_VECTOR, 16 / (int64_t)problem->element_size);
+    if (problem->layout == TCONV_NHWC)
+        return channels_of(problem);
     if (problem->layout != TCONV_NCHW || problem->dst.w != 1 || columns->dilation != 1)
         return 1;
     while ((columns->stride | columns->pad | columns->kernel | columns->out) % vector != 0 ||
@@ -108,7 +123,7 @@ static const char *refusal(const tconv_problem *problem)
         return "more than 16 taps in a row, or 16 rows and output channels";
     if (!is_small(&problem->h) || !is_small(&problem->w))
         return "an extent too large for 32-bit coordinates";
-    if (items_of(problem, 1) >= INT32_MAX || problem->out_channels >= INT32_MAX)
+    if (items_of(problem, 1, 1) >= INT32_MAX || problem->out_channels >= INT32_MAX)
         return "too many elements for 32-bit numbers";
     return NULL;
 }
@@ -125,10 +140,9 @@ static double tap_loads(const tconv_problem *problem)
 {
     const bool nhwc = problem->layout == TCONV_NHWC;
     const double terms = (double)(problem->h.kernel * problem->w.kernel * problem->group_out);
-    return terms *
-           (ROWS / (double)vector_of(problem) * load_times(problem, nhwc ? 1 : (double)problem->w.stride) +
-            CACHE_LOADS) *
-           (nhwc ? PIXEL_TIMES : 1);
+    if (nhwc)
+        return terms * (ROWS * load_times(problem, (double)vector_of(problem)) + CACHE_LOADS) * PIXEL_TIMES;
+    return terms * (ROWS / (double)vector_of(problem) * load_times(problem, (double)problem->w.stride) + CACHE_LOADS);
 }
 
 /* Returns the loads of a thread that loads spans, vector by vector. */
@@ -148,10 +162,11 @@ static tconv_cuda_work work_of(const tconv_layer *layer)
     const tconv_problem *problem = &layer->problem;
     const double element = (double)problem->element_size;
     const double terms = (double)(problem->h.kernel * problem->w.kernel * problem->group_out);
-    const int64_t columns = columns_of(layer);
-    const double elements = (double)(THREADS * ROWS * columns);
+    const int64_t columns = columns_of(layer), channels = problem->layout == TCONV_NHWC ? vector_of(problem) : 1;
+    const double elements = (double)(THREADS * ROWS * columns * channels);
     tconv_cuda_work work = tconv_cuda_begin_work(layer);
-    work.k_blocks = items_of(problem, columns) / THREADS / tconv_cuda_target_of(&layer->target).multiprocessors;
+    work.k_blocks =
+        items_of(problem, columns, channels) / THREADS / tconv_cuda_target_of(&layer->target).multiprocessors;
     work.k_blocks = work.k_blocks < 1 ? 1 : work.k_blocks;
     work.ffma = elements * terms * (problem->dtype == TCONV_F64 ? 2 : 1);
     work.loads = WARPS * (columns > 1 ? span_loads(problem) : tap_loads(problem));
@@ -165,8 +180,10 @@ static tconv_cuda_work work_of(const tconv_layer *layer)
 /* Describes the launch of threads of so many columns. */
 static launch_grid describe_items(const tconv_problem *problem, int columns, int vector, parameters *params)
 {
-    params->items = (int)items_of(problem, columns);
+    const int64_t channels = problem->layout == TCONV_NHWC ? vector : 1;
+    params->items = (int)items_of(problem, columns, channels);
     params->column_count = divisor_of((int)tconv_ceil_div(problem->w.in, columns));
+    params->channels = divisor_of((int)(problem->in_channels / channels));
     return (launch_grid){.kernel = columns > 1
                                        ? tconv_depthwise_spans_kernel(problem->dtype, problem->w.stride == 1 ? 1 : 2,
                                                                       (int)before_span(problem))
@@ -191,7 +208,6 @@ static void describe_layer(const tconv_layer *layer, layer_plan *plan)
     plan->vector = (int)vector_of(problem);
     plan->columns = (int)columns_of(layer);
     params->row_groups = divisor_of((int)tconv_ceil_div(problem->h.in, ROWS));
-    params->channels = divisor_of((int)problem->in_channels);
     plan->grid = describe_items(problem, plan->columns, plan->vector, params);
 }
 
@@ -218,7 +234,8 @@ static tconv_status execute(const tconv_layer *layer, const void *memory, const 
     launch_grid grid = plan->grid;
     const size_t element = problem->element_size;
     const size_t vector = plan->columns > 1 ? (size_t)span_vector(element) : (size_t)plan->vector;
-    if ((uintptr_t)arguments->dst % (vector * element) != 0)
+    const uintptr_t of_src = problem->layout == TCONV_NHWC ? (uintptr_t)arguments->src : 0;
+    if (((uintptr_t)arguments->dst | of_src) % (vector * element) != 0)
         grid = describe_items(problem, 1, 1, &params);
     params.stores_vectors =
         problem->src.w == 1 && problem->w.in % COLUMNS == 0 && tconv_rows_begin_at_multiples(&problem->src, COLUMNS) &&

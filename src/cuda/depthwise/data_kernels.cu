@@ -1,4 +1,4 @@
-/* The kernels of the gradient of src (data.c), one row of whose elements a thread sums, and the instances by dtype. */
+/* The kernels of the gradient of src (data.c), one column of whose elements a thread sums, and the instances by dtype. */
 #include "../epilogue/finish.cuh"
 #include "../ptx/dependent_launch.cuh"
 #include "kernels.h"
@@ -72,13 +72,80 @@ __global__ void __launch_bounds__(THREADS) correlate(const __grid_constant__ par
     }
 }
 
+/* The same in NHWC for `channels` neighbouring channels, which are loaded and stored at once. */
+template <class Element, int channels>
+__global__ void __launch_bounds__(THREADS) correlate_channels(const __grid_constant__ parameters of)
+{
+    using Compute = compute_type<Element>;
+    using Vector = element_vector<Element, channels>;
+    wait_for_weights();
+    for (int64_t item = blockIdx.x * (int64_t)THREADS + threadIdx.x; item < of.items;
+         item += gridDim.x * (int64_t)THREADS) {
+        const place at = find<true>(of, (int)item);
+        const int channel = at.channel * channels, x0 = of.columns.stride * at.column - of.columns.pad;
+        const Element *weights = static_cast<const Element *>(of.weights) + channel;
+        const Element *dst = static_cast<const Element *>(of.dst) + at.image * of.dst_strides.n + channel;
+        Compute sums[ROWS][channels] = {};
+        for (int kernel_row = 0; kernel_row < of.rows.kernel; kernel_row++) {
+            const Element *lines[ROWS];
+            bool there[ROWS];
+            Compute parts[ROWS][channels] = {};
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                const int y = of.rows.stride * (at.row + r) + of.rows.dilation * kernel_row - of.rows.pad;
+                there[r] = (unsigned)y < (unsigned)of.rows.out;
+                lines[r] = dst + (there[r] ? y : 0) * of.dst_strides.h;
+            }
+#pragma unroll 1
+            for (int k = 0; k < of.columns.kernel; k++) {
+                const int x = x0 + of.columns.dilation * k;
+                if ((unsigned)x >= (unsigned)of.columns.out)
+                    continue;
+                const Vector weight =
+                    *reinterpret_cast<const Vector *>(weights + kernel_row * of.weight_row + k * of.weight_column);
+                Vector values[ROWS];
+#pragma unroll
+                for (int r = 0; r < ROWS; r++)
+                    values[r] = *reinterpret_cast<const Vector *>(lines[r] + x * of.dst_strides.w);
+#pragma unroll
+                for (int r = 0; r < ROWS; r++)
+#pragma unroll
+                    for (int c = 0; c < channels; c++) {
+                        const Compute sum = fma(to_compute(values[r].at[c]), to_compute(weight.at[c]), parts[r][c]);
+                        parts[r][c] = there[r] ? sum : parts[r][c];
+                    }
+            }
+#pragma unroll
+            for (int r = 0; r < ROWS; r++)
+#pragma unroll
+                for (int c = 0; c < channels; c++)
+                    sums[r][c] += parts[r][c];
+        }
+        Element *src = static_cast<Element *>(of.src) + at.image * of.src_strides.n + channel +
+                       at.row * of.src_strides.h + at.column * of.src_strides.w;
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            Vector row;
+#pragma unroll
+            for (int c = 0; c < channels; c++)
+                row.at[c] = finish_total<Element>(sums[r][c]);
+            if (at.row + r < of.rows.in)
+                *reinterpret_cast<Vector *>(src + r * of.src_strides.h) = row;
+        }
+    }
+}
+
 template <class Element> const void *find_kernel(bool channels_last, int vector)
 {
     constexpr int MOST = sizeof(Element) == 8 ? 2 : MAX_VECTOR;
-    return channels_last ? (const void *)correlate<Element, true, 1>
-           : vector > 2  ? (const void *)correlate<Element, false, MOST>
-           : vector > 1  ? (const void *)correlate<Element, false, 2>
-                         : (const void *)correlate<Element, false, 1>;
+    if constexpr (sizeof(Element) > 2)
+        if (channels_last && vector > 1)
+            return (const void *)correlate_channels<Element, MOST>;
+    return channels_last   ? (const void *)correlate<Element, true, 1>
+           : channels_last ? (const void *)correlate<Element, true, 1>
+           : vector > 2    ? (const void *)correlate<Element, false, MOST>
+           : vector > 1    ? (const void *)correlate<Element, false, 2>
+                           : (const void *)correlate<Element, false, 1>;
 }
 
 template <class Element, int stride> const void *find_spans_kernel(int before)

@@ -42,16 +42,20 @@ enum {
 
     /* NHWC: fewer rows of a tile are read by threads themselves as fast as through shared memory. */
     MIN_TILE_ROWS = 8,
-    MAX_STAGED_TAPS =
-        64, /* of which a thread needs but some: with more, packing them is faster than copying for each block */
+    /* Of more taps a thread needs but some, and of fewer rows but few products: packing is faster than copying for each block,
+     * unless blocks are so few that the launch is what counts. */
+    MAX_STAGED_TAPS = 16,
+    MAX_TAPS_OF_FEW = 64,
+    FEW_BLOCKS = 512,
 
     /* NHWC: a block's channels fill a memory transaction of 128 bytes; the rest of it are columns, which share what they
      * load. */
     CHANNEL_VECTORS = 8,  /* vectors of 16 bytes */
     SINGLE_CHANNELS = 32, /* elements: 128 bytes of f32 */
 
-    /* Smaller planes leave most threads of a block without work, and those of cuda_general take pixels of many images. */
-    MIN_PLANE = 64
+    /* Smaller planes leave most threads without work, and other implementations take pixels of many images. */
+    MIN_PLANE = 64,
+    MIN_PIXELS = 16 /* NHWC, f32 and f64 */
 };
 
 /* Returns the elements of a vector, which a thread loads or stores at once. */
@@ -168,10 +172,10 @@ static int64_t plane_bytes(const tile_shape *tile)
     return (int64_t)tile->shared_bytes * (THREADS >> tile->threads_log2);
 }
 
-/* Returns the shared memory for the weights of so many vectors of channels. */
-static int64_t weight_bytes(const tconv_problem *problem, int64_t vectors)
+/* Returns the shared memory for the weights of so many channels. */
+static int64_t weight_bytes(const tconv_problem *problem, int64_t channels)
 {
-    return problem->h.kernel * problem->w.kernel * vectors * VECTOR_BYTES;
+    return problem->h.kernel * problem->w.kernel * channels * (int64_t)problem->element_size;
 }
 
 /* Completes a tile of pixels whose src is copied to shared memory, of fewer rows where it is too large. Returns false
@@ -180,7 +184,7 @@ static bool fit_pixel_tile(const tconv_layer *layer, tile_shape *tile)
 {
     const tconv_problem *problem = &layer->problem;
     const int64_t parts = tile->channel_vectors;
-    const int64_t vectors = parts * tile_length(problem->element_size, taps_of(layer)) / access_of(problem);
+    const int64_t vectors = parts * vector_length(problem->element_size, taps_of(layer)) / access_of(problem);
     const int64_t quotients = tconv_ceil_div(problem->h.out, problem->h.stride);
     /* A block may begin and end in the middle of a column, and its columns of src in the middle of a quotient; one more
      * column is zeros. */
@@ -191,7 +195,7 @@ static bool fit_pixel_tile(const tconv_layer *layer, tile_shape *tile)
     const int64_t reach = layer->rows.max_shift - layer->rows.min_shift;
     if (src_columns >= MAX_SHARED || reach >= MAX_SHARED)
         return false;
-    const int64_t weights = weight_bytes(problem, vectors);
+    const int64_t weights = weight_bytes(problem, vectors * access_of(problem));
     if (weights >= MAX_SHARED)
         return false;
     const int64_t rows = (MAX_SHARED - weights) / (src_columns * vectors * VECTOR_BYTES) - reach;
@@ -222,8 +226,8 @@ static tile_shape pixel_tile(const tconv_layer *layer, int kind)
     } else {
         tile.channel_tiles = (int)tconv_ceil_div(all, vectors ? CHANNEL_VECTORS : SINGLE_CHANNELS);
         tile.channel_vectors = (int)tconv_ceil_div(all, tile.channel_tiles);
-        if (kind == PIXEL_TILE)
-            tile.channel_vectors *= (int)access_of(problem) / tile_length(problem->element_size, taps_of(layer));
+        if (vectors)
+            tile.channel_vectors *= (int)access_of(problem) / vector_length(problem->element_size, taps_of(layer));
         tile.column_tiles = divisor_of((int)tconv_ceil_div(problem->w.out * tile.channel_vectors, THREADS));
     }
     cut_rows(&tile, &problem->h, 1, kind >= PIXEL_LOOP ? STRIP : MIN_WALK,
@@ -253,6 +257,12 @@ static int columns_of(const tconv_layer *layer, int taps, int64_t length, bool w
     return w->stride == length && w->pad % length == length / 2 ? COLUMNS_WINDOW_HALF : COLUMNS_TABLE;
 }
 
+/* Returns the fewest outputs of a plane of which a layer is taken. */
+static int64_t least_plane(const tconv_problem *problem)
+{
+    return problem->layout == TCONV_NHWC && problem->element_size > 2 ? MIN_PIXELS : MIN_PLANE;
+}
+
 /* Returns the reason why the layer is not taken, NULL where it is or where a plane may be too large for shared memory. */
 static const char *refusal(const tconv_layer *layer)
 {
@@ -265,10 +275,10 @@ static const char *refusal(const tconv_layer *layer)
         return "a stride above 16, or an extent too large for 32-bit coordinates";
     if (problem->h.kernel * problem->w.kernel > MAX_KERNEL)
         return "more than 512 taps";
-    if (problem->h.out * problem->w.out < MIN_PLANE)
-        return "fewer than 64 outputs in a plane";
-    /* Tiles of planes, and of images of as many rows, hold a quarter of MIN_PLANE outputs on average. */
-    if (problem->dst_extent / (MIN_PLANE / 4) >= INT32_MAX)
+    if (problem->h.out * problem->w.out < least_plane(problem))
+        return "too few outputs in a plane";
+    /* Tiles of planes, and of images of as many rows, hold a quarter of the least plane's outputs on average. */
+    if (problem->dst_extent / (MIN_PIXELS / 4) >= INT32_MAX)
         return "too many outputs for 32-bit numbers of tiles";
     if (problem->layout == TCONV_NHWC) {
         if (tconv_max(problem->h.out, problem->w.out) * SINGLE_CHANNELS >= INT32_MAX ||
@@ -297,14 +307,18 @@ static bool add_planes(const tconv_layer *layer, int64_t length, bool whole, lay
         length = HALF_LENGTH;
     if (whole)
         planes.dst_multiple = (uintptr_t)length * problem->element_size;
-    planes.tile = plane_tile(layer, length, 0);
+    /* Vectors of 16 bytes are for tiles of whole blocks, whose kernel is the faster one. */
+    const bool is_window = planes.kind != COLUMNS_TABLE && planes.kind < COLUMNS_WINDOW_HALF;
+    const bool half = length < access_of(problem);
+    planes.tile = plane_tile(layer, length, !is_window || (whole && problem->element_size == 2 && !half) ? THREADS : 0);
     if (plane_bytes(&planes.tile) > MAX_SHARED)
         planes.tile = plane_tile(layer, length, THREADS);
     planes.tile.stores_runs = whole;
+    const bool vectors = whole && (!is_window || (!half && 1 << planes.tile.threads_log2 == THREADS));
     planes.shared_bytes = plane_bytes(&planes.tile);
     planes.blocks = tconv_ceil_div(planes.tile.count, THREADS >> planes.tile.threads_log2);
-    planes.kernel = tconv_depthwise_planes_kernel(problem->dtype, planes.kind, plan->taps, (int)length, whole,
-                                                  tconv_has_posts(problem));
+    planes.kernel =
+        tconv_depthwise_planes_kernel(problem->dtype, planes.kind, plan->taps, vectors, tconv_has_posts(problem));
     plan->by_address[plan->variants++] = planes;
     return planes.shared_bytes <= MAX_SHARED;
 }
@@ -346,12 +360,16 @@ static void add_pixels(const tconv_layer *layer, int kind, uintptr_t src_multipl
     }
     pixels->kernel = tconv_depthwise_pixels_kernel(problem->dtype, plan->taps, kind, tconv_has_posts(problem));
     pixels->blocks = problem->batch * tile->row_tiles.divisor * tile->column_tiles.divisor * tile->channel_tiles;
-    tile->stages_weights = kind == PIXEL_VECTORS && problem->h.kernel * problem->w.kernel <= MAX_STAGED_TAPS;
+    tile->stages_weights =
+        (kind == PIXEL_VECTORS || kind == PIXEL_TILE) &&
+        problem->h.kernel * problem->w.kernel <= (pixels->blocks <= FEW_BLOCKS ? MAX_TAPS_OF_FEW : MAX_STAGED_TAPS) &&
+        tile->rows * problem->h.stride >= MIN_WALK;
+    pixels->shared_bytes =
+        tile->stages_weights
+            ? weight_bytes(problem, tile->channel_vectors * vector_length(problem->element_size, taps_of(layer)))
+            : 0;
     if (kind == PIXEL_TILE)
-        pixels->shared_bytes = tile->load_rows * (int64_t)tile->row_vectors * VECTOR_BYTES +
-                               weight_bytes(problem, tile->load_lanes.divisor);
-    else
-        pixels->shared_bytes = tile->stages_weights ? weight_bytes(problem, tile->channel_vectors) : 0;
+        pixels->shared_bytes += tile->load_rows * (int64_t)tile->row_vectors * VECTOR_BYTES;
     pixels->src_multiple = src_multiple;
     pixels->dst_multiple = dst_multiple;
     pixels->kind = kind;
@@ -361,8 +379,7 @@ static void add_pixels(const tconv_layer *layer, int kind, uintptr_t src_multipl
 static bool reads_unpacked(const tconv_problem *problem, const layer_plan *plan)
 {
     return problem->layout == TCONV_NCHW ||
-           ((plan->by_address[0].kind == PIXEL_TILE || plan->by_address[0].tile.stages_weights) &&
-            problem->weight_extent < SMALL_AXIS_EXTENT);
+           (plan->by_address[0].tile.stages_weights && problem->weight_extent < SMALL_AXIS_EXTENT);
 }
 
 /* Adds the variants for pixels, which always fit. */
@@ -468,6 +485,7 @@ static tconv_status execute(const tconv_layer *layer, const void *memory, const 
     params.dst = arguments->dst;
     params.posts = tconv_cuda_affine_posts(problem, arguments->post);
     params.tile = taken->tile;
+    params.tile.stages_weights = unpacked && taken->tile.stages_weights;
     params.tile.src_aligned = plan->src_vectors && src % VECTOR_BYTES == 0;
     void *kernel_arguments[] = {&params};
     const launch_grid grid = {.kernel = taken->kernel,

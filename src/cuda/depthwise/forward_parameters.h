@@ -46,7 +46,7 @@ typedef struct tile_shape {
     int load_rows;             /* rows of src in shared memory */
     fast_divisor load_lanes;   /* threads along a row when loading; NHWC: vectors of a column */
     bool src_aligned;          /* rows of src start at multiples of a vector */
-    bool stages_weights;       /* NHWC, vectors: weights come through shared memory */
+    bool stages_weights;       /* NHWC, vectors: weights are as they lie, and come through shared memory */
     bool stores_runs; /* NCHW, a window: a thread's columns are stored at once; else there may be fewer of them */
 } tile_shape;
 
@@ -85,9 +85,8 @@ enum {
     COLUMNS_LONG_LOOP /* the same in segments, for sums in f32 of more terms than a segment may have */
 };
 
-/* Channels of a thread where src comes through shared memory, so that weights and values, which are f32, fit in
- * registers. */
-TCONV_ROOM_CONSTANT int tile_length(size_t element_size, int taps)
+/* NHWC: channels of a thread that has a vector of them, so that weights and values, which are f32, fit in registers. */
+TCONV_ROOM_CONSTANT int vector_length(size_t element_size, int taps)
 {
     return element_size == 2 && taps == 3 ? 4 : 16 / (int)element_size;
 }

@@ -1,10 +1,9 @@
 /* The kernels of cuda_depthwise in a build without CUDA: there are none. */
 #include "kernels.h"
 
-const void *tconv_depthwise_planes_kernel(tconv_dtype dtype, int columns, int taps, int length, bool vectors,
-                                          bool has_posts)
+const void *tconv_depthwise_planes_kernel(tconv_dtype dtype, int columns, int taps, bool vectors, bool has_posts)
 {
-    (void)dtype, (void)columns, (void)taps, (void)length, (void)vectors, (void)has_posts;
+    (void)dtype, (void)columns, (void)taps, (void)vectors, (void)has_posts;
     return NULL;
 }
 

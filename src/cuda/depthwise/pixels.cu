@@ -252,9 +252,20 @@ __device__ __forceinline__ void copy_weights(const parameters &layer, int channe
 {
     const Element *from = static_cast<const Element *>(layer.weights) + channel * layer.weight_in;
     const int count = min(channels, layer.channels.divisor - channel) * layer.weight_taps.divisor;
-    for (int i = (int)threadIdx.x; i < count; i += THREADS) {
-        const quotient at = divide(i, layer.weight_taps);
-        to[at.rest * channels + at.whole] = from[at.whole * layer.weight_in + at.rest * layer.weight_tap];
+    constexpr int AT_ONCE = 4; /* loads under way */
+#pragma unroll 1
+    for (int first = (int)threadIdx.x; first < count; first += AT_ONCE * THREADS) {
+        Element held[AT_ONCE];
+        int places[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) { /* those beyond the last are the last once more */
+            const quotient at = divide(min(first + i * THREADS, count - 1), layer.weight_taps);
+            held[i] = from[at.whole * layer.weight_in + at.rest * layer.weight_tap];
+            places[i] = at.rest * channels + at.whole;
+        }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            to[places[i]] = held[i];
     }
 }
 
@@ -308,16 +319,22 @@ __device__ __forceinline__ typename Columns::View load_tile(const parameters &la
     Element *weights = reinterpret_cast<Element *>(shared_tile) + layer.tile.load_rows * row_step;
     copy_tile<Element>(layer, thread.image, first_channel, src_row, src_column);
     wait_for_weights();
-    copy_weights(layer, first_channel, column_step, weights);
+    if (layer.tile.stages_weights)
+        copy_weights(layer, first_channel, column_step, weights);
     cp_async_wait<0>();
     __syncthreads();
-    return {reinterpret_cast<const Element *>(shared_tile) + vector * LENGTH - src_row * row_step -
-                src_column * column_step,
-            column_step,
-            row_step,
-            src_column + row_step / column_step - 1,
-            weights + vector * LENGTH,
-            column_step};
+    typename Columns::View view = {reinterpret_cast<const Element *>(shared_tile) + vector * LENGTH -
+                                       src_row * row_step - src_column * column_step,
+                                   column_step,
+                                   row_step,
+                                   src_column + row_step / column_step - 1,
+                                   weights + vector * LENGTH,
+                                   column_step};
+    if (!layer.tile.stages_weights) { /* packed */
+        view.weights = static_cast<const Element *>(layer.weights) + thread.channel;
+        view.weight_step = layer.channels.divisor;
+    }
+    return view;
 }
 
 /* Returns the blocks on a multiprocessor that a kernel for post-ops is held to, 0 where to none: as many as registers allow
@@ -334,8 +351,12 @@ template <class Columns> constexpr int posts_blocks()
     return 8;
 }
 
+/* The same for one without, of vectors with several taps, of which ptxas else spills some. */
+template <class Columns>
+constexpr int BLOCKS = Columns::VALUES >= 12 && Columns::VALUES <= 16 && !Columns::TILE && !Columns::RUNS ? 4 : 0;
+
 template <class Columns, bool has_posts>
-__global__ void __launch_bounds__(THREADS, has_posts ? posts_blocks<Columns>() : 0)
+__global__ void __launch_bounds__(THREADS, has_posts ? posts_blocks<Columns>() : BLOCKS<Columns>)
     walk_pixels(const __grid_constant__ parameters layer)
 {
     using Element = typename Columns::Element;
@@ -414,9 +435,10 @@ template <class Element, int TAPS, bool has_posts> kernel_function find_kernel(i
 {
     switch (elements) {
     case PIXEL_SINGLE: return walk_pixels<pixel_columns<Element, TAPS, 1>, has_posts>;
-    case PIXEL_VECTORS: return walk_pixels<pixel_columns<Element, TAPS, access_length<Element>>, has_posts>;
+    case PIXEL_VECTORS:
+        return walk_pixels<pixel_columns<Element, TAPS, vector_length(sizeof(Element), TAPS)>, has_posts>;
     case PIXEL_TILE:
-        return walk_pixels<pixel_columns<Element, TAPS, tile_length(sizeof(Element), TAPS), true>, has_posts>;
+        return walk_pixels<pixel_columns<Element, TAPS, vector_length(sizeof(Element), TAPS), true>, has_posts>;
     default:
         if constexpr (sizeof(compute_type<Element>) == sizeof(float))
             return walk_pixels<pixel_run<Element, TAPS>, has_posts>;

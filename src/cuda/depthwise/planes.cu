@@ -51,13 +51,13 @@ __device__ __forceinline__ void store_apart(Element *dst, const compute_type<Ele
 template <class Element> using taps_view = strip_view<Element, compute_type<Element>, int, true>;
 
 /* What the outputs of a part in one column read, of any number of taps. */
-template <class Element>
+template <class Element, bool any_tile = false>
 __device__ __forceinline__ taps_view<Element> view_taps(const parameters &layer, const block_tile &block,
                                                         const part &part,
                                                         const tile_weights<compute_type<Element>> &weights, int output)
 {
     const column column = find_column(layer, block, output);
-    return {find_x<Element>(layer, block, part) + column.src,
+    return {find_x<Element, any_tile>(layer, block, part) + column.src,
             weights.at + layer.rows.first_kernel[part.residue] * layer.columns.kernel +
                 layer.columns.first_kernel[column.residue],
             layer.tile.pitch,
@@ -71,14 +71,14 @@ __device__ __forceinline__ taps_view<Element> view_taps(const parameters &layer,
 }
 
 /* Sums the taps of a part in one column one by one, and skips those outside src: this is not meant to be fast. */
-template <bool compensated, bool may_have_posts, class Element>
+template <bool compensated, bool may_have_posts, class Element, bool any_tile = false>
 __device__ __forceinline__ void walk_checked(const parameters &layer, const block_tile &block, const part &part,
                                              const tile_weights<compute_type<Element>> &weights, int output,
                                              compute_type<Element> bias)
 {
     walk_row_strips<1, true, compensated, may_have_posts>(
-        layer, view_taps<Element>(layer, block, part, weights, output), part.end - part.first, bias,
-        [&] { return find_channel_again(layer); }, find_dst<Element>(layer, block, part, output));
+        layer, view_taps<Element, any_tile>(layer, block, part, weights, output), part.end - part.first, bias,
+        [&] { return find_channel_again<any_tile>(layer); }, find_dst<Element>(layer, block, part, output));
 }
 
 /*
@@ -87,6 +87,7 @@ __device__ __forceinline__ void walk_checked(const parameters &layer, const bloc
  *     find(layer, block, weights)                  false where the thread has none
  *     walk_part<has_posts>(layer, block, part, weights)    walks down a part
  *     ROW_ENDS                                     whether a zero follows each row of src in shared memory
+ *     ANY_TILE                                     whether a block may have several tiles
  *     BLOCKS, POSTS_BLOCKS                         on a multiprocessor, and where the kernel is for post-ops
  *     bias                                         of each
  */
@@ -98,7 +99,7 @@ template <class Element_, bool compensated> struct loop_columns {
     using Weights = tile_weights<compute_type<Element>>;
     static constexpr int BLOCKS = LOOP_BLOCKS<Element, compensated>, POSTS_BLOCKS = BLOCKS,
                          LENGTH = access_length<Element>;
-    static constexpr bool ROW_ENDS = false;
+    static constexpr bool ROW_ENDS = false, ANY_TILE = false;
     compute_type<Element> bias[LENGTH];
     int first; /* column of dst */
 
@@ -116,7 +117,7 @@ template <class Element_, bool compensated> struct loop_columns {
         const int step = layer.tile.column_step, distance = divide(step, layer.column_stride).whole;
         taps_view<Element> view = view_taps<Element>(layer, block, part, weights, first);
         Element *dst = find_dst<Element>(layer, block, part, first);
-        const auto channel = [&] { return find_channel_again(layer); };
+        const auto channel = [&] { return find_channel_again<false>(layer); };
         if (!weights.finite) {
             for (int output = first; output < end; output += step)
                 walk_checked<compensated, true, Element>(layer, block, part, weights, output, bias[0]);
@@ -148,7 +149,7 @@ struct table_columns : row_columns<Element, TAPS, columns_of_table<Element>> {
     using Weights = tile_weights<Compute>;
     static constexpr int BLOCKS = TABLE_BLOCKS, POSTS_BLOCKS = BLOCKS, LENGTH = columns_of_table<Element>,
                          VALUES = TAPS * LENGTH;
-    static constexpr bool ROW_ENDS = true;
+    static constexpr bool ROW_ENDS = true, ANY_TILE = false;
     static_assert(VALUES <= 32, "a bit for each tap of each column");
     const Compute *weights; /* in shared memory */
     int first;              /* column of dst */
@@ -195,7 +196,7 @@ struct table_columns : row_columns<Element, TAPS, columns_of_table<Element>> {
 
     static __device__ __forceinline__ int channel(const parameters &layer, int)
     {
-        return find_channel_again(layer);
+        return find_channel_again<false>(layer);
     }
 
     __device__ __forceinline__ void store(const parameters &layer, Element *dst, const Compute (&sums)[LENGTH]) const
@@ -210,7 +211,7 @@ struct table_columns : row_columns<Element, TAPS, columns_of_table<Element>> {
     __device__ __forceinline__ void walk_part(const parameters &layer, const block_tile &block, const part &part,
                                               const Weights &) const
     {
-        walk<has_posts>(layer, part, *this, find_x<Element>(layer, block, part), layer.tile.pitch,
+        walk<has_posts>(layer, part, *this, find_x<Element, false>(layer, block, part), layer.tile.pitch,
                         find_dst<Element>(layer, block, part, first));
     }
 };
@@ -232,7 +233,7 @@ template <int COUNT, class Value> __device__ __forceinline__ void load_run(const
  * column is (c + PAD) mod STRIDE + t * STRIDE, where that is below KERNEL. PAD is the padding modulo the stride. wide: the
  * layer's stride is a multiple of STRIDE, which is all columns of a thread, so that they take the same values; the kernel
  * column is first_kernel + c + t * the layer's stride. */
-template <class Element, int LENGTH_, int KERNEL, int STRIDE, int PAD, bool wide = false>
+template <class Element, int LENGTH_, int KERNEL, int STRIDE, int PAD, bool any_tile, bool wide = false>
 struct window_columns : row_columns<Element, (KERNEL + STRIDE - 1) / STRIDE, LENGTH_> {
     using Compute = compute_type<Element>;
     using Weights = tile_weights<Compute>;
@@ -240,9 +241,7 @@ struct window_columns : row_columns<Element, (KERNEL + STRIDE - 1) / STRIDE, LEN
                          BLOCKS = WINDOW_BLOCKS<Element, STRIDE == LENGTH>,
                          POSTS_BLOCKS = WINDOW_POSTS_BLOCKS<Element, STRIDE == LENGTH>;
     static constexpr int VALUES = (LENGTH - 1 + PAD) / STRIDE + TAPS, WEIGHTS = KERNEL;
-    static constexpr bool ROW_ENDS = false, ZERO_ROWS = true;
-    /* Elements of 16 bits have half of a vector where rows are no whole vectors. */
-    static constexpr bool MAY_LACK_COLUMNS = sizeof(Element) > 2 || LENGTH == HALF_LENGTH;
+    static constexpr bool ROW_ENDS = false, ZERO_ROWS = true, ANY_TILE = any_tile;
     static_assert(LENGTH % STRIDE == 0, "every thread's first column has the same residue");
     static_assert(!wide || (STRIDE == LENGTH && PAD == 0 && KERNEL == 2 * STRIDE),
                   "a thread's columns are within a stride");
@@ -274,7 +273,7 @@ struct window_columns : row_columns<Element, (KERNEL + STRIDE - 1) / STRIDE, LEN
 
     static __device__ __forceinline__ int channel(const parameters &layer, int)
     {
-        return find_channel_again(layer);
+        return find_channel_again<ANY_TILE>(layer);
     }
 
     static constexpr __device__ bool has(int tap, int column)
@@ -294,7 +293,7 @@ struct window_columns : row_columns<Element, (KERNEL + STRIDE - 1) / STRIDE, LEN
 
     __device__ __forceinline__ void store(const parameters &layer, Element *dst, const Compute (&sums)[LENGTH]) const
     {
-        if (!MAY_LACK_COLUMNS || layer.tile.stores_runs)
+        if (!ANY_TILE || layer.tile.stores_runs)
             this->store_run(dst, sums);
         else
             store_apart(dst, sums, layer.columns.out - first.output, 0);
@@ -304,7 +303,7 @@ struct window_columns : row_columns<Element, (KERNEL + STRIDE - 1) / STRIDE, LEN
     __device__ __forceinline__ void walk_part(const parameters &layer, const block_tile &block, const part &part,
                                               const Weights &shared) const
     {
-        const Element *x = find_x<Element>(layer, block, part) + first.src - (TAPS - 1);
+        const Element *x = find_x<Element, ANY_TILE>(layer, block, part) + first.src - (TAPS - 1);
         Element *dst = find_dst<Element>(layer, block, part, first.output);
         /* With post-ops the text of a walk is long, and there is one. */
         if (!has_posts && shared.finite && layer.rows.taps[part.residue] == TAPS)
@@ -313,7 +312,8 @@ struct window_columns : row_columns<Element, (KERNEL + STRIDE - 1) / STRIDE, LEN
             walk<has_posts>(layer, part, *this, x, layer.tile.pitch, dst);
         else
             for (int c = 0; c < min(LENGTH, layer.columns.out - first.output); c++)
-                walk_checked<false, has_posts, Element>(layer, block, part, shared, first.output + c, this->bias[0]);
+                walk_checked<false, has_posts, Element, ANY_TILE>(layer, block, part, shared, first.output + c,
+                                                                  this->bias[0]);
     }
 };
 
@@ -324,14 +324,14 @@ __global__ void __launch_bounds__(THREADS, has_posts ? Columns::POSTS_BLOCKS : C
 {
     using Element = typename Columns::Element;
     using Compute = compute_type<Element>;
-    const int tile = tile_number(layer, (int)blockIdx.x);
-    if (tile >= layer.tile.count)
+    const int tile = tile_number<Columns::ANY_TILE>(layer, (int)blockIdx.x);
+    if (Columns::ANY_TILE && tile >= layer.tile.count)
         return;
     const block_tile block = find_tile<Element>(layer, tile);
     Columns columns;
     if constexpr (has_posts)
         columns.numbers = read_numbers<1>(layer.posts.rounds[0], [&](int) { return block.channel; });
-    const tile_weights<Compute> weights = load_tile<Element, Columns::ROW_ENDS>(layer, block);
+    const tile_weights<Compute> weights = load_tile<Element, Columns::ROW_ENDS, Columns::ANY_TILE>(layer, block);
     if (!columns.find(layer, block, weights))
         return;
     const Compute bias = channel_bias<Element>(layer.bias, block.channel);
@@ -339,29 +339,29 @@ __global__ void __launch_bounds__(THREADS, has_posts ? Columns::POSTS_BLOCKS : C
     for (int c = 0; c < Columns::LENGTH; c++)
         columns.bias[c] = bias;
     const int numbers = layer.tile.parts * layer.rows.stride;
-    for (int number = thread_in_tile(layer) >> layer.tile.lanes_log2; number < numbers;
-         number += 1 << (layer.tile.threads_log2 - layer.tile.lanes_log2))
+    for (int number = thread_in_tile<Columns::ANY_TILE>(layer) >> layer.tile.lanes_log2; number < numbers;
+         number += threads_of_tile<Columns::ANY_TILE>(layer) >> layer.tile.lanes_log2)
         columns.template walk_part<has_posts>(layer, block, find_part(layer, block, number), weights);
 }
 
 typedef void (*kernel_function)(parameters);
 
 /* Of windows of so many columns of a thread; NULL where they have no such window. */
-template <class Element, int LENGTH, bool has_posts> kernel_function find_window_kernel(int columns)
+template <class Element, int LENGTH, bool any_tile, bool has_posts> kernel_function find_window_kernel(int columns)
 {
     switch (columns) {
-    case COLUMNS_WINDOW_1: return walk_planes<window_columns<Element, LENGTH, 3, 1, 0>, has_posts>;
-    case COLUMNS_WINDOW_3_EVEN: return walk_planes<window_columns<Element, LENGTH, 3, 2, 0>, has_posts>;
-    case COLUMNS_WINDOW_3_ODD: return walk_planes<window_columns<Element, LENGTH, 3, 2, 1>, has_posts>;
-    case COLUMNS_WINDOW_4_EVEN: return walk_planes<window_columns<Element, LENGTH, 4, 2, 0>, has_posts>;
-    case COLUMNS_WINDOW_4_ODD: return walk_planes<window_columns<Element, LENGTH, 4, 2, 1>, has_posts>;
-    case COLUMNS_WINDOW_5_EVEN: return walk_planes<window_columns<Element, LENGTH, 5, 2, 0>, has_posts>;
-    case COLUMNS_WINDOW_5_ODD: return walk_planes<window_columns<Element, LENGTH, 5, 2, 1>, has_posts>;
+    case COLUMNS_WINDOW_1: return walk_planes<window_columns<Element, LENGTH, 3, 1, 0, any_tile>, has_posts>;
+    case COLUMNS_WINDOW_3_EVEN: return walk_planes<window_columns<Element, LENGTH, 3, 2, 0, any_tile>, has_posts>;
+    case COLUMNS_WINDOW_3_ODD: return walk_planes<window_columns<Element, LENGTH, 3, 2, 1, any_tile>, has_posts>;
+    case COLUMNS_WINDOW_4_EVEN: return walk_planes<window_columns<Element, LENGTH, 4, 2, 0, any_tile>, has_posts>;
+    case COLUMNS_WINDOW_4_ODD: return walk_planes<window_columns<Element, LENGTH, 4, 2, 1, any_tile>, has_posts>;
+    case COLUMNS_WINDOW_5_EVEN: return walk_planes<window_columns<Element, LENGTH, 5, 2, 0, any_tile>, has_posts>;
+    case COLUMNS_WINDOW_5_ODD: return walk_planes<window_columns<Element, LENGTH, 5, 2, 1, any_tile>, has_posts>;
     default: return NULL;
     }
 }
 
-template <class Element, bool has_posts> kernel_function find_kernel(int columns, int taps, int length, bool vectors)
+template <class Element, bool has_posts> kernel_function find_kernel(int columns, int taps, bool vectors)
 {
     constexpr int LENGTH = access_length<Element>;
     static const kernel_function tables[MAX_TAPS][2] = {{walk_planes<table_columns<Element, 1, false>, has_posts>,
@@ -374,14 +374,14 @@ template <class Element, bool has_posts> kernel_function find_kernel(int columns
     switch (columns) {
     case COLUMNS_TABLE: return tables[taps - 1][vectors];
     case COLUMNS_WINDOW_HALF:
-        return walk_planes<window_columns<Element, LENGTH, 2 * LENGTH, LENGTH, LENGTH / 2>, has_posts>;
-    case COLUMNS_SHARED: return walk_planes<window_columns<Element, LENGTH, 2 * LENGTH, LENGTH, 0, true>, has_posts>;
+        return walk_planes<window_columns<Element, LENGTH, 2 * LENGTH, LENGTH, LENGTH / 2, false>, has_posts>;
+    case COLUMNS_SHARED:
+        return walk_planes<window_columns<Element, LENGTH, 2 * LENGTH, LENGTH, 0, false, true>, has_posts>;
     case COLUMNS_LOOP: return walk_planes<loop_columns<Element, false>, false>;
     case COLUMNS_LONG_LOOP: return walk_planes<loop_columns<Element, IN_F32>, false>; /* f64 has no segments */
     default:
-        if (sizeof(Element) == 2 && length == HALF_LENGTH)
-            return find_window_kernel < Element, sizeof(Element) == 2 ? HALF_LENGTH : LENGTH, has_posts > (columns);
-        return find_window_kernel<Element, LENGTH, has_posts>(columns);
+        return vectors ? find_window_kernel<Element, LENGTH, false, has_posts>(columns) : find_window_kernel < Element,
+               sizeof(Element) == 2 ? HALF_LENGTH : LENGTH, true, has_posts > (columns);
     }
 }
 
@@ -392,14 +392,14 @@ template <class Element, bool has_posts> kernel_function find_kernel(int columns
 namespace tconv::depthwise
 {
 
-extern "C" const void *tconv_depthwise_planes_kernel(tconv_dtype dtype, int columns, int taps, int length, bool vectors,
+extern "C" const void *tconv_depthwise_planes_kernel(tconv_dtype dtype, int columns, int taps, bool vectors,
                                                      bool has_posts)
 {
     return with_element(dtype, [&](auto element) {
         using Element = decltype(element);
         constexpr bool MAY_HAVE = !std::is_same<Element, double>::value;
-        return (const void *)(has_posts ? forward::find_kernel<Element, MAY_HAVE>(columns, taps, length, vectors)
-                                        : forward::find_kernel<Element, false>(columns, taps, length, vectors));
+        return (const void *)(has_posts ? forward::find_kernel<Element, MAY_HAVE>(columns, taps, vectors)
+                                        : forward::find_kernel<Element, false>(columns, taps, vectors));
     });
 }
 

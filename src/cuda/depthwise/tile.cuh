@@ -1,5 +1,5 @@
 /* The stencil kernels over planes share this: a tile of an output plane, its copy of src in shared memory, and the columns
- * and rows that a thread has of it. A block has one tile or several, each in warps of its own. */
+ * and rows that a thread has of it. A block has one tile, or with any_tile several, each in warps of its own. */
 #ifndef TCONV_CUDA_DEPTHWISE_TILE_CUH
 #define TCONV_CUDA_DEPTHWISE_TILE_CUH
 
@@ -14,20 +14,24 @@
 namespace tconv::depthwise::forward
 {
 
-/* The number of a thread's tile in its block, and of the thread in its tile. */
-__device__ __forceinline__ int tile_in_block(const parameters &layer)
+/* The threads of a tile, the number of a thread's tile in its block, and of the thread in its tile. */
+template <bool any_tile> __device__ __forceinline__ int threads_of_tile(const parameters &layer)
 {
-    return (int)threadIdx.x >> layer.tile.threads_log2;
+    return any_tile ? 1 << layer.tile.threads_log2 : THREADS;
 }
-__device__ __forceinline__ int thread_in_tile(const parameters &layer)
+template <bool any_tile> __device__ __forceinline__ int tile_in_block(const parameters &layer)
 {
-    return (int)threadIdx.x & ((1 << layer.tile.threads_log2) - 1);
+    return any_tile ? (int)threadIdx.x >> layer.tile.threads_log2 : 0;
+}
+template <bool any_tile> __device__ __forceinline__ int thread_in_tile(const parameters &layer)
+{
+    return any_tile ? (int)threadIdx.x & ((1 << layer.tile.threads_log2) - 1) : (int)threadIdx.x;
 }
 
 /* The number of a thread's tile, where block is the block's: layer.tile.count or more where there is none. */
-__device__ __forceinline__ int tile_number(const parameters &layer, int block)
+template <bool any_tile> __device__ __forceinline__ int tile_number(const parameters &layer, int block)
 {
-    return block * (THREADS >> layer.tile.threads_log2) + tile_in_block(layer);
+    return any_tile ? block * (THREADS >> layer.tile.threads_log2) + tile_in_block<any_tile>(layer) : block;
 }
 
 /* A tile of an output plane. */
@@ -39,9 +43,10 @@ struct block_tile {
 };
 
 /* The channel of a tile again, for post-ops: kernels without these keep no register for it. */
-__device__ __forceinline__ int find_channel_again(const parameters &layer)
+template <bool any_tile> __device__ __forceinline__ int find_channel_again(const parameters &layer)
 {
-    const quotient column_tile = divide(tile_number(layer, forgotten((int)blockIdx.x)), layer.tile.column_tiles);
+    const int number = tile_number<any_tile>(layer, forgotten((int)blockIdx.x));
+    const quotient column_tile = divide(number, layer.tile.column_tiles);
     return divide(divide(column_tile.whole, layer.tile.row_tiles).whole, layer.channels).rest;
 }
 
@@ -63,15 +68,15 @@ template <class Element> __device__ __forceinline__ block_tile find_tile(const p
 }
 
 /* Copies the tile of src. row_ends: a zero follows each row. */
-template <class Element, bool row_ends>
+template <class Element, bool row_ends, bool any_tile>
 __device__ __forceinline__ void load_src(const parameters &layer, const block_tile &block, Element *x)
 {
     constexpr int LENGTH = access_length<Element>;
     const tile_shape &tile = layer.tile;
     const Element *src = static_cast<const Element *>(layer.src) + block.image * layer.src_strides.n +
                          divide(block.channel, layer.multiplier).whole * layer.src_strides.c;
-    const quotient thread = divide(thread_in_tile(layer), tile.load_lanes);
-    const int step = divide(1 << tile.threads_log2, tile.load_lanes).whole; /* rows that are loaded at once */
+    const quotient thread = divide(thread_in_tile<any_tile>(layer), tile.load_lanes);
+    const int step = divide(threads_of_tile<any_tile>(layer), tile.load_lanes).whole; /* rows that are loaded at once */
     if (thread.whole == step)
         return;
     for (int vector = thread.rest; vector < tile.row_vectors; vector += tile.load_lanes.divisor) {
@@ -98,16 +103,16 @@ __device__ __forceinline__ void load_src(const parameters &layer, const block_ti
         }
     }
     if (row_ends)
-        for (int row = thread_in_tile(layer); row < tile.load_rows; row += 1 << tile.threads_log2)
+        for (int row = thread_in_tile<any_tile>(layer); row < tile.load_rows; row += threads_of_tile<any_tile>(layer))
             x[row * tile.pitch + tile.row_vectors * LENGTH] = Element(0.0f);
 }
 
 extern __shared__ __align__(ACCESS_BYTES) unsigned char shared_memory[];
 
 /* The shared memory of a thread's tile. */
-__device__ __forceinline__ unsigned char *tile_memory(const parameters &layer)
+template <bool any_tile> __device__ __forceinline__ unsigned char *tile_memory(const parameters &layer)
 {
-    return shared_memory + tile_in_block(layer) * layer.tile.shared_bytes;
+    return shared_memory + tile_in_block<any_tile>(layer) * layer.tile.shared_bytes;
 }
 
 /* The weights of the tile's channel, and a zero after them, which follow src in shared memory. */
@@ -117,27 +122,28 @@ template <class Compute> struct tile_weights {
 };
 
 /* Waits for all threads of a tile, and tells whether all of them say yes. */
-__device__ __forceinline__ bool tile_and(const parameters &layer, bool yes)
+template <bool any_tile> __device__ __forceinline__ bool tile_and(const parameters &layer, bool yes)
 {
-    const int threads = 1 << layer.tile.threads_log2;
+    const int threads = threads_of_tile<any_tile>(layer);
     if (threads == THREADS)
         return __syncthreads_and(yes) != 0;
     if (threads == WARP) {
         __syncwarp();
         return __all_sync(~0u, yes) != 0;
     }
-    return tile_in_block(layer) == 0 ? named_barrier_and<THREADS / 2, 1>(yes) : named_barrier_and<THREADS / 2, 2>(yes);
+    return tile_in_block<any_tile>(layer) == 0 ? named_barrier_and<THREADS / 2, 1>(yes)
+                                               : named_barrier_and<THREADS / 2, 2>(yes);
 }
 
 /* Fills shared memory. row_ends: a zero follows each row of src. */
-template <class Element, bool row_ends>
+template <class Element, bool row_ends, bool any_tile>
 __device__ __forceinline__ tile_weights<compute_type<Element>> load_tile(const parameters &layer,
                                                                          const block_tile &block)
 {
     using Compute = compute_type<Element>;
-    Element *x = reinterpret_cast<Element *>(tile_memory(layer));
+    Element *x = reinterpret_cast<Element *>(tile_memory<any_tile>(layer));
     Compute *weights = reinterpret_cast<Compute *>(x + layer.tile.load_rows * layer.tile.pitch);
-    load_src<Element, row_ends>(layer, block, x);
+    load_src<Element, row_ends, any_tile>(layer, block, x);
     cp_async_commit();
     wait_for_weights();
     const int count = layer.rows.kernel * layer.columns.kernel;
@@ -145,13 +151,13 @@ __device__ __forceinline__ tile_weights<compute_type<Element>> load_tile(const p
     const Element *from =
         static_cast<const Element *>(layer.weights) + channel.whole * layer.weight_in + channel.rest * layer.weight_out;
     bool finite = true;
-    for (int i = thread_in_tile(layer); i <= count; i += 1 << layer.tile.threads_log2) {
+    for (int i = thread_in_tile<any_tile>(layer); i <= count; i += threads_of_tile<any_tile>(layer)) {
         const Compute weight = i < count ? to_compute(from[i * layer.weight_tap]) : Compute(0);
         weights[i] = weight;
         finite = finite && isfinite(weight);
     }
     cp_async_wait<0>();
-    return {weights, tile_and(layer, finite)};
+    return {weights, tile_and<any_tile>(layer, finite)};
 }
 
 /* One output column of a thread. */
@@ -211,11 +217,11 @@ __device__ __forceinline__ part find_part(const parameters &layer, const block_t
 }
 
 /* The row of src in shared memory that tap 0 of a part's first output reads. */
-template <class Element>
+template <class Element, bool any_tile>
 __device__ __forceinline__ const Element *find_x(const parameters &layer, const block_tile &block, const part &part)
 {
     const int row = part.first - block.first_row + layer.rows.first_shift[part.residue] - layer.rows.min_shift;
-    return reinterpret_cast<const Element *>(tile_memory(layer)) + row * layer.tile.pitch;
+    return reinterpret_cast<const Element *>(tile_memory<any_tile>(layer)) + row * layer.tile.pitch;
 }
 
 template <class Element>

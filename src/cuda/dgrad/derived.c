@@ -240,8 +240,10 @@ void tconv_dgrad_read_backwards(const tconv_problem *problem, dgrad_plan *plan)
     tconv_weight_strides *derived = &plan->inner.layer.problem.weight;
     const bool one_tap = problem->h.kernel == 1 && problem->w.kernel == 1 && derived->in == from->out &&
                          derived->out == from->in; /* derived weights would be a copy */
+    /* Taps that reach no output are none of the inner layer's. */
+    const bool whole = plan->rows.taps == problem->h.kernel && plan->columns.taps == problem->w.kernel;
     const bool depthwise = plan->inner.implementation == &tconv_cuda_depthwise_forward;
-    plan->reads_backwards = plan->source == NATIVE && plan->parts == 1 && (one_tap || depthwise);
+    plan->reads_backwards = plan->source == NATIVE && plan->parts == 1 && whole && (one_tap || depthwise);
     if (!plan->reads_backwards)
         return;
     if (depthwise)
