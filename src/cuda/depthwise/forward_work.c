@@ -11,7 +11,7 @@
 static const double TILE_CYCLES = 1500; /* of the first and the last block: tables, src to shared memory */
 
 /* Loads of a warp from the first-level cache take so much longer, with their indices, than those from shared memory. */
-static const double CACHE_LOADS = 1.6;
+static const double CACHE_LOADS = 2.1;
 /* Instructions for post-ops, of an output: a round has five, whatever its parts, and lists of more rounds are rare. */
 static const double POST_INSTRUCTIONS = 6;
 
