@@ -211,17 +211,18 @@ races() {
     ctest --preset tsan
 }
 
-# Five of the machines that the tests can play, which take turns, run the suites that make plans for a machine, of the longest ones a
-# part of the layers: together all of them. Another one runs all suites (another_machine), and the night all machines.
+# Five of the machines that the tests can play, which take turns, run the suites that make plans for a machine, each of the longest ones
+# another part of the layers. Another machine runs all suites (another_machine), and in the night all run all layers.
 MACHINES=5
 machines() {
-    local name names number=0 status=0
+    local name names all number=0 status=0
     mapfile -t names < <(tconv_machines)
-    names=("${names[@]:$(turn ${#names[@]})}" "${names[@]}")
+    all=${#names[@]}
+    names=("${names[@]:$(turn "$all")}" "${names[@]}")
     tconv_build cpu-only
     for name in "${names[@]:0:MACHINES}"; do
-        echo "== as $name, part $number of $MACHINES of the longest suites"
-        TCONV_TESTS_MACHINE=$name TCONV_TESTS_PART=$number/$MACHINES \
+        echo "== as $name, part $number of $all of the longest suites"
+        TCONV_TESTS_MACHINE=$name TCONV_TESTS_PART=$number/$all \
             ctest --preset cpu-only -L '^machine$' -j "$TCONV_TEST_JOBS" --quiet -O build/checks/machine-"$name".log || {
             cat build/checks/machine-"$name".log
             status=1
