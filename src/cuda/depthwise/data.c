@@ -62,8 +62,9 @@ static axis narrow_axis(const tconv_axis *wide)
 /* Returns the threads' work where a thread has so many columns and channels. */
 static double items_of(const tconv_problem *problem, int64_t columns, int64_t channels)
 {
-    return (double)problem->batch * (double)(problem->in_channels / channels) *
-           (double)tconv_ceil_div(problem->h.in, ROWS) * (double)tconv_ceil_div(problem->w.in, columns);
+    const int64_t vectors = problem->in_channels / channels;
+    return (double)problem->batch * (double)vectors * (double)tconv_ceil_div(problem->h.in, ROWS) *
+           (double)tconv_ceil_div(problem->w.in, columns);
 }
 
 /* Returns the columns of a thread: COLUMNS where rows are vectors, and threads are enough. */
