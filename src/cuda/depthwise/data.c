@@ -4,8 +4,7 @@
  *
  * A thread sums ROWS elements down a column, so that it loads each weight once for all of them. Neighbouring threads have
  * neighbouring columns in NCHW and neighbouring channels in NHWC, there vectors of them; what taps share comes from the
- * first-level cache. In
- * NCHW with an even stride a load brings the outputs of two or four taps; or, with strides up to MAX_SPAN_STRIDE, a thread
+ * first-level cache. In NCHW with an even stride a load brings the outputs of two or four taps; or, with strides up to MAX_SPAN_STRIDE, a thread
  * has COLUMNS neighbouring columns too, and loads the span of outputs of their taps by vectors.
  * Outputs that are not there are skipped: NaN and Inf go where the formula takes them.
  *
@@ -80,12 +79,12 @@ static int64_t columns_of(const tconv_layer *layer)
                : 1;
 }
 
-/* Returns the channels of a thread in NHWC. In 16 bits, where vectors are of 8 bytes, more threads of one channel are faster. */
+/* Returns the channels of a thread, 1 in NCHW. In 16 bits, where vectors are of 8 bytes, more threads of one channel are faster. */
 static int64_t channels_of(const tconv_problem *problem)
 {
     const int64_t most = tconv_min(MAX_VECTOR, 16 / (int64_t)problem->element_size);
-    const bool are_vectors = problem->element_size > 2 && problem->group_out == 1 && problem->in_channels % most == 0 &&
-                             problem->src.c == 1 && problem->dst.c == 1 &&
+    const bool are_vectors = problem->layout == TCONV_NHWC && problem->element_size > 2 && problem->group_out == 1 &&
+                             problem->in_channels % most == 0 && problem->src.c == 1 && problem->dst.c == 1 &&
                              tconv_cuda_begins_at_multiples(problem, &problem->src, most) &&
                              tconv_cuda_begins_at_multiples(problem, &problem->dst, most);
     return are_vectors ? most : 1;
@@ -99,7 +98,7 @@ static int64_t vector_of(const tconv_problem *problem)
     int64_t vector = tconv_min(MAX_VECTOR, 16 / (int64_t)problem->element_size);
     if (problem->layout == TCONV_NHWC)
         return channels_of(problem);
-    if (problem->layout != TCONV_NCHW || problem->dst.w != 1 || columns->dilation != 1)
+    if (problem->dst.w != 1 || columns->dilation != 1)
         return 1;
     while ((columns->stride | columns->pad | columns->kernel | columns->out) % vector != 0 ||
            !tconv_rows_begin_at_multiples(&problem->dst, vector))
@@ -139,9 +138,8 @@ static double load_times(const tconv_problem *problem, double elements)
 /* Returns the loads of a thread, of outputs and weights. */
 static double tap_loads(const tconv_problem *problem)
 {
-    const bool nhwc = problem->layout == TCONV_NHWC;
     const double terms = (double)(problem->h.kernel * problem->w.kernel * problem->group_out);
-    if (nhwc)
+    if (problem->layout == TCONV_NHWC)
         return terms * (ROWS * load_times(problem, (double)vector_of(problem)) + CACHE_LOADS) * PIXEL_TIMES;
     return terms * (ROWS / (double)vector_of(problem) * load_times(problem, (double)problem->w.stride) + CACHE_LOADS);
 }
@@ -163,7 +161,7 @@ static tconv_cuda_work work_of(const tconv_layer *layer)
     const tconv_problem *problem = &layer->problem;
     const double element = (double)problem->element_size;
     const double terms = (double)(problem->h.kernel * problem->w.kernel * problem->group_out);
-    const int64_t columns = columns_of(layer), channels = problem->layout == TCONV_NHWC ? vector_of(problem) : 1;
+    const int64_t columns = columns_of(layer), channels = channels_of(problem);
     const double elements = (double)(THREADS * ROWS * columns * channels);
     tconv_cuda_work work = tconv_cuda_begin_work(layer);
     work.k_blocks =
@@ -235,8 +233,9 @@ static tconv_status execute(const tconv_layer *layer, const void *memory, const 
     launch_grid grid = plan->grid;
     const size_t element = problem->element_size;
     const size_t vector = plan->columns > 1 ? (size_t)span_vector(element) : (size_t)plan->vector;
-    const uintptr_t of_src = problem->layout == TCONV_NHWC ? (uintptr_t)arguments->src : 0;
-    if (((uintptr_t)arguments->dst | of_src) % (vector * element) != 0)
+    /* NHWC stores vectors too. */
+    const uintptr_t stored = problem->layout == TCONV_NHWC ? (uintptr_t)arguments->src : 0;
+    if (((uintptr_t)arguments->dst | stored) % (vector * element) != 0)
         grid = describe_items(problem, 1, 1, &params);
     params.stores_vectors =
         problem->src.w == 1 && problem->w.in % COLUMNS == 0 && tconv_rows_begin_at_multiples(&problem->src, COLUMNS) &&

@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(THREADS) correlate(const __grid_constant__ par
     }
 }
 
-/* The same in NHWC for `channels` neighbouring channels, which are loaded and stored at once. */
+/* Sums as correlate does, in NHWC, `channels` neighbouring channels, which a thread loads and stores at once. */
 template <class Element, int channels>
 __global__ void __launch_bounds__(THREADS) correlate_channels(const __grid_constant__ parameters of)
 {

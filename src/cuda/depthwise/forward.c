@@ -42,8 +42,8 @@ enum {
 
     /* NHWC: fewer rows of a tile are read by threads themselves as fast as through shared memory. */
     MIN_TILE_ROWS = 8,
-    /* Of more taps a thread needs but some, and of fewer rows but few products: packing is faster than copying for each block,
-     * unless blocks are so few that the launch is what counts. */
+    /* NHWC: a block copies the weights of a kernel of so many taps at most. With more, of which a thread needs but some, packing
+     * is faster, as it is for threads of few rows; unless blocks are so few that the launch is what counts. */
     MAX_STAGED_TAPS = 16,
     MAX_TAPS_OF_FEW = 64,
     FEW_BLOCKS = 512,
@@ -278,7 +278,7 @@ static const char *refusal(const tconv_layer *layer)
     if (problem->h.out * problem->w.out < least_plane(problem))
         return "too few outputs in a plane";
     /* Tiles of planes, and of images of as many rows, hold a quarter of the least plane's outputs on average. */
-    if (problem->dst_extent / (MIN_PIXELS / 4) >= INT32_MAX)
+    if (problem->dst_extent / (least_plane(problem) / 4) >= INT32_MAX)
         return "too many outputs for 32-bit numbers of tiles";
     if (problem->layout == TCONV_NHWC) {
         if (tconv_max(problem->h.out, problem->w.out) * SINGLE_CHANNELS >= INT32_MAX ||

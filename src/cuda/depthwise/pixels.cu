@@ -276,7 +276,7 @@ __device__ __forceinline__ int vector_in_block(const parameters &layer)
     return (int)((unsigned)(of_block * THREADS + (int)threadIdx.x) % (unsigned)layer.tile.channel_vectors);
 }
 
-/* What a thread reads straight from memory, but for weights that come through shared memory. */
+/* Returns the view of a thread that reads src straight from memory. Its weights may come through shared memory. */
 template <class Columns>
 __device__ __forceinline__ typename Columns::View make_view(const parameters &layer, const thread_tile &thread)
 {
@@ -303,7 +303,8 @@ __device__ __forceinline__ typename Columns::View make_view(const parameters &la
     return view;
 }
 
-/* Where each output channel has an input channel of its own, src and weights come through shared memory. */
+/* Returns the view of a thread whose block copies src, and weights that lie unpacked, to shared memory. It is for layers in which
+ * each output channel has an input channel of its own. */
 template <class Columns>
 __device__ __forceinline__ typename Columns::View load_tile(const parameters &layer, const thread_tile &thread)
 {
@@ -351,7 +352,7 @@ template <class Columns> constexpr int posts_blocks()
     return 8;
 }
 
-/* The same for one without, of vectors with several taps, of which ptxas else spills some. */
+/* A kernel without post-ops is held to so many blocks where its vectors have several taps: ptxas else spills some. */
 template <class Columns>
 constexpr int BLOCKS = Columns::VALUES >= 12 && Columns::VALUES <= 16 && !Columns::TILE && !Columns::RUNS ? 4 : 0;
 

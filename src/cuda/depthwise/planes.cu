@@ -346,7 +346,7 @@ __global__ void __launch_bounds__(THREADS, has_posts ? Columns::POSTS_BLOCKS : C
 
 typedef void (*kernel_function)(parameters);
 
-/* Of windows of so many columns of a thread; NULL where they have no such window. */
+/* Returns the kernel by a window that gives a thread LENGTH columns; NULL where `columns` names no such window. */
 template <class Element, int LENGTH, bool any_tile, bool has_posts> kernel_function find_window_kernel(int columns)
 {
     switch (columns) {

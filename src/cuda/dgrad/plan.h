@@ -47,8 +47,8 @@ typedef struct dgrad_plan {
     /* The inner layer's weights are the layer's own, read from the last tap backwards: this many elements behind the first. */
     bool reads_backwards;
     int64_t last_tap;
-    int64_t
-        weights_bytes;   /* of the inner layer's weights, behind what is packed of them; 0 where they are not derived */
+    /* Of derived weights of the inner layer, behind what is packed of them; 0 where there are none. */
+    int64_t weights_bytes;
     int64_t depth_bytes; /* of a chunk's planes, where the scratch begins */
     int64_t sums_bytes;  /* of a chunk's partial sums, behind the planes; the inner layer's scratch follows */
     tconv_inner_plan inner;
