@@ -307,10 +307,12 @@ static bool add_planes(const tconv_layer *layer, int64_t length, bool whole, lay
         length = HALF_LENGTH;
     if (whole)
         planes.dst_multiple = (uintptr_t)length * problem->element_size;
-    /* Vectors of 16 bytes are for tiles of whole blocks, whose kernel is the faster one. */
+    /* Vectors of 16 bytes are for tiles of whole blocks, whose kernel is the faster one; loops have one kernel. */
     const bool is_window = planes.kind != COLUMNS_TABLE && planes.kind < COLUMNS_WINDOW_HALF;
     const bool half = length < access_of(problem);
-    planes.tile = plane_tile(layer, length, !is_window || (whole && problem->element_size == 2 && !half) ? THREADS : 0);
+    const bool fits_tiles =
+        planes.kind >= COLUMNS_LOOP || (is_window && !(whole && problem->element_size == 2 && !half));
+    planes.tile = plane_tile(layer, length, fits_tiles ? 0 : THREADS);
     if (plane_bytes(&planes.tile) > MAX_SHARED)
         planes.tile = plane_tile(layer, length, THREADS);
     planes.tile.stores_runs = whole;

@@ -99,7 +99,7 @@ template <class Element_, bool compensated> struct loop_columns {
     using Weights = tile_weights<compute_type<Element>>;
     static constexpr int BLOCKS = LOOP_BLOCKS<Element, compensated>, POSTS_BLOCKS = BLOCKS,
                          LENGTH = access_length<Element>;
-    static constexpr bool ROW_ENDS = false, ANY_TILE = false;
+    static constexpr bool ROW_ENDS = false, ANY_TILE = true;
     compute_type<Element> bias[LENGTH];
     int first; /* column of dst */
 
@@ -115,12 +115,12 @@ template <class Element_, bool compensated> struct loop_columns {
     {
         const int count = part.end - part.first, end = min(block.first_column + layer.tile.columns, layer.columns.out);
         const int step = layer.tile.column_step, distance = divide(step, layer.column_stride).whole;
-        taps_view<Element> view = view_taps<Element>(layer, block, part, weights, first);
+        taps_view<Element> view = view_taps<Element, ANY_TILE>(layer, block, part, weights, first);
         Element *dst = find_dst<Element>(layer, block, part, first);
-        const auto channel = [&] { return find_channel_again<false>(layer); };
+        const auto channel = [&] { return find_channel_again<ANY_TILE>(layer); };
         if (!weights.finite) {
             for (int output = first; output < end; output += step)
-                walk_checked<compensated, true, Element>(layer, block, part, weights, output, bias[0]);
+                walk_checked<compensated, true, Element, ANY_TILE>(layer, block, part, weights, output, bias[0]);
         } else if (count < LEAST_OF_STRIP) {
 #pragma unroll 1
             for (int output = first; output < end; output += LENGTH * step) {
