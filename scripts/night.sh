@@ -2,7 +2,8 @@
 #
 # scripts/nightly.txt has a line for each step that has passed on a tree without changes: the step, the commit, the date, the seconds,
 # kept or cold (checks_cache has both), the cores and the processor. A line holds as long as the files that its step reads are as they
-# were at that commit. The scripts that run the steps are not counted, because a change of one step would undo the lines of all.
+# were at that commit. The scripts of the night (scripts/night*, this record too) are not counted, because a change of one step would
+# undo the lines of all.
 
 NIGHT_RECORD=scripts/nightly.txt
 
@@ -36,7 +37,7 @@ night_commit() {
 night_changed() {
     local commit
     commit=$(night_commit "$1")
-    [ -z "$commit" ] || ! git diff --quiet "$commit" -- "${@:2}" ":!$NIGHT_RECORD"
+    [ -z "$commit" ] || ! git diff --quiet "$commit" -- "${@:2}" ":!scripts/night*"
 }
 
 # night_stale STEP: whether its line does not hold.
