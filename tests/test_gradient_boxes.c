@@ -14,7 +14,8 @@
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /* In bf16 on an H200: channels past a box and past a tile, taps that share slots and such that do not, rows of a K-tile and
- * images that follow one another, groups; copies of all images, of some, of some rows of one, with no slices before them;
+ * images that follow one another, groups; one row by long strides, of which a residue's columns are neighbours to TMA where the
+ * row ends with one; copies of all images, of some, of some rows of one, with no slices before them;
  * output channels that are less than a vector, or no multiple of it. */
 static const struct {
     const char *problem, *words;
@@ -25,6 +26,12 @@ static const struct {
     {"n=40 ci=192 h=4 w=4 co=128 k=2 s=2", "by=boxes", TCONV_NHWC},
     {"n=3 ci=256 h=17 w=19 co=256 k=3x4 s=2 p=1x2 op=1 d=1x3 g=2", "by=boxes", TCONV_NHWC},
     {"n=2 ci=256 h=1 w=700 co=128 k=1x16 s=1x8 p=0x4", "by=boxes", TCONV_NHWC},
+    {"ci=128 h=1 w=215 co=64 k=1x20 s=1x10 p=0x5 b=1", "by=boxes", TCONV_NHWC},
+    {"n=3 ci=136 h=1 w=130 co=200 k=1x45 s=1x16 p=0x18x0x11", "by=boxes", TCONV_NHWC},
+    {"n=2 ci=256 h=1 w=75 co=128 k=1x12 s=1x9 p=0x3x0x4 d=1x3 g=2", "by=boxes", TCONV_NHWC},
+    {"ci=128 z=3 h=1 w=100 co=64 k=2x1x20 s=1x1x10 p=0x0x5", "by=boxes", TCONV_NHWC},
+    {"n=2 ci=264 h=1 w=333 co=136 k=1x24 s=1x12 p=0x6", "by=boxes", TCONV_NCHW},
+    {"ci=128 h=1 w=215 co=64 k=1x21 s=1x10 p=0x5 b=1", "reads=channels", TCONV_NHWC},
     {"n=7 ci=264 h=18 w=23 co=136 k=3 s=2 p=1 op=1", "parts=1 ", TCONV_NCHW},
     {"n=16 ci=264 h=61 w=63 co=136 k=3 s=2 p=1 op=1", "parts=3 ", TCONV_NCHW},
     {"ci=256 h=301 w=200 co=256 k=3x2 s=2x1 p=2x0 d=2", "parts=3 ", TCONV_NCHW},

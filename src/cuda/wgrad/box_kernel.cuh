@@ -75,7 +75,7 @@ __device__ __forceinline__ void produce_boxes(const parameters &p, const tensor_
     const tile_box box = find_box<N>(p, block, has_box ? lane : 0);
     const bool of_src = lane < OF_SRC;
     const CUtensorMap *map = of_src ? &maps.src : &maps.dst;
-    const int columns = of_src ? 1 : p.columns.stride, rows = of_src ? 1 : p.rows.stride; /* from input to input */
+    const int columns = of_src ? 1 : p.box_columns, rows = of_src ? 1 : p.rows.stride; /* from input to input */
     stage_walk stage(ring, 1);
     k_walk walk;
     walk.begin(p, first);

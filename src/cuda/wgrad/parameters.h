@@ -139,6 +139,7 @@ typedef struct parameters {
     int src_bytes;     /* bytes of src in a stage; the slots lie behind */
     int residue_slots; /* slots of a residue of rows and a residue of columns, with padding */
     int box_bytes;     /* bytes of a box of the gradient of dst, without padding; 0: TMA brings no such box */
+    int box_columns; /* columns of a map of the gradient of dst from an input to the next: a stride, or 1 (plan_boxes.c) */
     line_layout lines; /* in load mode LINES */
     weight_store weights;
     int table_bytes; /* bytes of a block's tables in shared memory, before the stages (wgmma: behind them) */

@@ -25,12 +25,26 @@ static uint32_t span_of(const tile_axis *axis)
     return (uint32_t)((axis->extent - 1) * axis->stride + 1);
 }
 
+/* Has a map of one row take the columns of a residue, which are a stride apart, for neighbours, and residues for rows: boxes of
+ * long strides then span no more than their slots. Columns that end amid a stride would go on in the next row. */
+static void see_residues_as_rows(const tconv_problem *problem, parameters *params, tensor_map_recipe *map)
+{
+    const uint64_t stride = (uint64_t)problem->w.stride;
+    map->extents[1] = (uint64_t)problem->w.out / stride;
+    map->extents[2] = stride;
+    map->strides[1] = map->strides[0];
+    map->strides[0] *= stride;
+    map->box[1] = (uint32_t)params->columns.extent;
+    map->steps[1] = 1;
+    params->box_columns = 1;
+}
+
 /* Describes the gradient of dst to TMA, with boxes of the slots of a residue of rows and a residue of columns; false
  * where TMA brings no such box. */
 static bool describe_dst(const tconv_layer *layer, planned_layer *plan)
 {
     const tconv_problem *problem = &layer->problem;
-    const parameters *params = &plan->params;
+    parameters *params = &plan->params;
     const bool boxes = plan->kernel->family == BY_BOXES;
     tensor_map_recipe *map = &plan->dst;
     *map = recipe_of(problem, &problem->dst, problem->out_channels, problem->w.out, problem->h.out);
@@ -42,6 +56,10 @@ static bool describe_dst(const tconv_layer *layer, planned_layer *plan)
     map->steps[1] = (uint32_t)params->columns.stride;
     map->steps[2] = (uint32_t)params->rows.stride;
     map->steps[3] = met_step(&params->images);
+    params->box_columns = params->columns.stride;
+    if (!tconv_wgrad_has_box(map) && problem->h.in == 1 && problem->h.out == 1 &&
+        problem->w.out % problem->w.stride == 0)
+        see_residues_as_rows(problem, params, map);
     if (!tconv_wgrad_has_box(map))
         return false;
     /* TMA is slower than vector copies for short rows that no taps share. */

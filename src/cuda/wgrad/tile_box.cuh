@@ -53,7 +53,7 @@ static __device__ __forceinline__ void share_box(const parameters &p, const tile
 /* Return the box for another K-tile: a box of slots in NHWC, of lines, and of src in load mode LINES. */
 __device__ __forceinline__ tile_box slots_at(const parameters &p, const tile_box &of, const k_walk &at)
 {
-    return {of.to, of.x, of.y + at.column * p.columns.stride, of.z + at.row * p.rows.stride};
+    return {of.to, of.x, of.y + at.column * p.box_columns, of.z + at.row * p.rows.stride};
 }
 __device__ __forceinline__ tile_box lines_at(const parameters &p, const tile_box &of, const k_walk &at)
 {
@@ -65,13 +65,17 @@ __device__ __forceinline__ tile_box src_at(const parameters &p, const tile_box &
             of.z + (p.lines.src_row_columns > 0 ? 0 : at.row)};
 }
 
-/* Finds the box of the slots of residue i in NHWC, from a channel on. */
+/* Finds the box of the slots of residue i in NHWC, from a channel on. Columns a stride apart may be neighbours to TMA, which then
+ * finds those of a residue in the place of rows. */
 static __device__ __forceinline__ tile_box find_slot_box(const parameters &p, const block_tile &block, int i,
                                                          int channel, uint32_t to)
 {
+    const int column = p.columns.least[block.column_first + i % block.column_residues];
+    const int row = p.rows.least[block.row_first + i / block.column_residues];
+    const int whole = column / p.columns.stride - (column % p.columns.stride < 0);
+    const bool by_residue = p.box_columns < p.columns.stride;
     return {to, (int)(block.at.group * p.tiles.group_out + block.at.chunk * p.tiles.chunk) + channel,
-            p.columns.least[block.column_first + i % block.column_residues],
-            p.rows.least[block.row_first + i / block.column_residues]};
+            by_residue ? whole : column, by_residue ? column - whole * p.columns.stride : row};
 }
 
 /* Returns the number of a thread's box: boxes go to different warps first. There are fewer boxes than producers: a
