@@ -51,7 +51,7 @@ __device__ __forceinline__ void store_apart(Element *dst, const compute_type<Ele
 template <class Element> using taps_view = strip_view<Element, compute_type<Element>, int, true>;
 
 /* What the outputs of a part in one column read, of any number of taps. */
-template <class Element, bool any_tile = false>
+template <class Element, bool any_tile>
 __device__ __forceinline__ taps_view<Element> view_taps(const parameters &layer, const block_tile &block,
                                                         const part &part,
                                                         const tile_weights<compute_type<Element>> &weights, int output)
@@ -71,7 +71,7 @@ __device__ __forceinline__ taps_view<Element> view_taps(const parameters &layer,
 }
 
 /* Sums the taps of a part in one column one by one, and skips those outside src: this is not meant to be fast. */
-template <bool compensated, bool may_have_posts, class Element, bool any_tile = false>
+template <bool compensated, bool may_have_posts, class Element, bool any_tile>
 __device__ __forceinline__ void walk_checked(const parameters &layer, const block_tile &block, const part &part,
                                              const tile_weights<compute_type<Element>> &weights, int output,
                                              compute_type<Element> bias)

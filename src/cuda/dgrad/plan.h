@@ -47,7 +47,7 @@ typedef struct dgrad_plan {
     /* The inner layer's weights are the layer's own, read from the last tap backwards: this many elements behind the first. */
     bool reads_backwards;
     int64_t last_tap;
-    /* Of derived weights of the inner layer, behind what is packed of them; 0 where there are none. */
+    /* How many bytes the inner layer's weights take where they are derived; they lie behind what is packed of them. Else 0. */
     int64_t weights_bytes;
     int64_t depth_bytes; /* of a chunk's planes, where the scratch begins */
     int64_t sums_bytes;  /* of a chunk's partial sums, behind the planes; the inner layer's scratch follows */
