@@ -63,19 +63,26 @@ static bool can_read_rest(const tconv_problem *problem, const parameters *params
     return rest * MOST_REST <= plane && problem->batch * rest <= INT32_MAX;
 }
 
-/* Finds such taps of both axes, for a kernel by boxes. Copies have what taps reach and no more, so that the inputs that exist
- * count, and all outputs must be counted; a chunk of rows has outputs of the next one too. */
+/* Returns whether the rows of a chunk of copies are those of the layer's images, so that its outputs are the layer's. */
+static bool copies_whole_images(const tconv_problem *problem, const copy_cut *copies)
+{
+    return copies->row_parts == 1 && problem->h.pad == 0 && copies->out_rows == problem->h.out;
+}
+
+/* Finds such taps of both axes, for a kernel by boxes. Copies of other rows than an image's have what taps reach and no more, so that
+ * the inputs that exist count, and all outputs must be counted; a chunk of rows has outputs of the next one too. */
 static bool boxes_sum(const tconv_problem *problem, planned_layer *plan)
 {
     parameters *params = &plan->params;
-    const bool copied = plan->copies.images > 0;
-    if (!plan->sums_outputs || (copied && plan->copies.row_parts > 1 && !tconv_has_single_taps(&problem->h)) ||
-        !count_outputs(&problem->h, &params->tiles.rows, copied ? problem->h.in : inputs_of(&params->rows),
+    const copy_cut *copies = &plan->copies;
+    const bool cut = copies->images > 0 && !copies_whole_images(problem, copies);
+    if (!plan->sums_outputs || (cut && copies->row_parts > 1 && !tconv_has_single_taps(&problem->h)) ||
+        !count_outputs(&problem->h, &params->tiles.rows, cut ? problem->h.in : inputs_of(&params->rows),
                        &params->counting_rows, &params->counted_rows) ||
-        !count_outputs(&problem->w, &params->tiles.columns, copied ? problem->w.in : inputs_of(&params->columns),
+        !count_outputs(&problem->w, &params->tiles.columns, cut ? problem->w.in : inputs_of(&params->columns),
                        &params->counting_columns, &params->counted_columns))
         return false;
-    if (!copied)
+    if (!cut)
         return can_read_rest(problem, params);
     const bool all = params->counted_rows == problem->h.out && params->counted_columns == problem->w.out;
     params->counted_rows = params->rows.out; /* of a chunk */

@@ -135,26 +135,28 @@ __device__ __forceinline__ void produce_split(const parameters &p, const tensor_
 static __device__ __forceinline__ void add_pairs(const float (&sums)[PARTIAL_CHANNELS / 2], float *to, int64_t lost,
                                                  int second, int64_t pitch, bool first, bool last, int lane)
 {
+    constexpr int AT_ONCE = 8; /* of PARTIAL_CHANNELS / 2 sums; as in store_pairs */
     to += lane % 4 * 2 * pitch;
 #pragma unroll
-    for (int i = 0; i < PARTIAL_CHANNELS / 2; i += 4) {
-        asm volatile("" : "+l"(to), "+l"(pitch)::"memory"); /* as in store_pairs */
-        float total[4], rest[4];
+    for (int i = 0; i < PARTIAL_CHANNELS / 2; i += AT_ONCE) {
+        asm volatile("" : "+l"(to), "+l"(pitch)::"memory");
+        const auto place = [&](int j) { return to + (j / 4 * 8 + j % 2) * pitch + j / 2 % 2 * second; };
+        float total[AT_ONCE], rest[AT_ONCE];
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
-            const float *at = to + j % 2 * pitch + j / 2 * second;
+        for (int j = 0; j < AT_ONCE; j++) {
+            const float *at = place(j);
             total[j] = first ? 0 : *at;
             rest[j] = first ? 0 : at[lost];
         }
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
-            float *at = to + j % 2 * pitch + j / 2 * second;
+        for (int j = 0; j < AT_ONCE; j++) {
+            float *at = place(j);
             add_compensated(total[j], rest[j], sums[i + j]);
             *at = last ? total[j] - rest[j] : total[j];
             if (!last)
                 at[lost] = rest[j];
         }
-        to += 8 * pitch;
+        to += AT_ONCE * 2 * pitch;
     }
 }
 
@@ -315,7 +317,7 @@ __device__ __forceinline__ void consume_split(const parameters &p, const block_t
     }
     if (p.weights.at == NULL) {
         for_sums([&](auto &of, int first, int second, int64_t channel) {
-            store_pairs<PARTIAL_CHANNELS>(of, slice + first + channel * p.tiles.block_n, second - first,
+            store_pairs<PARTIAL_CHANNELS, 4>(of, slice + first + channel * p.tiles.block_n, second - first,
                                           p.tiles.block_n, false, lane);
         });
         return;

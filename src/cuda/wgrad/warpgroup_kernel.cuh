@@ -233,23 +233,33 @@ __device__ __forceinline__ void load_line_pairs(fragment_a &to, uint32_t from, c
         }
 }
 
+/* The sums of a slice that are loaded before one is stored, where a thread has so many registers beside its own sums: a load takes
+ * hundreds of cycles, and loads that wait for one another hold the products up. */
+template <int SPARE_REGISTERS>
+constexpr int ADDED_AT_ONCE = SPARE_REGISTERS >= 80 ? 16 : SPARE_REGISTERS >= 48 ? 8 : 4;
+
 /* Writes the sums of 64 pairs by N channels to the slice, or adds them to what the slice holds. to: the place of the
  * lane's first pair; second: the distance from there to the place of its second pair. */
-template <int N>
+template <int N, int AT_ONCE>
 __device__ __forceinline__ void store_pairs(const float (&sums)[N / 2], float *to, int second, int64_t pitch, bool adds,
                                             int lane)
 {
     to += lane % 4 * 2 * pitch;
 #pragma unroll
-    for (int i = 0; i < N / 2; i += 4) {
+    for (int i = 0; i < N / 2; i += AT_ONCE) {
         /* Addresses are computed here, one after the other: there are no registers for more. */
         asm volatile("" : "+l"(to), "+l"(pitch)::"memory");
+        const auto place = [&](int j) { return to + (j / 4 * 8 + j % 2) * pitch + j / 2 % 2 * second; };
+        float before[AT_ONCE];
+        if (adds) {
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
-            float *at = to + j % 2 * pitch + j / 2 * second;
-            *at = adds ? *at + sums[i + j] : sums[i + j];
+            for (int j = 0; j < AT_ONCE; j++)
+                before[j] = *place(j);
         }
-        to += 8 * pitch;
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++)
+            *place(j) = adds ? before[j] + sums[i + j] : sums[i + j];
+        to += AT_ONCE * 2 * pitch;
     }
 }
 
@@ -317,7 +327,8 @@ __device__ __forceinline__ void consume(const parameters &p, const block_tile &b
     };
     const auto store = [&](bool adds) {
         for_sums([&](auto &of, int first, int second) {
-            store_pairs<N>(of, slice + first, second - first, p.tiles.block_n, adds, lane);
+            store_pairs<N, BY_LINES ? 4 : ADDED_AT_ONCE<CONSUMER_REGISTERS - M * N / 2>>(
+                of, slice + first, second - first, p.tiles.block_n, adds, lane);
         });
     };
     clear();
