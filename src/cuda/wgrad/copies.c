@@ -80,7 +80,7 @@ void tconv_wgrad_take_chunk(tconv_problem *problem, const copy_cut *cut)
 static bool can_copy(const tconv_problem *problem, const tconv_strides *strides, int64_t rows, int64_t columns)
 {
     return (rows == 1 || strides->h == columns * strides->w) &&
-           (strides->c == 1 || (strides->w == 1 && problem->element_size == sizeof(uint16_t)));
+           (strides->c == 1 || (strides->w == 1 && problem->element_size <= sizeof(float)));
 }
 
 bool tconv_wgrad_can_copy(const tconv_problem *problem)
@@ -101,10 +101,10 @@ typedef struct chunk_tensor {
     int64_t apart;         /* pixels from a chunk's first to that of the next rows */
 } chunk_tensor;
 
-static transposed_copy transpose_of(const chunk_tensor *tensor)
+static transposed_copy transpose_of(const chunk_tensor *tensor, int64_t size)
 {
     const tconv_strides *strides = tensor->strides;
-    transposed_copy copy = {.from = (const uint16_t *)tensor->data + tensor->first_image * strides->n,
+    transposed_copy copy = {.from = (const char *)tensor->data + tensor->first_image * strides->n * size,
                             .copy = tensor->copy,
                             .image = strides->n,
                             .channel = strides->c,
@@ -113,12 +113,13 @@ static transposed_copy transpose_of(const chunk_tensor *tensor)
                             .pixels = (int)tensor->pixels,
                             .channels = (int)tensor->channels,
                             .images = (int)tensor->images,
-                            .vectors = (int)tconv_ceil_div(tensor->channels, COPY_VECTOR),
-                            .unit = COPY_VECTOR};
-    const int64_t address = (int64_t)((uintptr_t)tensor->data / sizeof(uint16_t));
-    while ((address | strides->n | strides->c | tensor->first | tensor->apart | tensor->plane) % copy.unit != 0)
-        copy.unit /= 2;
-    copy.channel_tiles = (int)tconv_ceil_div(tensor->channels, COPY_TILE_CHANNELS);
+                            .vectors = (int)tconv_ceil_div(tensor->channels * size, VECTOR_BYTES),
+                            .load_bytes = VECTOR_BYTES};
+    const int64_t distances = strides->n | strides->c | tensor->first | tensor->apart | tensor->plane;
+    const int64_t all = (int64_t)(uintptr_t)tensor->data | distances * size;
+    while (all % copy.load_bytes != 0)
+        copy.load_bytes /= 2;
+    copy.channel_tiles = (int)tconv_ceil_div(tensor->channels * size, COPY_TILE_BYTES);
     copy.pixel_tiles = (int)tconv_ceil_div(tensor->pixels, TRANSPOSE_PIXELS);
     copy.tiles = (int)tensor->images * copy.channel_tiles * copy.pixel_tiles;
     return copy;
@@ -155,7 +156,7 @@ static tconv_status copy_tensor(const tconv_problem *problem, const chunk_tensor
 {
     if (tensor->strides->c == 1)
         return launch_padded(problem, tensor, stream, issue);
-    *transposed = transpose_of(tensor);
+    *transposed = transpose_of(tensor, (int64_t)problem->element_size);
     return TCONV_SUCCESS;
 }
 
@@ -192,6 +193,6 @@ tconv_status tconv_wgrad_make_copies(const tconv_layer *layer, const copy_cut *c
     if (status != TCONV_SUCCESS || tiles == 0)
         return status;
     void *arguments[] = {&transposed};
-    return tconv_launch_blocks(tconv_wgrad_transpose_kernel(), tiles, TRANSPOSE_THREADS, arguments, stream, issue,
+    return tconv_launch_blocks(tconv_wgrad_transpose_kernel(problem->element_size), tiles, TRANSPOSE_THREADS, arguments, stream, issue,
                                false);
 }

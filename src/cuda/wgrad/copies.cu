@@ -12,54 +12,55 @@ namespace tconv::wgrad
 namespace
 {
 
-constexpr int VECTOR = TRANSPOSE_RUN<uint16_t>; /* elements of 16 bytes */
-static_assert(VECTOR == COPY_VECTOR && TRANSPOSE_CHANNELS<uint16_t> == COPY_TILE_CHANNELS, "the host's sizes");
-
 constexpr int COPY_BLOCKS = 3; /* of a multiprocessor, at least: without it ptxas takes registers for two */
 
-/* Loads a run of a channel's pixels, by so many at once; zeros where they do not exist. */
-template <int unit>
-__device__ __forceinline__ void load_run(uint32_t (&words)[4], const uint16_t *plane, int64_t pixel, int64_t end)
+/* Loads a vector of a channel's pixels, so many bytes at once; zeros where pixels do not exist. */
+template <class Element, int BYTES>
+__device__ __forceinline__ void load_run(uint32_t (&words)[4], const Element *plane, int64_t pixel, int64_t end)
 {
+    constexpr int UNIT = BYTES / (int)sizeof(Element);
 #pragma unroll
-    for (int i = 0; i < VECTOR; i += unit) {
+    for (int i = 0; i < TRANSPOSE_RUN<Element>; i += UNIT) {
         const bool exists = pixel + i >= 0 && pixel + i < end;
-        const uint16_t *from = plane + pixel + i;
-        if constexpr (unit == 8) {
+        const Element *from = plane + pixel + i;
+        const int word = i * (int)sizeof(Element) / 4;
+        if constexpr (BYTES == 16) {
             const uint4 loaded = load_if(exists, reinterpret_cast<const uint4 *>(from));
             words[0] = loaded.x, words[1] = loaded.y, words[2] = loaded.z, words[3] = loaded.w;
-        } else if constexpr (unit == 4) {
+        } else if constexpr (BYTES == 8) {
             const uint2 loaded = exists ? __ldg(reinterpret_cast<const uint2 *>(from)) : make_uint2(0, 0);
-            words[i / 2] = loaded.x, words[i / 2 + 1] = loaded.y;
-        } else if constexpr (unit == 2) {
-            words[i / 2] = load_if(exists, reinterpret_cast<const uint32_t *>(from));
+            words[word] = loaded.x, words[word + 1] = loaded.y;
+        } else if constexpr (BYTES == 4) {
+            words[word] = load_if(exists, reinterpret_cast<const uint32_t *>(from));
         } else {
             const uint32_t loaded = load_if(exists, from);
-            words[i / 2] = i % 2 == 0 ? loaded : words[i / 2] | loaded << 16;
+            words[word] = i % 2 == 0 ? loaded : words[word] | loaded << 16;
         }
     }
 }
 
-template <int unit>
+template <class Element, int BYTES>
 __device__ __forceinline__ void read_tile(uint32_t *tile, const transposed_copy &of, int image, int channel, int pixel)
 {
-    const uint16_t *first = of.from + image * of.image + channel * of.channel;
-    read_transposed<uint16_t>(tile, [&](int run_pixel, int run_channel, thread_runs<uint16_t> &runs) {
+    const Element *first = static_cast<const Element *>(of.from) + image * of.image + channel * of.channel;
+    read_transposed<Element>(tile, [&](int run_pixel, int run_channel, thread_runs<Element> &runs) {
         const int64_t at = of.first + pixel + run_pixel;
 #pragma unroll
-        for (int i = 0; i < TRANSPOSE_ROWS<uint16_t>; i++)
+        for (int i = 0; i < TRANSPOSE_ROWS<Element>; i++)
 #pragma unroll
-            for (int c = 0; c < WORD_CHANNELS<uint16_t>; c++) {
-                const int of_tile = run_channel + i * TRANSPOSE_STEP<uint16_t> + c;
-                load_run<unit>(runs[i].words[c], first + of_tile * of.channel, at,
-                               channel + of_tile < of.channels ? of.plane : 0);
+            for (int c = 0; c < WORD_CHANNELS<Element>; c++) {
+                const int of_tile = run_channel + i * TRANSPOSE_STEP<Element> + c;
+                load_run<Element, BYTES>(runs[i].words[c], first + of_tile * of.channel, at,
+                                         channel + of_tile < of.channels ? of.plane : 0);
             }
     });
 }
 
+template <class Element>
 __global__ void __launch_bounds__(TRANSPOSE_THREADS, COPY_BLOCKS)
     copy_kernel(const __grid_constant__ transposed_copies p)
 {
+    static_assert(TRANSPOSE_CHANNELS<Element> * sizeof(Element) == COPY_TILE_BYTES, "the host's size");
     __shared__ uint4 shared[TRANSPOSE_PIXELS * TRANSPOSE_VECTORS];
     uint32_t *tile = reinterpret_cast<uint32_t *>(shared);
     for (int number = (int)blockIdx.x; number < p.tensors[0].tiles + p.tensors[1].tiles; number += (int)gridDim.x) {
@@ -68,20 +69,20 @@ __global__ void __launch_bounds__(TRANSPOSE_THREADS, COPY_BLOCKS)
         const int in = second ? number - p.tensors[0].tiles : number;
         const int channel_tile = in % of.channel_tiles, rest = in / of.channel_tiles;
         const int pixel = rest % of.pixel_tiles * TRANSPOSE_PIXELS, image = rest / of.pixel_tiles;
-        const int channel = channel_tile * TRANSPOSE_CHANNELS<uint16_t>;
-        if (of.unit == 8)
-            read_tile<8>(tile, of, image, channel, pixel);
-        else if (of.unit == 4)
-            read_tile<4>(tile, of, image, channel, pixel);
-        else if (of.unit == 2)
-            read_tile<2>(tile, of, image, channel, pixel);
-        else
-            read_tile<1>(tile, of, image, channel, pixel);
+        const int channel = channel_tile * TRANSPOSE_CHANNELS<Element>;
+        if (of.load_bytes == 16)
+            read_tile<Element, 16>(tile, of, image, channel, pixel);
+        else if (of.load_bytes == 8)
+            read_tile<Element, 8>(tile, of, image, channel, pixel);
+        else if (sizeof(Element) == 4 || of.load_bytes == 4)
+            read_tile<Element, 4>(tile, of, image, channel, pixel);
+        else if constexpr (sizeof(Element) == 2)
+            read_tile<Element, 2>(tile, of, image, channel, pixel);
         __syncthreads();
         const int vector = channel_tile * TRANSPOSE_VECTORS;
-        store_transposed_tile<uint16_t>(static_cast<uint4 *>(of.copy) +
-                                            ((int64_t)image * of.pixels + pixel) * of.vectors + vector,
-                                        of.vectors, of.pixels - pixel, of.vectors - vector, shared);
+        store_transposed_tile<Element>(static_cast<uint4 *>(of.copy) +
+                                           ((int64_t)image * of.pixels + pixel) * of.vectors + vector,
+                                       of.vectors, of.pixels - pixel, of.vectors - vector, shared);
         __syncthreads();
     }
 }
@@ -112,9 +113,9 @@ template <class Word> __global__ void __launch_bounds__(PAD_THREADS) pad_kernel(
 
 } // namespace
 
-const void *tconv_wgrad_transpose_kernel(void)
+const void *tconv_wgrad_transpose_kernel(size_t element_size)
 {
-    return (const void *)copy_kernel;
+    return element_size == 2 ? (const void *)copy_kernel<uint16_t> : (const void *)copy_kernel<uint32_t>;
 }
 
 const void *tconv_wgrad_pad_kernel(int word_bytes)

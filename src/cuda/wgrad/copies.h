@@ -1,6 +1,6 @@
 /*
  * Copies of src and of the gradient of dst in the workspace, in NHWC, whose pixels are vectors of channels. They are
- * made where tensors of 16 bits lie in NCHW, and where channels are neighbours in memory but do not fill vectors. The
+ * made where tensors lie in NCHW, and where channels are neighbours in memory but do not fill vectors. The
  * layer is cut into chunks that are copied and multiplied one after another: some rows of the inputs of some images,
  * and the rows of outputs that their taps reach. Rows that do not exist are zeros.
  */

@@ -11,22 +11,21 @@ TCONV_ROOM_BEGIN(tconv::wgrad)
 enum {
     PAD_THREADS = 256, /* threads of a block that copies channels as they lie */
 
-    /* Of the transposition of 16-bit elements (pack/transpose.cuh). */
-    COPY_TILE_CHANNELS = TRANSPOSE_WORDS * 2, /* of 16 bits */
-    COPY_VECTOR = VECTOR_BYTES / 2            /* elements of a vector */
+    /* A tile of the transposition has so many bytes of a pixel (pack/transpose.cuh). */
+    COPY_TILE_BYTES = TRANSPOSE_VECTORS * VECTOR_BYTES
 };
 
-/* What is copied of a tensor of 16 bits in NCHW: the same rows of all images of a chunk, whose pixels lie one behind
+/* What is copied of a tensor in NCHW: the same rows of all images of a chunk, whose pixels lie one behind
  * another in memory. */
 typedef struct transposed_copy {
-    const uint16_t *from;
+    const void *from;
     void *copy;
     int64_t image, channel; /* elements from one to the next */
     int64_t first;          /* the chunk's first pixel in the plane of an image and a channel, which may not exist */
     int64_t plane;          /* pixels of that plane that exist */
     int pixels, channels, images;
-    int vectors; /* of a pixel of the copy */
-    int unit;    /* pixels that one load reads: 8, 4, 2 or 1 */
+    int vectors;    /* of a pixel of the copy */
+    int load_bytes; /* of the pixels that one load reads: 16 or less */
     int channel_tiles, pixel_tiles, tiles;
 } transposed_copy;
 
@@ -44,8 +43,8 @@ typedef struct padded_copy {
     int vectors, channels;
 } padded_copy;
 
-/* Returns the kernel that transposes. */
-const void *tconv_wgrad_transpose_kernel(void);
+/* Returns the kernel that transposes elements of 2 or 4 bytes. */
+const void *tconv_wgrad_transpose_kernel(size_t element_size);
 
 /* Returns the kernel that loads words of 16, 8, 4 or 2 bytes. */
 const void *tconv_wgrad_pad_kernel(int word_bytes);

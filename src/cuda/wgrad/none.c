@@ -63,8 +63,9 @@ const void *tconv_wgrad_slot_kernel(tconv_dtype dtype, load_mode load)
     return NULL;
 }
 
-const void *tconv_wgrad_transpose_kernel(void)
+const void *tconv_wgrad_transpose_kernel(size_t element_size)
 {
+    (void)element_size;
     return NULL;
 }
 

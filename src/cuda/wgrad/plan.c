@@ -360,8 +360,8 @@ static void offer_copies(tile_search *search)
     const int64_t weights =
         problem->in_channels * problem->group_out * problem->h.kernel * problem->w.kernel * (int64_t)sizeof(float);
     const copy_cut cut = tconv_wgrad_cut_copies(problem, weights <= COPIED_SLICES_BYTES ? COPIES_BYTES : weights);
-    const bool half = problem->element_size == 2;
-    if (cut.images == 0)
+    const bool half = problem->element_size == 2, is_strict = search->trial.math == NUMERICS_STRICT;
+    if (cut.images == 0 || (is_strict && problem->layout == TCONV_NCHW))
         return;
     tconv_layer chunk = *layer;
     tconv_wgrad_take_chunk(&chunk.problem, &cut);
@@ -375,7 +375,7 @@ static void offer_copies(tile_search *search)
     copies.trial.params.dst_strides = chunk.problem.dst;
     if (half)
         offer_kernels(&copies, BY_BOXES, false);
-    if (!copies.offered && chunks_of(&cut) <= 1) /* kernels by boxes alone add to slices */
+    if (chunks_of(&cut) <= 1 || !is_strict) /* strict f32 adds to slices in its own way */
         offer_kernels(&copies, BY_WGMMA, false);
     search->best = copies.best;
 }

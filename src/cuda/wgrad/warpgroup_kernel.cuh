@@ -335,7 +335,7 @@ __device__ __forceinline__ void consume(const parameters &p, const block_tile &b
     fragment_a a[2][GROUP];
     const bool writes = p.weights.at != NULL;
     const int last = writes ? -1 : count - 1; /* whose sums go to the slice */
-    bool flushed = false;
+    bool flushed = p.adds;
     int until_flush = p.flush_tiles;
     uint32_t release = 0; /* the empty barrier of the stage before */
     stage_walk stage(ring, 0);
