@@ -12,7 +12,7 @@ enum {
     MOST_SUMS = 1 << 18,               /* partial sums of all channels, where a channel has more than LEAST_PARTS */
     LEAST_PARTS = 64,                  /* parts of a channel that are always allowed */
     MOST_WARP_PARTS = 128,             /* parts that a warp adds: one round of its loads */
-    THREAD_VECTORS = 2 * BIAS_LOADS,   /* vectors that a thread sums, at least */
+    LEAST_ROUNDS = 2,                  /* of a thread's loads */
     MOST_BLOCK_VECTORS = BIAS_THREADS, /* vectors, or single channels, of a block */
     BLOCK_WARPS = BIAS_THREADS / WARP
 };
@@ -28,14 +28,16 @@ static bias_parameters plan_parts(const tconv_layer *layer)
     params.block_channels =
         channels_last ? tconv_min(params.channels, MOST_BLOCK_VECTORS * (channel_vectors ? vector : 1)) : 1;
     params.channel_blocks = tconv_ceil_div(params.channels, channels_last ? params.block_channels : BLOCK_WARPS);
-    params.vectors = channel_vectors || params.strides.w == params.block_channels;
+    const bool plane_vectors = channels_last || (params.strides.n % vector == 0 && params.strides.c % vector == 0);
+    params.vectors = channel_vectors || (params.strides.w == params.block_channels && plane_vectors);
     /* Rows and planes are dense. */
     params.image_pixels = problem->d.out * problem->h.out * problem->w.out;
     const int64_t sums = (channels_last ? BIAS_THREADS : WARP) * (params.vectors ? vector : 1);
     const int64_t resident = BIAS_RESIDENT_BLOCKS * (int64_t)tconv_cuda_target_of(&layer->target).multiprocessors;
     const int64_t most = tconv_min(tconv_min(MOST_PARTS, tconv_max(LEAST_PARTS, MOST_SUMS / params.channels)),
                                    tconv_ceil_div(resident, params.channel_blocks));
-    const int64_t least = tconv_max(1, THREAD_VECTORS * sums / params.block_channels);
+    const int64_t loads = LEAST_ROUNDS * (params.vectors ? BIAS_LOADS : BIAS_SINGLE_LOADS);
+    const int64_t least = tconv_max(1, loads * sums / params.block_channels);
     const int64_t part_pixels = tconv_max(least, tconv_ceil_div(problem->batch * params.image_pixels, most));
     params.piece_pixels = tconv_round_up(tconv_min(part_pixels, params.image_pixels), vector);
     params.image_pieces = tconv_ceil_div(params.image_pixels, params.piece_pixels);
@@ -46,7 +48,7 @@ static bias_parameters plan_parts(const tconv_layer *layer)
 }
 
 /* Returns whether all vectors begin at multiples of their size. */
-static bool is_aligned(const tconv_problem *problem, const void *diff_dst)
+static bool are_aligned(const tconv_problem *problem, const void *diff_dst)
 {
     const tconv_strides *strides = &problem->dst;
     const int64_t vector = VECTOR_BYTES / (int64_t)problem->element_size;
@@ -91,7 +93,7 @@ tconv_status tconv_wgrad_sum_bias_parts(const tconv_layer *layer, const void *di
 {
     const tconv_problem *problem = &layer->problem;
     bias_parameters params = plan_parts(layer);
-    params.aligned = is_aligned(problem, diff_dst);
+    params.aligned = !params.vectors || are_aligned(problem, diff_dst);
     params.beside = order == BIAS_BESIDE;
     void *arguments[] = {&params, &diff_dst, &parts};
     *count = params.parts;

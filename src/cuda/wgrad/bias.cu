@@ -20,9 +20,10 @@ namespace tconv::wgrad
 namespace
 {
 
-constexpr int THREADS = BIAS_THREADS, AT_ONCE = BIAS_LOADS, RESIDENT = BIAS_RESIDENT_BLOCKS;
+constexpr int THREADS = BIAS_THREADS, RESIDENT = BIAS_RESIDENT_BLOCKS;
 
 template <class Element> constexpr int VECTOR = 16 / (int)sizeof(Element);
+template <int V> constexpr int AT_ONCE = V == 1 ? BIAS_SINGLE_LOADS : BIAS_LOADS; /* loads of a thread */
 
 /* A sum in double, of which rounding loses too little to keep where terms are shorter. */
 struct plain {
@@ -37,14 +38,14 @@ struct plain {
     }
 };
 
-/* Adds to a thread's sums AT_ONCE vectors, `step` apart, of which the first has so many elements left and each next one
+/* Adds to a thread's sums AT_ONCE<V> vectors, `step` apart, of which the first has so many elements left and each next one
  * `less` fewer; what is not left counts as zero. Loads of vectors are all under way together. */
 template <class Element, int V, class Sum>
 __device__ __forceinline__ void add_vectors(Sum (&sums)[V], const Element *from, int64_t step, int64_t left,
                                             int64_t less, bool aligned)
 {
     constexpr bool HALF = sizeof(Element) == 2;
-    float few[V] = {}; /* of 16 bits, that are added in f32 first */
+    float few[V] = {}; /* of 16 bits: BIAS_LOADS are added in f32 first */
     const auto add = [&](const element_vector<Element, V> &loaded) {
 #pragma unroll
         for (int j = 0; j < V; j++) {
@@ -54,28 +55,36 @@ __device__ __forceinline__ void add_vectors(Sum (&sums)[V], const Element *from,
                 sums[j].add((double)loaded.at[j]);
         }
     };
+    const auto add_few = [&] {
+#pragma unroll
+        for (int j = 0; j < V && HALF; j++) {
+            sums[j].add((double)few[j]);
+            few[j] = 0;
+        }
+    };
     if (aligned && left % V == 0) {
         using Words = std::conditional_t<V * sizeof(Element) == 16, uint4, Element>;
-        Words words[AT_ONCE];
+        Words words[AT_ONCE<V>];
 #pragma unroll
-        for (int i = 0; i < AT_ONCE; i++)
+        for (int i = 0; i < AT_ONCE<V>; i++)
             words[i] = i * less < left ? *reinterpret_cast<const Words *>(from + i * step) : Words{};
 #pragma unroll
-        for (int i = 0; i < AT_ONCE; i++)
+        for (int i = 0; i < AT_ONCE<V>; i++) {
             add(*reinterpret_cast<const element_vector<Element, V> *>(&words[i]));
+            if (i % BIAS_LOADS == BIAS_LOADS - 1)
+                add_few();
+        }
     } else {
 #pragma unroll 1
-        for (int i = 0; i < AT_ONCE; i++, from += step, left -= less) {
+        for (int i = 0; i < BIAS_LOADS; i++, from += step, left -= less) {
             element_vector<Element, V> loaded;
 #pragma unroll
             for (int j = 0; j < V; j++)
                 loaded.at[j] = j < left ? from[j] : static_cast<Element>(0.0f);
             add(loaded);
         }
+        add_few();
     }
-#pragma unroll
-    for (int j = 0; j < V && HALF; j++)
-        sums[j].add((double)few[j]);
 }
 
 /* The kernel that adds the parts begins early, but for parts that are summed beside the kernel ahead: that adds them later, and
@@ -129,7 +138,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
             const Element *data = from + image * p.strides.n + first * p.strides.c +
                                   (begin + at / channels) * p.strides.w + at % channels;
             int64_t left = min(p.piece_pixels, p.image_pixels - begin) * channels - at;
-            for (; left > 0; left -= AT_ONCE * less, data += AT_ONCE * step)
+            for (; left > 0; left -= AT_ONCE<V> * less, data += AT_ONCE<V> * step)
                 add_vectors<Element, V>(sums, data, step, left, less, p.aligned);
         }
 #pragma unroll
@@ -168,7 +177,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
             const int64_t begin = (piece - image * p.image_pieces) * p.piece_pixels;
             const Element *data = from + image * p.strides.n + channel * p.strides.c + (begin + at) * p.strides.w;
             int64_t left = min(p.piece_pixels, p.image_pixels - begin) - at;
-            for (; left > 0; left -= AT_ONCE * step, data += AT_ONCE * step * p.strides.w)
+            for (; left > 0; left -= AT_ONCE<V> * step, data += AT_ONCE<V> * step * p.strides.w)
                 add_vectors<Element, V>(sums, data, step * p.strides.w, left, step, p.aligned);
         }
         lossless sum = sums[0];

@@ -9,7 +9,8 @@ TCONV_ROOM_BEGIN(tconv::wgrad)
 
 enum {
     BIAS_THREADS = 256,       /* threads of a block */
-    BIAS_LOADS = 4,           /* loads of a thread at once */
+    BIAS_LOADS = 4,           /* vectors that a thread loads at once */
+    BIAS_SINGLE_LOADS = 16,   /* elements, where it loads no vectors */
     BIAS_RESIDENT_BLOCKS = 4, /* blocks of a multiprocessor */
     BIAS_PART_BYTES = 16      /* bytes of a partial sum: a double and what rounding has lost of it */
 };
@@ -22,8 +23,8 @@ typedef struct bias_parameters {
     int64_t block_channels, channel_blocks; /* NCHW: a block has one channel for each warp, and block_channels is 1 */
     int64_t image_pixels, piece_pixels, image_pieces; /* of an image */
     int64_t pieces, parts, part_pieces;               /* of all images */
-    bool vectors;                                     /* vectors of pixels or channels are neighbours in memory */
-    bool aligned;                                     /* and their addresses are aligned */
+    bool vectors;                                     /* threads load vectors of pixels or channels */
+    bool aligned;                                     /* which begin at multiples of their size */
     bool
         beside; /* the kernel ahead runs beside: it needs nothing of the parts' place, and the last block alone waits for it */
 } bias_parameters;
