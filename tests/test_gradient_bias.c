@@ -47,20 +47,23 @@ static const struct {
     {"n=16 ci=256 h=20 w=24 co=64 k=2 s=2 d=3 b=1", TCONV_BF16, TCONV_NHWC, "reads=boxes ", "bias=pass"},
     /* Several taps reach an output. */
     {"n=8 ci=130 h=20 w=24 co=72 k=4 s=2 p=1 b=1", TCONV_BF16, TCONV_NHWC, "reads=boxes ", "bias=products"},
-    {"n=8 ci=130 h=20 w=24 co=72 k=5 s=2 p=2 op=1 b=1 acc=1", TCONV_F16, TCONV_NHWC, "taps=1x3 ", "bias=products"},
+    {"n=8 ci=130 h=20 w=24 co=128 k=5 s=2 p=2 op=1 b=1 acc=1", TCONV_F16, TCONV_NHWC, "taps=1x3 ", "bias=products"},
     {"n=8 ci=130 h=20 w=24 co=72 k=4 s=2 p=1 b=1", TCONV_F32, TCONV_NHWC, "reads=channels ", "bias=pass"},
     {"n=8 ci=130 h=20 w=24 co=72 k=4 s=2 p=1 b=1", TCONV_BF16, TCONV_NCHW, "parts=1 ", "bias=products"},
     {"n=4 ci=200 h=32 w=64 co=40 k=4 s=2 p=1 b=1", TCONV_F16, TCONV_NCHW, "reads=lines ", "bias=pass"},
     {"n=4 ci=320 h=16 w=16 co=192 k=5 s=2 p=2 op=1 b=1", TCONV_BF16, TCONV_NHWC, "writes=weights ", "bias=products"},
     /* The last outputs have no tap in the window, unless K-tiles go beyond the inputs: blocks read these where they lie, of few
-     * channels, of several groups, also where they begin anywhere; the pass sums them where they are many, or copied. */
+     * channels, of several groups, also where they begin anywhere, and in copies of whole images; the pass sums them where they are
+     * many, or rows are padded in copies. */
     {"n=4 ci=128 h=32 w=32 co=72 k=4 s=2 b=1", TCONV_BF16, TCONV_NHWC, "reads=boxes ", "bias=products"},
     {"n=5 ci=128 h=13 w=13 co=72 k=5 s=2 b=1", TCONV_BF16, TCONV_NHWC, "k_tile=1x4x16 ", "bias=products"},
     {"n=16 ci=64 h=24 w=16 co=8 k=3x2 s=2x1 b=1 acc=1", TCONV_F16, TCONV_NHWC, "reads=boxes ", "bias=products"},
     {"n=3 ci=128 h=16 w=40 co=400 k=5x4 s=2x3 g=2 b=1", TCONV_BF16, TCONV_NHWC, "reads=boxes ", "bias=products"},
     {"n=4 ci=128 h=1 w=1024 co=64 k=1x10 s=1x5 p=0x1 b=1", TCONV_BF16, TCONV_NHWC, "reads=boxes ", "bias=products"},
     {"n=64 ci=256 h=4 w=4 co=64 k=5 b=1", TCONV_BF16, TCONV_NHWC, "reads=boxes ", "bias=pass"},
-    {"n=4 ci=128 h=32 w=32 co=72 k=4 s=2 b=1", TCONV_BF16, TCONV_NCHW, "reads=boxes ", "bias=pass"},
+    {"n=4 ci=128 h=32 w=32 co=72 k=4 s=2 b=1", TCONV_BF16, TCONV_NCHW, "reads=boxes ", "bias=products"},
+    {"n=7 ci=264 h=18 w=23 co=136 k=5 s=2 b=1", TCONV_BF16, TCONV_NCHW, "parts=1 ", "bias=products"},
+    {"n=7 ci=264 h=18 w=23 co=136 k=4 s=2 p=1x0 b=1", TCONV_BF16, TCONV_NCHW, "parts=1 ", "bias=pass"},
     {"n=8 ci=96 h=20 w=28 co=72 k=3 s=2 d=3 p=3 op=1 b=1", TCONV_BF16, TCONV_NHWC, "reads=boxes ", "bias=pass"},
 };
 

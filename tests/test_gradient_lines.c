@@ -24,7 +24,7 @@ static const struct {
     {"n=33 ci=512 h=4 w=4 co=256 k=4 s=2 p=1", "k_tile=2x4x4 "},
     {"n=33 ci=500 h=5 w=4 co=120 k=4 s=2 p=1", "k_tile=1x8x4 "},
     {"n=10 ci=512 h=32 w=32 co=60 k=3 s=2 p=1 op=1 b=1", "chunk=12 "},
-    {"n=3 ci=250 h=1 w=512 co=64 k=1x16 s=1x8 p=0x4", "writes=slices"},
+    {"n=2 ci=250 h=1 w=512 co=64 k=1x16 s=1x8 p=0x4", "writes=slices"},
     {"n=6 ci=130 h=33 w=16 co=24 k=3x4 s=2 p=1 d=2x1", "taps=3x4 "},
     {"n=10 ci=1024 h=32 w=32 co=256 k=4 s=2 p=1", "splits=1 "},
 };

@@ -303,3 +303,31 @@ void tconv_plane_copy_simplify(tconv_plane_copy *copy)
         copy->extents[axis] = 1;
     }
 }
+
+tconv_transposition tconv_transpose_to_nhwc(const tconv_problem *problem, bool src)
+{
+    const tconv_strides *strides = src ? &problem->src : &problem->dst;
+    const int64_t channels = src ? problem->in_channels : problem->out_channels;
+    const int64_t pixels =
+        src ? problem->d.in * problem->h.in * problem->w.in : problem->d.out * problem->h.out * problem->w.out;
+    return (tconv_transposition){.matrices = problem->batch,
+                                 .rows = channels,
+                                 .columns = pixels,
+                                 .from_matrix = strides->n,
+                                 .from_row = strides->c,
+                                 .to_matrix = channels * pixels,
+                                 .to_row = channels,
+                                 .element_size = problem->element_size};
+}
+
+tconv_transposition tconv_transpose_back(const tconv_transposition *of)
+{
+    return (tconv_transposition){.matrices = of->matrices,
+                                 .rows = of->columns,
+                                 .columns = of->rows,
+                                 .from_matrix = of->to_matrix,
+                                 .from_row = of->to_row,
+                                 .to_matrix = of->from_matrix,
+                                 .to_row = of->from_row,
+                                 .element_size = of->element_size};
+}

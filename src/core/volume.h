@@ -84,6 +84,10 @@ typedef struct tconv_transposition {
     size_t element_size; /* 2, 4 or 8 */
 } tconv_transposition;
 
+/* Returns the transposition of src, or of dst, of a layer in NCHW to NHWC, where channels and pixels lie densely; and the one back. */
+tconv_transposition tconv_transpose_to_nhwc(const tconv_problem *problem, bool src);
+tconv_transposition tconv_transpose_back(const tconv_transposition *of);
+
 #ifdef __cplusplus
 }
 #endif

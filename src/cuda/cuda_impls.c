@@ -11,13 +11,14 @@ const tconv_implementation *const tconv_cuda_implementations[] = {&tconv_cuda_de
                                                                   &tconv_cuda_igemm,
                                                                   &tconv_cuda_mma,
                                                                   &tconv_cuda_gemm_col2im,
+                                                                  &tconv_cuda_nhwc,
                                                                   &tconv_cuda_general,
                                                                   &tconv_cuda_finish,
                                                                   &tconv_cuda_carry,
                                                                   NULL};
 
 const tconv_implementation *const tconv_cuda_backward_data[] = {&tconv_cuda_depthwise_data, &tconv_cuda_dgrad,
-                                                                &tconv_cuda_finish, NULL};
+                                                                &tconv_cuda_nhwc, &tconv_cuda_finish, NULL};
 
 const tconv_implementation *const tconv_cuda_backward_weights[] = {&tconv_cuda_depthwise_weights, &tconv_cuda_wgrad,
-                                                                   &tconv_cuda_general_weights, NULL};
+                                                                   &tconv_cuda_nhwc, &tconv_cuda_general_weights, NULL};

@@ -18,6 +18,9 @@ extern "C" {
  * cuda_gemm_col2im holds theirs to it. */
 #define TCONV_CUDA_MAX_OUTER_PLAN 10240
 
+/* Bytes of a plan that can be part of cuda_nhwc's, cuda_wgrad's above all, whose assertion holds it to that. */
+#define TCONV_CUDA_MAX_NHWC_PLAN 12288
+
 /* "cuda_depthwise": one input channel per group (depthwise), on any device. */
 extern const tconv_implementation tconv_cuda_depthwise_forward;
 
@@ -58,6 +61,9 @@ extern const tconv_implementation tconv_cuda_dgrad;
 /* "cuda_finish": forward and the gradient of src of layers that accumulate, and forward of layers with post-ops, by one of
  * these and a pass that makes outputs of its sums. */
 extern const tconv_implementation tconv_cuda_finish;
+
+/* "cuda_nhwc": layers in NCHW, in NHWC by one of these, between transpositions: all three operations. */
+extern const tconv_implementation tconv_cuda_nhwc;
 
 /* "cuda_carry": streams, by one of these that multiplies pixels and a pass that makes outputs and the carry. */
 extern const tconv_implementation tconv_cuda_carry;

@@ -29,16 +29,6 @@ static size_t aligned_bytes(int64_t elements, const tconv_problem *problem)
     return tconv_align_up((size_t)elements * problem->element_size, TCONV_CUDA_ALIGNMENT);
 }
 
-static int64_t src_pixels(const tconv_problem *problem)
-{
-    return problem->d.in * problem->h.in * problem->w.in;
-}
-
-static int64_t dst_pixels(const tconv_problem *problem)
-{
-    return problem->d.out * problem->h.out * problem->w.out;
-}
-
 /* Whether what the operation writes is copied to where the caller wants it, so that nothing can be added there. */
 static bool copies_results(const tconv_problem *problem, bool turns)
 {
@@ -152,27 +142,8 @@ void tconv_volume_release_view(tconv_volume_view *view, const tconv_allocator *a
 static tconv_status turn(const tconv_plan *plan, bool src, bool back, const void *from, void *to, void *stream,
                          tconv_issue *issue)
 {
-    const tconv_problem *problem = &plan->layer.problem;
-    const tconv_strides *strides = src ? &problem->src : &problem->dst;
-    const int64_t channels = src ? problem->in_channels : problem->out_channels;
-    const int64_t pixels = src ? src_pixels(problem) : dst_pixels(problem);
-    tconv_transposition of = {.matrices = problem->batch,
-                              .rows = channels,
-                              .columns = pixels,
-                              .from_matrix = strides->n,
-                              .from_row = strides->c,
-                              .to_matrix = channels * pixels,
-                              .to_row = channels,
-                              .element_size = problem->element_size};
-    if (back)
-        of = (tconv_transposition){.matrices = of.matrices,
-                                   .rows = pixels,
-                                   .columns = channels,
-                                   .from_matrix = of.to_matrix,
-                                   .from_row = of.to_row,
-                                   .to_matrix = of.from_matrix,
-                                   .to_row = of.from_row,
-                                   .element_size = of.element_size};
+    const tconv_transposition to_nhwc = tconv_transpose_to_nhwc(&plan->layer.problem, src);
+    const tconv_transposition of = back ? tconv_transpose_back(&to_nhwc) : to_nhwc;
     return tconv_cuda_transpose(tconv_cuda_target_of(&plan->layer.target).device, &of, from, to, stream, issue);
 }
 

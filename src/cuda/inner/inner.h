@@ -1,5 +1,5 @@
 /*
- * A plan inside of a plan. Four implementations (cuda_gemm_col2im, cuda_dgrad, cuda_finish, cuda_carry) derive another layer
+ * A plan inside of a plan. Five implementations (cuda_gemm_col2im, cuda_dgrad, cuda_finish, cuda_nhwc, cuda_carry) derive another layer
  * from theirs, the inner layer, and have another implementation compute it, whichever is predicted to be fastest.
  *
  *     tconv_inner_begin(&plan->inner, plan->inner_bytes, sizeof plan->inner_bytes);

@@ -158,7 +158,8 @@ __device__ __forceinline__ void consume_boxes(const parameters &p, const block_t
     };
     const auto store = [&](bool adds) {
         for_sums([&](auto &of, int first, int second) {
-            store_pairs<N, ADDED_AT_ONCE<BOX_CONSUMER_REGISTERS - M * N / 2>>(of, slice + first, second - first, p.tiles.block_n, adds, lane);
+            store_pairs<N, ADDED_AT_ONCE<BOX_CONSUMER_REGISTERS - M * N / 2>>(of, slice + first, second - first,
+                                                                              p.tiles.block_n, adds, lane);
         });
     };
     const bool writes = p.weights.at != NULL;

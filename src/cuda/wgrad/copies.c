@@ -193,6 +193,6 @@ tconv_status tconv_wgrad_make_copies(const tconv_layer *layer, const copy_cut *c
     if (status != TCONV_SUCCESS || tiles == 0)
         return status;
     void *arguments[] = {&transposed};
-    return tconv_launch_blocks(tconv_wgrad_transpose_kernel(problem->element_size), tiles, TRANSPOSE_THREADS, arguments, stream, issue,
-                               false);
+    return tconv_launch_blocks(tconv_wgrad_transpose_kernel(problem->element_size), tiles, TRANSPOSE_THREADS, arguments,
+                               stream, issue, false);
 }

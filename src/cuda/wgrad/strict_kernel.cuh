@@ -318,7 +318,7 @@ __device__ __forceinline__ void consume_split(const parameters &p, const block_t
     if (p.weights.at == NULL) {
         for_sums([&](auto &of, int first, int second, int64_t channel) {
             store_pairs<PARTIAL_CHANNELS, 4>(of, slice + first + channel * p.tiles.block_n, second - first,
-                                          p.tiles.block_n, false, lane);
+                                             p.tiles.block_n, false, lane);
         });
         return;
     }

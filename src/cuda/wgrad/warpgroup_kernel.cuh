@@ -235,8 +235,7 @@ __device__ __forceinline__ void load_line_pairs(fragment_a &to, uint32_t from, c
 
 /* The sums of a slice that are loaded before one is stored, where a thread has so many registers beside its own sums: a load takes
  * hundreds of cycles, and loads that wait for one another hold the products up. */
-template <int SPARE_REGISTERS>
-constexpr int ADDED_AT_ONCE = SPARE_REGISTERS >= 80 ? 16 : SPARE_REGISTERS >= 48 ? 8 : 4;
+template <int SPARE_REGISTERS> constexpr int ADDED_AT_ONCE = SPARE_REGISTERS >= 80 ? 16 : SPARE_REGISTERS >= 48 ? 8 : 4;
 
 /* Writes the sums of 64 pairs by N channels to the slice, or adds them to what the slice holds. to: the place of the
  * lane's first pair; second: the distance from there to the place of its second pair. */

@@ -41,6 +41,8 @@ typedef struct wgrad_plan {
     sub_layer layers[MOST_LAYERS];
 } wgrad_plan;
 
+_Static_assert(sizeof(wgrad_plan) <= TCONV_CUDA_MAX_NHWC_PLAN, "cuda_nhwc has room for the plan");
+
 /* Returns a layer that space-to-depth has made, on the device of the layer that it has made it of. */
 static tconv_layer layer_of(const tconv_layer *layer, const tconv_problem *problem)
 {
