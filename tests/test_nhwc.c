@@ -57,12 +57,12 @@ Test(nhwc, images_that_are_too_large_are_declined)
 /* The last chunk begins so that it ends with the layer. */
 Test(nhwc_cuda, chunks_of_images_are_exact)
 {
-    static const struct way way = {"cuda_nhwc", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_TF32,
-                                   "cuda_nhwc"};
     static const tconv_dtype dtypes[] = {TCONV_F32, TCONV_BF16, TCONV_F16};
     skip_without_cuda();
     for (int op = TCONV_FORWARD; op <= TCONV_BACKWARD_DATA; op++)
         for (size_t d = 0; d < COUNT(dtypes); d++) {
+            const struct way way = {"cuda_nhwc", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT,
+                                    dtypes[d] == TCONV_F32 ? TCONV_MATH_TF32 : TCONV_MATH_STRICT, "cuda_nhwc"};
             harness_layer layer = parse("n=5 ci=32 h=201 w=131 co=40 k=3 s=2 op=1", (tconv_op)op, dtypes[d]);
             harness_case test = make_sampled_case(&layer, HARNESS_INTEGERS, d);
             cr_expect(check_way(&test, &way, 1, d == 1), "%s", harness_dtype_name(dtypes[d]));

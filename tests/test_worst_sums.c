@@ -31,7 +31,7 @@ static const struct {
     {"cuda_depthwise", 51},    {"cuda_depthwise", 32}, {"cuda_rows", 66},   {"cuda_cells", 78},
     {"cuda_wgmma", 78},        {"cuda_igemm", 79},     {"cuda_mma", 156},   {"cuda_col2im", 157},
     {"cuda_gemm_col2im", 159}, {"cuda_frames", 66},    {"cuda_dgrad", 156}, {"cuda_wgrad", 112},
-    {"cuda_finish", 160},
+    {"cuda_nhwc", 159},        {"cuda_finish", 160},
 };
 
 static double units_of(const struct way *way)
