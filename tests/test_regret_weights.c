@@ -21,7 +21,7 @@
 #define GROUPS     (PRECISIONS * LAYOUTS)
 #define MOST       3 /* implementations of a layer */
 #define LAYERS     317
-#define UNTIMED    3 /* layers of a group whose plan is not made any more */
+#define UNTIMED    69 /* layers of a group whose plan is not made any more */
 
 /* What the predictions of a precision may be off by in each layout, NCHW before NHWC: the median of |log(predicted / taken)| of
  * what is taken, and the worst factor. They are the model's own, and a little for rounding in another compiler. The times are of
