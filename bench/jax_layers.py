@@ -19,6 +19,7 @@ import datetime
 import math
 import pathlib
 import statistics
+import textwrap
 import time
 
 import jax
@@ -242,12 +243,13 @@ def report(path):
     together = math.sqrt(math.prod(means.values()))
     least = {name: min(result[name]["xla"] / result[name]["tconv"] for result in of_csv) for name in means}
     name = found.get("platform", "cpu")
+    device = found["device"] if name == "cuda" else processor.sentence(found["processor"])
     platform = PLATFORMS[name]
     queued = f", queued for {platform.sample * 1e3:.0f} ms at a time" if platform.sample else ""
     text = [
         f"# Transposed convolutions in JAX on {platform.title}",
         "",
-        f"- {found['device'] if name == 'cuda' else processor.sentence(found['processor'])}",
+        textwrap.fill(f"- {device}", 150, subsequent_indent="  "),
         f"- tconv {found['tconv']}, JAX {found['jax']}, {found['date']}; {platform.numbers} in NHWC, kernels in HWIO",
         f"- gradients of input, kernel and bias in one program; called in turn{queued}; medians in milliseconds",
         f"- images, and then rows, are left out, for at most {platform.budget / 1e9:g} billion products a layer",
