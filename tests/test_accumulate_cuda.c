@@ -7,18 +7,10 @@
 
 #include "harness.h"
 #include "support/cases.h"
+#include "support/gradients.h"
 #include "support/ways.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-
-static harness_layer parse(const char *problem, tconv_op op)
-{
-    harness_layer layer;
-    char message[128];
-    cr_assert(harness_problem_parse(problem, &layer, message, sizeof message), "%s: %s", problem, message);
-    layer.desc.op = op;
-    return layer;
-}
 
 /* Implementations of CUDA that run post-ops on the values that they store add what dst holds there, as does the gradient of
  * src that is computed by them. Without a second pass there is no workspace for sums. */
@@ -37,7 +29,7 @@ Test(accumulate, outputs_are_added_to_where_they_are_stored_on_cuda)
     };
     for (size_t r = 0; r < COUNT(rows); r++)
         for (int form = 0; form < 4; form++) {
-            harness_layer layer = parse(rows[r].problem, rows[r].op);
+            harness_layer layer = gradient_layer(rows[r].problem, rows[r].op);
             char declines[64];
             layer.desc.dtype = form / 2 == 0 ? TCONV_F32 : TCONV_BF16;
             layer.desc.layout = (tconv_layout)(form % 2);
@@ -53,7 +45,7 @@ Test(accumulate, outputs_are_added_to_where_they_are_stored_on_cuda)
 Test(accumulate, a_layer_comes_in_chunks_on_cuda)
 {
     for (int op = TCONV_FORWARD; op <= TCONV_BACKWARD_DATA; op++) {
-        harness_layer layer = parse(CHUNKED, (tconv_op)op);
+        harness_layer layer = gradient_layer(CHUNKED, (tconv_op)op);
         cr_expect(is_planned(&layer.desc, " chunks=3 widens=0 by="));
         layer.desc.dtype = TCONV_BF16;
         cr_expect(is_planned(&layer.desc, " chunks=6 widens=1 by="));
@@ -66,7 +58,7 @@ Test(accumulate_cuda, chunks_are_added_once)
     skip_without_cuda();
     for (int form = 0; form < 6; form++) { /* both operations, three dtypes, two layouts */
         static const tconv_dtype dtypes[] = {TCONV_F32, TCONV_BF16, TCONV_F16};
-        harness_layer layer = parse(CHUNKED, (tconv_op)(form % 2));
+        harness_layer layer = gradient_layer(CHUNKED, (tconv_op)(form % 2));
         layer.desc.dtype = dtypes[form / 2];
         layer.desc.layout = (tconv_layout)(form / 2 % 2);
         harness_case test = make_sampled_case(&layer, HARNESS_INTEGERS, (uint64_t)form);
@@ -80,8 +72,8 @@ Test(accumulate_cuda, chunks_are_added_once)
 
 Test(accumulate, planes_come_in_chunks_that_share_no_output)
 {
-    harness_layer even = parse(PLANES, TCONV_BACKWARD_DATA);
-    harness_layer uneven = parse("n=1 ci=8 h=511 w=512 co=16 k=20 s=20 acc=1", TCONV_BACKWARD_DATA);
+    harness_layer even = gradient_layer(PLANES, TCONV_BACKWARD_DATA);
+    harness_layer uneven = gradient_layer("n=1 ci=8 h=511 w=512 co=16 k=20 s=20 acc=1", TCONV_BACKWARD_DATA);
     even.desc.dtype = uneven.desc.dtype = TCONV_BF16;
     cr_expect(is_planned(&even.desc, " chunks=3x1x1 parts=1 "));
     cr_expect(is_planned(&uneven.desc, " cuda_dgrad       declines: no implementation that adds to each output once"));
@@ -92,7 +84,7 @@ Test(accumulate_cuda, planes_in_chunks_are_added_once)
     const struct way way = {"cuda_dgrad", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT, TCONV_MATH_STRICT, "cuda_dgrad"};
     skip_without_cuda();
     for (int form = 0; form < 4; form++) { /* two dtypes, two layouts */
-        harness_layer layer = parse(PLANES, TCONV_BACKWARD_DATA);
+        harness_layer layer = gradient_layer(PLANES, TCONV_BACKWARD_DATA);
         layer.desc.dtype = form / 2 == 0 ? TCONV_F32 : TCONV_BF16;
         layer.desc.layout = (tconv_layout)(form % 2);
         harness_case test = make_sampled_case(&layer, HARNESS_INTEGERS, (uint64_t)form);

@@ -69,11 +69,7 @@ static const struct {
 
 static harness_layer layer_at(size_t n)
 {
-    harness_layer layer = gradient_layer(layers[n].problem, TCONV_BACKWARD_WEIGHTS);
-    layer.desc.dtype = layers[n].dtype;
-    layer.desc.layout = layers[n].layout;
-    layer.desc.math = layers[n].dtype == TCONV_F32 ? TCONV_MATH_TF32 : TCONV_MATH_STRICT;
-    return layer;
+    return gradient_weights_layer(layers[n].problem, layers[n].dtype, layers[n].layout);
 }
 
 Test(gradients, products_sum_the_bias)

@@ -27,10 +27,7 @@ static const struct {
 
 static harness_layer layer_at(size_t n)
 {
-    harness_layer layer = gradient_layer(copied[n].problem, TCONV_BACKWARD_WEIGHTS);
-    layer.desc.dtype = copied[n].dtype;
-    layer.desc.math = copied[n].dtype == TCONV_F32 ? TCONV_MATH_TF32 : TCONV_MATH_STRICT;
-    return layer;
+    return gradient_weights_layer(copied[n].problem, copied[n].dtype, TCONV_NCHW);
 }
 
 Test(gradients, layers_in_nchw_are_copied)

@@ -6,16 +6,14 @@
 
 #include "harness.h"
 #include "support/cases.h"
+#include "support/gradients.h"
 #include "support/ways.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-static harness_layer parse(const char *problem, tconv_op op, tconv_dtype dtype)
+static harness_layer layer_in(tconv_dtype dtype, const char *problem, tconv_op op)
 {
-    harness_layer layer;
-    char message[128];
-    cr_assert(harness_problem_parse(problem, &layer, message, sizeof message), "%s: %s", problem, message);
-    layer.desc.op = op;
+    harness_layer layer = gradient_layer(problem, op);
     layer.desc.dtype = dtype;
     return layer;
 }
@@ -32,7 +30,7 @@ Test(nhwc, layers_of_long_strides_take_it)
          TCONV_BACKWARD_WEIGHTS},
     };
     for (size_t r = 0; r < COUNT(rows); r++) {
-        harness_layer layer = parse(rows[r].problem, rows[r].op, TCONV_BF16);
+        harness_layer layer = layer_in(TCONV_BF16, rows[r].problem, rows[r].op);
         cr_expect(is_planned(&layer.desc, "   1 cuda_nhwc "), "%s", rows[r].problem);
         cr_expect(is_planned(&layer.desc, rows[r].words), "%s", rows[r].problem);
         layer.desc.layout = TCONV_NHWC;
@@ -44,9 +42,9 @@ Test(nhwc, layers_of_long_strides_take_it)
 Test(nhwc, images_that_are_too_large_are_declined)
 {
     static const char declines[] = " cuda_nhwc        declines: needs images of at most 40 MiB";
-    const harness_layer fits = parse("ci=64 h=256 w=256 co=24 k=2 s=2", TCONV_FORWARD, TCONV_F32);
-    const harness_layer large = parse("ci=64 h=256 w=256 co=25 k=2 s=2", TCONV_FORWARD, TCONV_F32);
-    harness_layer many = parse("n=2 ci=64 h=256 w=256 co=24 k=2 s=2", TCONV_FORWARD, TCONV_F32);
+    const harness_layer fits = layer_in(TCONV_F32, "ci=64 h=256 w=256 co=24 k=2 s=2", TCONV_FORWARD);
+    const harness_layer large = layer_in(TCONV_F32, "ci=64 h=256 w=256 co=25 k=2 s=2", TCONV_FORWARD);
+    harness_layer many = layer_in(TCONV_F32, "n=2 ci=64 h=256 w=256 co=24 k=2 s=2", TCONV_FORWARD);
     cr_expect(!is_planned(&fits.desc, declines));
     cr_expect(is_planned(&large.desc, declines));
     cr_expect(!is_planned(&many.desc, declines));
@@ -63,7 +61,7 @@ Test(nhwc_cuda, chunks_of_images_are_exact)
         for (size_t d = 0; d < COUNT(dtypes); d++) {
             const struct way way = {"cuda_nhwc", TCONV_BACKEND_CUDA, TCONV_CPU_ISA_DEFAULT,
                                     dtypes[d] == TCONV_F32 ? TCONV_MATH_TF32 : TCONV_MATH_STRICT, "cuda_nhwc"};
-            harness_layer layer = parse("n=5 ci=32 h=201 w=131 co=40 k=3 s=2 op=1", (tconv_op)op, dtypes[d]);
+            harness_layer layer = layer_in(dtypes[d], "n=5 ci=32 h=201 w=131 co=40 k=3 s=2 op=1", (tconv_op)op);
             harness_case test = make_sampled_case(&layer, HARNESS_INTEGERS, d);
             cr_expect(check_way(&test, &way, 1, d == 1), "%s", harness_dtype_name(dtypes[d]));
             harness_case_destroy(&test);

@@ -12,6 +12,15 @@ harness_layer gradient_layer(const char *problem, tconv_op op)
     return layer;
 }
 
+harness_layer gradient_weights_layer(const char *problem, tconv_dtype dtype, tconv_layout layout)
+{
+    harness_layer layer = gradient_layer(problem, TCONV_BACKWARD_WEIGHTS);
+    layer.desc.dtype = dtype;
+    layer.desc.layout = layout;
+    layer.desc.math = dtype == TCONV_F32 ? TCONV_MATH_TF32 : TCONV_MATH_STRICT;
+    return layer;
+}
+
 void gradient_set_form(harness_layer *layer, int form)
 {
     layer->desc.weight_layout = (tconv_weight_layout)(form % 3);

@@ -23,19 +23,20 @@
 #include "../model/planned.h"
 
 enum {
-    MOST_TURNED = 40 << 20, /* bytes of a chunk's transposed tensors */
-    MOST_SCRATCH = 48 << 20 /* with what the inner plan needs */
+    MOST_TRANSPOSED = 40 << 20, /* bytes of a chunk's transposed tensors */
+    MOST_SCRATCH = 48 << 20     /* with what the inner plan needs */
 };
 
 /* Transposing takes this much longer than a pass that moves vectors, timed on an H200; and this many launches, because none of its
  * kernels begins before the one ahead has ended. */
-static const double TURNING_TIMES_HALF = 2.2, TURNING_TIMES = 1.6, TURNING_LAUNCHES = 2;
+static const double TRANSPOSING_TIMES_HALF = 2.2, TRANSPOSING_TIMES = 1.6, TRANSPOSING_LAUNCHES = 2;
 
 typedef struct nhwc_plan {
     int64_t images, chunks; /* of a chunk; of the layer */
-    bool turns_weights;
+    bool transposes_weights;
     int64_t src_bytes, dst_bytes; /* of a chunk's transposed tensors, where the scratch begins */
-    /* Of weights in IHWO: before what the inner implementation packs, or of their gradient behind the tensors. */
+    /* How many bytes the weights take in IHWO, which lie before what the inner implementation packs; or their gradient, which lies
+     * behind the tensors. 0 where they are not transposed. */
     int64_t weights_bytes;
     tconv_inner_plan inner; /* of a chunk; its phases are the layer's */
     _Alignas(16) unsigned char inner_bytes[TCONV_CUDA_MAX_NHWC_PLAN];
@@ -47,7 +48,7 @@ static bool is_gradient_of_weights(const tconv_problem *problem)
 }
 
 /* Returns the transposition of the weights from IOHW to IHWO. */
-static tconv_transposition turned_weights(const tconv_problem *problem)
+static tconv_transposition weights_transposition(const tconv_problem *problem)
 {
     const int64_t taps = problem->h.kernel * problem->w.kernel, each = problem->group_out * taps;
     return (tconv_transposition){.matrices = problem->in_channels,
@@ -61,7 +62,7 @@ static tconv_transposition turned_weights(const tconv_problem *problem)
 }
 
 /* Forward packs the weights from either layout. */
-static bool turns_weights(const tconv_problem *problem)
+static bool transposes_weights(const tconv_problem *problem)
 {
     return problem->desc.op != TCONV_FORWARD && problem->desc.weight_layout == TCONV_WEIGHT_IOHW &&
            problem->group_out > 1 && problem->h.kernel * problem->w.kernel > 1 &&
@@ -75,9 +76,9 @@ static bool cut_images(const tconv_problem *problem, nhwc_plan *plan)
                  outputs = (double)problem->h.out * (double)problem->w.out;
     const double image = ((double)problem->in_channels * pixels + (double)problem->out_channels * outputs) *
                          (double)problem->element_size;
-    plan->images = tconv_inner_fit(problem->batch, image, MOST_TURNED);
+    plan->images = tconv_inner_fit(problem->batch, image, MOST_TRANSPOSED);
     plan->chunks = tconv_ceil_div(problem->batch, plan->images);
-    return image * (double)plan->images <= MOST_TURNED && (plan->chunks == 1 || !is_gradient_of_weights(problem));
+    return image * (double)plan->images <= MOST_TRANSPOSED && (plan->chunks == 1 || !is_gradient_of_weights(problem));
 }
 
 /* Describes a chunk in NHWC. */
@@ -88,7 +89,7 @@ static tconv_status describe_inner(const tconv_layer *layer, nhwc_plan *plan, tc
     plan->inner.layer = *layer;
     desc.layout = TCONV_NHWC;
     desc.batch = plan->images;
-    if (plan->turns_weights)
+    if (plan->transposes_weights)
         desc.weight_layout = TCONV_WEIGHT_IHWO;
     memset(desc.src_strides, 0, sizeof desc.src_strides);
     memset(desc.dst_strides, 0, sizeof desc.dst_strides);
@@ -98,7 +99,7 @@ static tconv_status describe_inner(const tconv_layer *layer, nhwc_plan *plan, tc
     const int64_t size = (int64_t)inner->element_size;
     plan->src_bytes = tconv_inner_aligned(inner->src_extent * size);
     plan->dst_bytes = tconv_inner_aligned(inner->dst_extent * size);
-    plan->weights_bytes = plan->turns_weights ? tconv_inner_aligned(inner->weight_extent * size) : 0;
+    plan->weights_bytes = plan->transposes_weights ? tconv_inner_aligned(inner->weight_extent * size) : 0;
     return TCONV_SUCCESS;
 }
 
@@ -121,9 +122,9 @@ static double compared_seconds(const void *outer, const tconv_inner_plan *inner,
 /* Turns the work of one chunk into that of all, with the transpositions. */
 static void count_passes(const tconv_problem *problem, const nhwc_plan *plan, tconv_cuda_work *work)
 {
-    const double chunks = (double)plan->chunks, launches = 2 * TURNING_LAUNCHES; /* of src, of dst */
-    const double times = problem->element_size < sizeof(float) ? TURNING_TIMES_HALF : TURNING_TIMES;
-    const double weights = plan->turns_weights ? TURNING_LAUNCHES : 0;
+    const double chunks = (double)plan->chunks, launches = 2 * TRANSPOSING_LAUNCHES; /* of src, of dst */
+    const double times = problem->element_size < sizeof(float) ? TRANSPOSING_TIMES_HALF : TRANSPOSING_TIMES;
+    const double weights = plan->transposes_weights ? TRANSPOSING_LAUNCHES : 0;
     work->rounds *= chunks;
     work->dram_bytes *= chunks;
     work->passes = chunks * (work->passes + launches + 1) - 1 + weights; /* the first launch is none of the passes */
@@ -144,10 +145,10 @@ static bool plan_inner(const tconv_layer *layer, double limit, nhwc_plan *plan, 
                                  .outer = plan,
                                  .seconds = compared_seconds};
     if (limit > 0) {
-        tconv_cuda_work turning;
-        memset(&turning, 0, sizeof turning);
-        count_passes(&layer->problem, plan, &turning);
-        search.limit = (limit + machine.launch - tconv_cuda_least_seconds(&machine, &turning)) / (double)plan->chunks;
+        tconv_cuda_work passes;
+        memset(&passes, 0, sizeof passes);
+        count_passes(&layer->problem, plan, &passes);
+        search.limit = (limit + machine.launch - tconv_cuda_least_seconds(&machine, &passes)) / (double)plan->chunks;
         if (search.limit <= 0)
             return false;
     }
@@ -167,10 +168,10 @@ static tconv_status plan_layer(const tconv_layer *layer, void *bytes, tconv_plan
     tconv_inner_begin(&plan->inner, plan->inner_bytes, sizeof plan->inner_bytes);
     if (problem->layout != TCONV_NCHW || problem->batch == 0 || layer->phases_of_src || layer->stacked_rows)
         return tconv_decline(issue, "for layers in NCHW");
-    plan->turns_weights = turns_weights(problem);
+    plan->transposes_weights = transposes_weights(problem);
     if (!cut_images(problem, plan))
         return tconv_decline(issue, "needs images of at most %d MiB, for the gradient of the weights all together",
-                             MOST_TURNED >> 20);
+                             MOST_TRANSPOSED >> 20);
     const tconv_status status = describe_inner(layer, plan, issue);
     if (status != TCONV_SUCCESS)
         return status;
@@ -179,8 +180,8 @@ static tconv_status plan_layer(const tconv_layer *layer, void *bytes, tconv_plan
     const tconv_memory_sizes *sizes = &plan->inner.sizes;
     planned->sizes.packed = sizes->packed + (size_t)(is_gradient_of_weights(problem) ? 0 : plan->weights_bytes);
     planned->sizes.scratch = sizes->scratch + (size_t)scratch_before(plan);
-    planned->sizes.execute_packs = !plan->turns_weights && sizes->execute_packs;
-    planned->sizes.reads_unpacked = !plan->turns_weights && sizes->reads_unpacked;
+    planned->sizes.execute_packs = !plan->transposes_weights && sizes->execute_packs;
+    planned->sizes.reads_unpacked = !plan->transposes_weights && sizes->reads_unpacked;
     count_passes(problem, plan, &work);
     tconv_cuda_predict(layer, &work, planned);
     planned->prediction.saved = inner.prediction.saved;
@@ -199,9 +200,9 @@ static tconv_status pack(const tconv_layer *layer, const void *bytes, const void
                          tconv_issue *issue)
 {
     const nhwc_plan *plan = bytes;
-    if (!plan->turns_weights)
+    if (!plan->transposes_weights)
         return tconv_inner_pack(&plan->inner, weights, packed, stream, issue);
-    const tconv_transposition of = turned_weights(&layer->problem);
+    const tconv_transposition of = weights_transposition(&layer->problem);
     const tconv_status status = transpose(layer, &of, false, weights, packed, stream, issue);
     if (status != TCONV_SUCCESS || plan->inner.sizes.reads_unpacked)
         return status;
@@ -209,14 +210,14 @@ static tconv_status pack(const tconv_layer *layer, const void *bytes, const void
 }
 
 /* Transposes a chunk of src, or of dst, to NHWC or back. data: the layer's tensor. */
-static tconv_status turn(const tconv_layer *layer, const nhwc_plan *plan, int64_t image, bool dst, bool back,
-                         void *data, void *turned, void *stream, tconv_issue *issue)
+static tconv_status transpose_tensor(const tconv_layer *layer, const nhwc_plan *plan, int64_t image, bool dst,
+                                     bool back, void *data, void *transposed, void *stream, tconv_issue *issue)
 {
     const tconv_problem *problem = &layer->problem;
     tconv_transposition of = tconv_transpose_to_nhwc(problem, !dst);
     void *const first = (char *)data + image * of.from_matrix * (int64_t)problem->element_size;
     of.matrices = plan->images;
-    return transpose(layer, &of, back, back ? turned : first, back ? first : turned, stream, issue);
+    return transpose(layer, &of, back, back ? transposed : first, back ? first : transposed, stream, issue);
 }
 
 /* Sets what the inner layer reads its weights from, or writes their gradient to. */
@@ -225,10 +226,10 @@ static void set_weights(const tconv_layer *layer, const nhwc_plan *plan, int64_t
 {
     const bool reads = plan->inner.sizes.reads_unpacked;
     if (is_gradient_of_weights(&layer->problem))
-        inner->weights = arguments->weights == NULL || !plan->turns_weights
+        inner->weights = arguments->weights == NULL || !plan->transposes_weights
                              ? arguments->weights
                              : (char *)arguments->scratch + plan->src_bytes + plan->dst_bytes;
-    else if (plan->turns_weights)
+    else if (plan->transposes_weights)
         inner->weights = reads ? (void *)arguments->packed : NULL;
     else
         inner->weights = chunk == 0 || reads ? arguments->weights : NULL;
@@ -248,20 +249,20 @@ static tconv_status execute_chunk(const tconv_layer *layer, const nhwc_plan *pla
     set_weights(layer, plan, chunk, arguments, &inner);
     tconv_status status = TCONV_SUCCESS;
     if (op != TCONV_BACKWARD_DATA && arguments->src != NULL)
-        status = turn(layer, plan, image, false, false, arguments->src, inner.src, stream, issue);
+        status = transpose_tensor(layer, plan, image, false, false, arguments->src, inner.src, stream, issue);
     if (op != TCONV_FORWARD && status == TCONV_SUCCESS)
-        status = turn(layer, plan, image, true, false, arguments->dst, inner.dst, stream, issue);
+        status = transpose_tensor(layer, plan, image, true, false, arguments->dst, inner.dst, stream, issue);
     if (status == TCONV_SUCCESS)
         status = tconv_inner_execute(&plan->inner, &inner, issue);
     if (status != TCONV_SUCCESS)
         return status;
     if (op == TCONV_FORWARD)
-        return turn(layer, plan, image, true, true, arguments->dst, inner.dst, stream, issue);
+        return transpose_tensor(layer, plan, image, true, true, arguments->dst, inner.dst, stream, issue);
     if (op == TCONV_BACKWARD_DATA)
-        return turn(layer, plan, image, false, true, arguments->src, inner.src, stream, issue);
+        return transpose_tensor(layer, plan, image, false, true, arguments->src, inner.src, stream, issue);
     if (inner.weights == arguments->weights)
         return TCONV_SUCCESS;
-    const tconv_transposition weights = turned_weights(&layer->problem);
+    const tconv_transposition weights = weights_transposition(&layer->problem);
     return transpose(layer, &weights, true, inner.weights, arguments->weights, stream, issue);
 }
 
@@ -282,8 +283,8 @@ static void describe(const tconv_layer *layer, const void *bytes, char *text, si
     char inner[512];
     tconv_inner_describe(&plan->inner, inner, sizeof inner);
     snprintf(text, capacity, "images=%lld chunks=%lld weights=%s by=%s %s", (long long)plan->images,
-             (long long)plan->chunks, plan->turns_weights ? "ihwo" : "as_they_lie", plan->inner.implementation->name,
-             inner);
+             (long long)plan->chunks, plan->transposes_weights ? "ihwo" : "as_they_lie",
+             plan->inner.implementation->name, inner);
 }
 
 const tconv_implementation tconv_cuda_nhwc = {.name = "cuda_nhwc",

@@ -15,8 +15,7 @@ enum {
     COPY_TILE_BYTES = TRANSPOSE_VECTORS * VECTOR_BYTES
 };
 
-/* What is copied of a tensor in NCHW: the same rows of all images of a chunk, whose pixels lie one behind
- * another in memory. */
+/* A copy takes the same rows of all images of a chunk, of a tensor in NCHW, whose pixels lie one behind another in memory. */
 typedef struct transposed_copy {
     const void *from;
     void *copy;

@@ -361,7 +361,7 @@ static void offer_copies(tile_search *search)
         problem->in_channels * problem->group_out * problem->h.kernel * problem->w.kernel * (int64_t)sizeof(float);
     const copy_cut cut = tconv_wgrad_cut_copies(problem, weights <= COPIED_SLICES_BYTES ? COPIES_BYTES : weights);
     const bool half = problem->element_size == 2, is_strict = search->trial.math == NUMERICS_STRICT;
-    if (cut.images == 0 || (is_strict && problem->layout == TCONV_NCHW))
+    if (cut.images == 0 || (is_strict && problem->layout == TCONV_NCHW)) /* which cuda_nhwc copies */
         return;
     tconv_layer chunk = *layer;
     tconv_wgrad_take_chunk(&chunk.problem, &cut);
