@@ -35,12 +35,19 @@ int64_t tconv_wgrad_images_of_chunk(const tconv_problem *problem, const copy_cut
     return tconv_min(cut->images, problem->batch - chunk / cut->row_parts * cut->images);
 }
 
-copy_cut tconv_wgrad_cut_copies(const tconv_problem *problem, int64_t most_bytes)
+int64_t tconv_wgrad_first_of_chunk(const tconv_problem *problem, const copy_cut *cut, int64_t chunk)
+{
+    return chunk / cut->row_parts * cut->images * problem->src.n + chunk % cut->row_parts * cut->rows * problem->src.h;
+}
+
+/* Cuts a layer whose src is copied, or whose src is not. */
+static copy_cut cut_copies(const tconv_problem *problem, bool copies_src, int64_t most_bytes)
 {
     copy_cut cut = {0};
-    const int64_t image = src_bytes_of(problem, problem->h.in) + dst_bytes_of(problem, problem->h.in);
-    const int64_t row = src_bytes_of(problem, 1) + dst_bytes_of(problem, 2) - dst_bytes_of(problem, 1);
-    const int64_t halo = dst_bytes_of(problem, 1) - (row - src_bytes_of(problem, 1));
+    const int64_t src_row = copies_src ? src_bytes_of(problem, 1) : 0;
+    const int64_t image = src_row * problem->h.in + dst_bytes_of(problem, problem->h.in);
+    const int64_t row = src_row + dst_bytes_of(problem, 2) - dst_bytes_of(problem, 1);
+    const int64_t halo = dst_bytes_of(problem, 1) - (row - src_row);
     int64_t images = tconv_min(problem->batch, most_bytes / image), rows = problem->h.in;
     if (images == 0) {
         images = 1;
@@ -55,9 +62,19 @@ copy_cut tconv_wgrad_cut_copies(const tconv_problem *problem, int64_t most_bytes
     cut.out_rows = out_rows_of(&problem->h, cut.rows);
     cut.src_pixel = copied_channels(problem, problem->in_channels);
     cut.dst_pixel = copied_channels(problem, problem->out_channels);
-    cut.src_bytes = tconv_round_up(cut.images * src_bytes_of(problem, cut.rows), COPY_ALIGNMENT);
+    cut.src_bytes = tconv_round_up(cut.images * src_row * cut.rows, COPY_ALIGNMENT);
     cut.dst_bytes = tconv_round_up(cut.images * dst_bytes_of(problem, cut.rows), COPY_ALIGNMENT);
     return cut;
+}
+
+copy_cut tconv_wgrad_cut_copies(const tconv_problem *problem, bool has_src, int64_t most_bytes)
+{
+    if (has_src) {
+        const copy_cut cut = cut_copies(problem, false, most_bytes);
+        if (cut.images > 0 && problem->h.in % cut.rows == 0)
+            return cut;
+    }
+    return cut_copies(problem, true, most_bytes);
 }
 
 void tconv_wgrad_take_chunk(tconv_problem *problem, const copy_cut *cut)
@@ -68,7 +85,8 @@ void tconv_wgrad_take_chunk(tconv_problem *problem, const copy_cut *cut)
     problem->h.out = cut->out_rows;
     problem->h.pad = 0;
     const int64_t src_row = problem->w.in * cut->src_pixel, dst_row = problem->w.out * cut->dst_pixel;
-    problem->src = (tconv_strides){.n = cut->rows * src_row, .c = 1, .h = src_row, .w = cut->src_pixel};
+    if (cut->src_bytes > 0)
+        problem->src = (tconv_strides){.n = cut->rows * src_row, .c = 1, .h = src_row, .w = cut->src_pixel};
     problem->dst = (tconv_strides){.n = cut->out_rows * dst_row, .c = 1, .h = dst_row, .w = cut->dst_pixel};
     if (problem->groups == 1) { /* the padding of a pixel counts as channels */
         problem->in_channels = problem->group_in = cut->src_pixel;
@@ -177,7 +195,9 @@ tconv_status tconv_wgrad_make_copies(const tconv_layer *layer, const copy_cut *c
                            .plane = h->in * w->in,
                            .apart = cut->rows * w->in};
     transposed_copies transposed = {0};
-    tconv_status status = copy_tensor(problem, &tensor, &transposed.tensors[0], stream, issue);
+    tconv_status status = TCONV_SUCCESS;
+    if (cut->src_bytes > 0)
+        status = copy_tensor(problem, &tensor, &transposed.tensors[0], stream, issue);
     if (status != TCONV_SUCCESS)
         return status;
     tensor.data = diff_dst;

@@ -353,13 +353,14 @@ static void offer_copies(tile_search *search)
 {
     const tconv_layer *layer = search->layer;
     const tconv_problem *problem = &layer->problem;
-    if ((has_vectors(problem, &problem->src, problem->group_in) &&
-         has_vectors(problem, &problem->dst, problem->group_out)) ||
-        tconv_has_depth(problem) || !tconv_wgrad_can_copy(problem))
+    const bool has_src = has_vectors(problem, &problem->src, problem->group_in);
+    if ((has_src && has_vectors(problem, &problem->dst, problem->group_out)) || tconv_has_depth(problem) ||
+        !tconv_wgrad_can_copy(problem))
         return;
     const int64_t weights =
         problem->in_channels * problem->group_out * problem->h.kernel * problem->w.kernel * (int64_t)sizeof(float);
-    const copy_cut cut = tconv_wgrad_cut_copies(problem, weights <= COPIED_SLICES_BYTES ? COPIES_BYTES : weights);
+    const copy_cut cut =
+        tconv_wgrad_cut_copies(problem, has_src, weights <= COPIED_SLICES_BYTES ? COPIES_BYTES : weights);
     const bool half = problem->element_size == 2, is_strict = search->trial.math == NUMERICS_STRICT;
     if (cut.images == 0 || (is_strict && problem->layout == TCONV_NCHW)) /* which cuda_nhwc copies */
         return;
