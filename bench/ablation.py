@@ -2,13 +2,13 @@
 """Times of every CUDA implementation on every layer of results/h200_implementations.csv.gz, in all three operations.
 
     ablation.py LIBRARY.so [--precisions tf32,f32,f16,bf16] [--layouts nchw,nhwc] [--operations forward,...]
-                [--implementations cuda_frames,...] [--seconds S] [--out FILE.csv]
+                [--implementations cuda_frames,...] [--recorded FILE.csv] [--seconds S] [--out FILE.csv]
 
 A line has the precision, the layout, the operation, the layer, the implementation, its microseconds (weights packed
 once, in a CUDA graph, median of five replays), the predicted ones, and the plan's words: what is lost without an
 implementation, or without one of its kernels, can be read from the file. A plan that is predicted to take over SLOWEST
-times as long as the best is not timed, and has no microseconds. Needs PyTorch with CUDA. On an H200 it takes about
-three minutes.
+times as long as the best is not timed, and has no microseconds. A plan whose words are those of a recorded file keeps
+the time of that file. Needs PyTorch with CUDA. On an H200 it takes about three minutes.
 """
 
 import argparse
@@ -20,6 +20,7 @@ import sys
 import time
 
 import compare_builds as builds
+import run_files
 import sweep_tiles
 import torch
 
@@ -41,25 +42,7 @@ class Plan(builds.Plan):
         self.build, self.desc, self.location, self.handle = build, desc, api.LOCATION_CUDA, c.c_void_p()
         build.check(build.library.tconv_plan_create(c.byref(desc), c.byref(options), c.byref(self.handle), None))
         self.implementation = build.library.tconv_plan_implementation(self.handle).decode()
-        self.writes_weights = desc.op == api.OP_BACKWARD_WEIGHTS
-
-    def bind(self, src, weights, bias, dst):
-        if not self.writes_weights:
-            super().bind(src, weights, bias, dst)
-            return
-        size = c.c_size_t()
-        self.build.check(self.build.library.tconv_plan_workspace_size(self.handle, c.byref(size)))
-        self.workspace = torch.empty(max(size.value, 1), dtype=torch.uint8, device=src.device)
-        self.size, self.src = size.value, src
-        self.tensors = [self.tensor(tensor) for tensor in (src, weights, bias, dst)]
-
-    def run(self):
-        if not self.writes_weights:
-            super().run()
-            return
-        execute, workspace = self.build.library.tconv_plan_execute, self.workspace.data_ptr() if self.size else None
-        tensors = [None if tensor is None else c.byref(tensor) for tensor in self.tensors]
-        self.build.check(execute(self.handle, *tensors, workspace, self.size, builds.stream(self.src)))
+        self.packs = desc.op != api.OP_BACKWARD_WEIGHTS
 
 
 def explained(build, desc):
@@ -95,6 +78,12 @@ def microseconds(plan, tensors):
     return builds.milliseconds(replay, "cuda") / executes * 1e3
 
 
+def recorded_times(path):
+    """Microseconds by everything of a line but them and the predicted ones; none of a plan that was not timed."""
+    keys = ("precision", "layout", "operation", "layer", "implementation", "words")
+    return {tuple(row[key] for key in keys): row["us"] for row in run_files.rows(path)}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("library")
@@ -102,10 +91,12 @@ def main():
     parser.add_argument("--layouts", default="nchw,nhwc")
     parser.add_argument("--operations", default=",".join(OPERATIONS))
     parser.add_argument("--implementations", help="these alone are timed")
+    parser.add_argument("--recorded", help="a file of an earlier run: only plans with other words are timed")
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--out", type=argparse.FileType("w"), default=sys.stdout)
     asked = parser.parse_args()
     start, build, timed = time.monotonic(), builds.Build(asked.library), 0
+    recorded = recorded_times(asked.recorded) if asked.recorded else {}
     writer = csv.writer(asked.out)
     writer.writerow(["precision", "layout", "operation", "layer", "implementation", "us", "predicted_us", "words"])
     kinds = itertools.product(asked.precisions.split(","), asked.layouts.split(","))
@@ -126,8 +117,8 @@ def main():
                 for implementation, predicted, words in found:
                     if asked.implementations and implementation not in asked.implementations.split(","):
                         continue
-                    us = ""
-                    if predicted <= SLOWEST * best:
+                    us = recorded.get((precision, layout, operation, layer, implementation, words), "")
+                    if not us and predicted <= SLOWEST * best:
                         plan = Plan(build, desc, implementation)
                         us = f"{microseconds(plan, tensors):.2f}"
                         plan.close()

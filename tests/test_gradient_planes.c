@@ -29,11 +29,10 @@ static const struct {
     {"n=17 ci=64 h=24 w=24 co=64 k=4 s=2 p=1", "src=in_place planes=2x2 taps=2x2", TCONV_NHWC},
     {"n=9 ci=64 h=40 w=24 co=64 k=3 s=2 p=1 g=2", "src=in_place", TCONV_NHWC},
     {"n=9 ci=64 h=40 w=24 co=64 k=3 s=2 p=1 g=8", "src=in_place", TCONV_NHWC},
-    {"n=2 ci=40 h=30 w=41 co=128 k=3x2 s=2x3 p=2x1 d=3x2", "src=in_place planes=2x2 taps=2x1 chunks=1 parts=4",
-     TCONV_NHWC},
+    {"ci=40 h=1 w=7 co=256 k=1x5 s=1x2", "src=in_place planes=1x2 taps=1x3 chunks=1 parts=8 by=cuda_igemm", TCONV_NHWC},
     {"n=2 ci=64 h=30 w=41 co=256 k=3x2 s=2x3 p=2x1 d=3x2 op=1",
      "src=in_place planes=2x2 taps=2x1 chunks=1 parts=4 by=cuda_cells", TCONV_NCHW},
-    {"n=9 ci=24 h=38 w=31 co=256 k=4x5 s=3x8", "src=in_place planes=3x5 taps=2x1 chunks=9 parts=8", TCONV_NCHW},
+    {"n=9 ci=24 h=38 w=31 co=256 k=4x5 s=3x8", "src=in_place planes=3x5 taps=2x1 chunks=9 parts=1", TCONV_NCHW},
     {"n=4 ci=64 h=41 w=51 co=64 k=2x5 s=2x5 p=0x1 g=2", " im2col=1", TCONV_NCHW},
     {"ci=8 h=301 w=200 co=48 k=2 s=2", "src=in_place planes=2x2 taps=1x1 chunks=1 parts=1 by=cuda_cells", TCONV_NCHW},
     {"n=12 ci=120 h=33 w=40 co=32 k=3x4 s=1x2 p=1", "src=in_place planes=1x2 taps=3x2 chunks=1 parts=1 by=cuda_cells",
@@ -59,14 +58,22 @@ static const struct {
     /* Many planes of few channels, whose words lanes share. */
     {"n=3 ci=24 h=21 w=30 co=3 k=9x7 s=9x7 p=4x1", "src=planes planes=9x7", TCONV_NHWC},
     {"n=2 ci=24 h=7 w=9 co=6 k=8x9 s=8x9 p=3x1 g=2", "src=planes planes=8x9", TCONV_NHWC},
-    {"n=2 ci=33 h=1 w=30 co=1 k=1x450 s=1x150 p=0x40", "src=planes planes=1x150", TCONV_NHWC},
+    {"n=40 ci=33 h=1 w=60 co=1 k=1x450 s=1x150 p=0x40", "src=planes planes=1x150 taps=1x3", TCONV_NHWC},
     /* Parts of planes: of planes alone, of rows of taps, of columns of taps, and with channel groups. */
-    {"ci=96 h=37 w=37 co=96 k=4 s=4", "planes=4x4 taps=1x1 chunks=1 of_planes=1 parts=8", TCONV_NHWC},
+    {"n=3 ci=24 h=1 w=20 co=64 k=1x3 s=1x4", "planes=1x3 taps=1x1 chunks=1 of_planes=1 parts=3", TCONV_NHWC},
     {"n=2 ci=48 h=1 w=300 co=64 k=1x15 s=1x2 p=0x3", "planes=1x2 taps=1x8 chunks=1 of_planes=1 parts=8", TCONV_NHWC},
-    {"n=2 ci=72 h=15 w=16 co=192 k=5 s=2 g=2", "planes=2x2 taps=3x3 chunks=1 of_planes=1 parts=4", TCONV_NHWC},
-    {"n=2 ci=72 h=15 w=16 co=192 k=5 s=2 g=2", "planes=2x2 taps=3x3 chunks=1 of_planes=1 parts=4", TCONV_NCHW},
+    {"ci=40 h=5 w=7 co=32 k=5x2 s=1x4 g=2", "planes=1x2 taps=5x1 chunks=1 of_planes=1 parts=4", TCONV_NHWC},
+    {"n=2 ci=72 h=1 w=7 co=32 k=1x8 s=1x2 g=2", "planes=1x2 taps=1x4 chunks=1 of_planes=1 parts=8", TCONV_NCHW},
     /* Groups of more than 512 bytes of channels that are fused, because their outputs are few. */
-    {"n=2 ci=32 h=20 w=20 co=200 k=3 s=3 g=2", "of_planes=1 parts=3 by=cuda_igemm", TCONV_NHWC},
+    {"n=3 ci=24 h=1 w=7 co=128 k=1x3 s=1x4 g=2", "of_planes=1 parts=3 by=cuda_igemm", TCONV_NHWC},
+    /* K-blocks of a tile that the blocks of a cluster share out: of phases with more taps and fewer, of parts of a phase, with
+     * channel groups, in chunks. */
+    {"n=2 ci=40 h=30 w=41 co=128 k=3x2 s=2x3 p=2x1 d=3x2", " cluster=4", TCONV_NHWC},
+    {"n=9 ci=24 h=38 w=31 co=256 k=4x5 s=3x8", " cluster=8", TCONV_NCHW},
+    {"ci=96 h=37 w=37 co=96 k=4 s=4", " cluster=4", TCONV_NHWC},
+    {"n=2 ci=72 h=15 w=16 co=192 k=5 s=2 g=2", " cluster=8", TCONV_NHWC},
+    {"n=2 ci=72 h=15 w=16 co=192 k=5 s=2 g=2", " cluster=8", TCONV_NCHW},
+    {"n=2 ci=33 h=1 w=30 co=1 k=1x450 s=1x150 p=0x40", " cluster=8", TCONV_NHWC},
 };
 
 /* Weights as they lie in channels_last: columns a stride apart as pixels; beside that, rows of src that are more than TMA steps
@@ -75,7 +82,7 @@ static const struct {
     const char *problem, *words;
     tconv_layout layout;
 } deep[] = {
-    {"ci=40 h=1 w=30 co=8 k=1x64 s=1x16", "planes=1x1 taps=1x4 chunks=1 to_depth=1 parts=4", TCONV_NHWC},
+    {"ci=40 h=1 w=30 co=8 k=1x64 s=1x16", "planes=1x1 taps=1x4 chunks=1 to_depth=1 parts=1", TCONV_NHWC},
     {"n=2 ci=24 h=9 w=17 co=20 k=4x6 s=2x3 p=1x3", "planes=2x1 taps=2x2 chunks=1 to_depth=1", TCONV_NHWC},
     {"n=2 ci=100 h=1 w=20 co=1 k=1x300 s=1x60", "planes=1x1 taps=1x5 chunks=1 to_depth=1", TCONV_NCHW},
     {"n=3 ci=21 h=9 w=10 co=21 k=24 s=12", "src=in_place planes=12x1 taps=2x2 chunks=1 to_depth=1", TCONV_NHWC},

@@ -52,6 +52,17 @@ static const struct {
     {"cuda_igemm", "n=2 ci=24 h=9 w=13 co=5 k=4 s=4 b=1", TCONV_NHWC, " columns=4"},
     {"cuda_igemm", "n=2 ci=40 h=7 w=9 co=20 k=6 s=2 p=2 b=1", TCONV_NHWC, " columns=2"},
     {"cuda_igemm", "n=2 ci=64 h=1 w=300 co=1 k=1x64 s=1x16 b=1", TCONV_NCHW, " columns=16"},
+    /* Tiles whose K-blocks the blocks of a cluster share out: of phases with more taps and fewer; channels that do not fill the
+     * last vector, row of M or K-block; merged phases, outputs without a tap; groups. */
+    {"cuda_igemm", "n=4 ci=512 h=16 w=8 co=256 k=5 s=2 p=2 op=1 b=1", TCONV_NHWC, " cluster=2"},
+    {"cuda_igemm", "n=4 ci=512 h=16 w=8 co=256 k=5 s=2 p=2 op=1 b=1", TCONV_NCHW, " cluster=2"},
+    {"cuda_igemm", "ci=520 h=9 w=11 co=70 k=3 b=1", TCONV_NHWC, " cluster=8"},
+    {"cuda_igemm", "ci=520 h=9 w=11 co=70 k=3 b=1", TCONV_NCHW, " cluster=8"},
+    {"cuda_igemm", "n=2 ci=512 h=8 w=8 co=97 k=1 b=1", TCONV_NHWC, " cluster=8"},
+    {"cuda_igemm", "n=2 ci=1024 h=7 w=9 co=128 k=2 s=3 b=1", TCONV_NHWC, " cluster=8"},
+    {"cuda_igemm", "n=2 ci=1024 h=7 w=9 co=130 k=2 s=3 b=1", TCONV_NCHW, " cluster=8"},
+    {"cuda_igemm", "n=2 ci=1024 h=9 w=7 co=128 k=3 p=1 g=2 b=1", TCONV_NHWC, " cluster=8"},
+    {"cuda_igemm", "n=2 ci=1024 h=9 w=7 co=128 k=3 p=1 g=2 b=1", TCONV_NCHW, " cluster=8"},
     /* Windows of columns, of rows that are whole vectors, halves of such and neither; rows of fewer taps than columns. */
     {"cuda_depthwise", "n=2 ci=6 h=9 w=24 co=6 k=3 p=1 g=6 b=1", TCONV_NCHW, "columns=window_1 "},
     {"cuda_depthwise", "n=2 ci=6 h=40 w=12 co=6 k=3 p=1 g=6 b=1", TCONV_NCHW, "columns=window_1 "},

@@ -30,7 +30,8 @@
  *
  * A layer of few elements has its sums cut into parts of (plane, output channel), or strided of output channels or of planes
  * and their taps, as channel groups, so that there are more tiles; partial sums are f32, and added by a launch behind. In 16 bits it is
- * cuda_igemm with a strided src alone that has such.
+ * cuda_igemm with a strided src alone that has such. (Where its tiles are large enough, cuda_igemm has the blocks of clusters share
+ * out their sums instead, in one launch.)
  *
  * A layer that accumulates has an inner layer that does, in one part and in chunks that share no output.
  *

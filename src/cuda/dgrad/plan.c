@@ -26,12 +26,12 @@ static const double MOST_OF_PLANES = 0.75;
 static const double MAX_TENSOR_TERMS = 16384;
 
 /* How much longer a step takes than the cost model predicts (measured): transposing chunks than a pass that moves
- * vectors; likewise transposing windows, whose rows hardly ever begin at vectors; a plan of parts; a plan that makes
+ * vectors; likewise transposing windows, whose rows hardly ever begin at vectors; a plan of parts, and its seconds; a plan that makes
  * planes; a plan by cuda_rows, whose other layers have fewer input channels; one whose pixels have 64 bytes of channels, where
  * columns could be channels too. */
 static const double TRANSPOSE_TIMES = 1.3;
 static const double WINDOW_TIMES = 1.8;
-static const double PARTS_TIMES = 1.12;
+static const double PARTS_TIMES = 1.12, PARTS_SECONDS = 0.8e-6;
 static const double TAPS_TIMES = 1.12; /* more, where parts are of planes with several taps */
 static const double REARRANGED_TIMES = 1.15;
 static const double ROWS_TIMES = 1.6;
@@ -462,7 +462,7 @@ const char *tconv_dgrad_make_plan(const tconv_layer *layer, double limit, dgrad_
                 tconv_search_keep(&search, &tried,
                                   tconv_cuda_seconds_of(&search.machine, work) * times_of(plan, tried.implementation) *
                                           (is_short && !tried.form->to_depth ? SHORT_PIXEL_TIMES : 1) +
-                                      seconds_of_weights(layer, plan));
+                                      (plan->parts > 1 ? PARTS_SECONDS : 0) + seconds_of_weights(layer, plan));
             why = PARTS[p].count == 1 && refusal != NULL ? refusal : why;
         }
     if (!search.found)

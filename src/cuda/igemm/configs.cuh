@@ -13,7 +13,7 @@ template <class Mode, const kernel_config *table, int place> const void *kernel_
 {
     constexpr kernel_config config = table[place];
     static_assert(config.mma_tiles == Mode::MMA_TILES && config.parts == Mode::STAGED_PARTS &&
-                      config.long_sums == (!Mode::STRICT || Mode::COMPENSATED),
+                      config.clustered == Mode::CLUSTERED && config.long_sums == (!Mode::STRICT || Mode::COMPENSATED),
                   "the planner has other facts of the kernel");
     return (const void *)implicit_gemm<Mode, config.N>;
 }

@@ -10,9 +10,12 @@ namespace
 
 template <class Mode> const void *outputs_kernel(int config)
 {
-    const void *const kernels[CONFIGS] = {kernel_of<Mode, half_configs, 0>(), kernel_of<Mode, half_configs, 1>(),
+    const void *const kernels[CONFIGS] = {kernel_of<Mode, half_configs, 0>(),
+                                          kernel_of<Mode, half_configs, 1>(),
                                           kernel_of<Mode, half_configs, 2>(),
-                                          kernel_of<small_mode<Mode>, half_configs, 3>()};
+                                          kernel_of<small_mode<Mode>, half_configs, 3>(),
+                                          kernel_of<clustered_mode<Mode>, half_configs, 4>(),
+                                          kernel_of<clustered_mode<small_mode<Mode>>, half_configs, 5>()};
     return kernels[config];
 }
 

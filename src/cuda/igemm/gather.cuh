@@ -191,7 +191,7 @@ __device__ __forceinline__ void gather(const parameters &layer, const shared_lay
     const pair_sharing share = share_pairs(layer, thread);
     const bool few_pairs = PAIR_VECTORS_AT_ONCE<Mode> > FEW_VECTORS_AT_ONCE && share.step == WARP;
     named_barrier_sync<LOADER_WARPS * WARP>(); /* threads read others' coordinates */
-    fill_b_stages(layer, shared, [&](const stage_walk &stage, const stage_origin &origin) {
+    fill_b_stages<Mode>(layer, shared, [&](const stage_walk &stage, const stage_origin &origin) {
         const auto *src = static_cast<const typename Mode::Element *>(layer.src) +
                           (origin.volume * layer.from_volume + origin.channel * layer.from.c);
         const int left = origin.left(layer);

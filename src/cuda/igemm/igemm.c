@@ -13,6 +13,9 @@
  * Where phases are those of src (cuda_dgrad's layers) a tile sums over all of them: the box of a phase is of every
  * stride-th pixel, which TMA brings as if they were neighbours.
  *
+ * Layers of few tiles have the K-blocks of a tile shared out to the blocks of a cluster, which add their sums through each
+ * other's shared memory (split-K in one launch, cluster.cuh). These layers have no post-ops.
+ *
  * Affine post-ops with which a list begins are run on accumulators, others on what is staged in f32 before it is stored
  * (posts.cuh); with these, what dst holds where the layer accumulates.
  *
@@ -69,25 +72,31 @@ static int64_t packed_bytes(const parameters *params)
     return params->group_a_tiles * params->src_groups * (int64_t)params->a_tile_bytes;
 }
 
+/* What the plan of a view is predicted to take. */
+typedef struct view_cost {
+    double seconds;
+    tconv_cuda_work work;
+} view_cost;
+
 /* Returns the seconds that views are compared by: the prediction, and writing the packed weights where each call does.
  * */
-static double compared_seconds(const tconv_layer *layer, const tconv_search *search)
+static double compared_seconds(const tconv_layer *layer, const view_cost *cost, const parameters *params)
 {
-    const tconv_cuda_machine *machine = &search->machine;
-    const double written = layer->packed_before ? 0 : (double)packed_bytes(&((const layer_plan *)search->best)->params);
-    return search->limit + written / (machine->pass * machine->multiprocessors * machine->hz);
+    const tconv_cuda_machine machine = tconv_cuda_machine_of(layer);
+    const double written = layer->packed_before ? 0 : (double)packed_bytes(params);
+    return cost->seconds + written / (machine.pass * machine.multiprocessors * machine.hz);
 }
 
-/* Plans a view of the layer, to take less than a limit, and leaves the search. Returns why not, or NULL. */
+/* Plans a view of the layer, to take less than a limit. Returns why not, or NULL. */
 static const char *plan_view(const tconv_layer *layer, const layer_view *view, bool sums, double limit,
-                             layer_plan *plan, tconv_search *search)
+                             layer_plan *plan, view_cost *cost)
 {
     tile_search tiles = tconv_igemm_begin_search(layer, view, sums, limit, plan);
     const char *why = why_not(&view->layer);
     if (why == NULL)
         tconv_igemm_offer_candidates(&tiles);
-    *search = tiles.best;
-    return why != NULL ? why : tconv_search_refusal(search, "no tile fits in shared memory");
+    *cost = (view_cost){.seconds = tiles.best.limit, .work = tiles.best.work};
+    return why != NULL ? why : tconv_search_refusal(&tiles.best, "no tile fits in shared memory");
 }
 
 /* Plans the layer as the better of two views. */
@@ -97,20 +106,20 @@ static tconv_status plan_outputs(const tconv_layer *layer, bool sums, planned_la
     layer_plan *plan = &planned->plan;
     parameters *params = &plan->params;
     layer_view views[2];
-    tconv_search search, filled_search;
+    view_cost cost, filled_cost;
     int64_t size;
     tconv_igemm_init_view(&views[0], layer);
     const layer_view *view = &views[0];
-    const char *why = plan_view(layer, view, sums, result->limit, plan, &search);
+    const char *why = plan_view(layer, view, sums, result->limit, plan, &cost);
     if (tconv_igemm_init_filled_view(&views[1], layer)) {
         layer_plan filled;
-        if (plan_view(layer, &views[1], sums, search.limit, &filled, &filled_search) == NULL &&
-            (why != NULL ||
-             compared_seconds(layer, &filled_search) < WORTH_FILLING * compared_seconds(layer, &search))) {
+        if (plan_view(layer, &views[1], sums, cost.seconds, &filled, &filled_cost) == NULL &&
+            (why != NULL || compared_seconds(layer, &filled_cost, &filled.params) <
+                                WORTH_FILLING * compared_seconds(layer, &cost, params))) {
             view = &views[1];
             why = NULL;
             *plan = filled;
-            search = filled_search;
+            cost = filled_cost;
         }
     }
     if (why != NULL)
@@ -127,7 +136,7 @@ static tconv_status plan_outputs(const tconv_layer *layer, bool sums, planned_la
     tconv_igemm_describe_operands(layer, view, planned);
     result->sizes.reads_unpacked = tconv_igemm_reads_weights(planned);
     result->sizes.execute_packs = params->src_transposed || result->sizes.reads_unpacked;
-    tconv_cuda_predict(layer, &search.work, result);
+    tconv_cuda_predict(layer, &cost.work, result);
     return TCONV_SUCCESS;
 }
 
@@ -258,7 +267,9 @@ static void describe(const tconv_layer *layer, const void *planned, char *text, 
 {
     const layer_plan *plan = &((const planned_layer *)planned)->plan;
     const parameters *params = &plan->params;
-    char runs[32] = "", volumes[32] = "";
+    char runs[32] = "", volumes[32] = "", cluster[32] = "";
+    if (params->cluster_blocks > 1)
+        snprintf(cluster, sizeof cluster, " cluster=%d", params->cluster_blocks);
     if (params->runs.rows > 1)
         snprintf(runs, sizeof runs, " runs=%dof%d", params->runs.columns, params->runs.rows);
     else if (params->dst_channels_last && (int64_t)params->groups * params->group_out > layer->problem.out_channels)
@@ -268,7 +279,7 @@ static void describe(const tconv_layer *layer, const void *planned, char *text, 
         snprintf(volumes, sizeof volumes, " volumes=%d", params->volumes);
     snprintf(text, capacity,
              "mode=%s mma_tile=%dx%d block_tile=%dx%d positions=%dx%dx%d k_block=%d b_stages=%d a_stages=%d "
-             "src=%s%s%s%s%s%s%s",
+             "src=%s%s%s%s%s%s%s%s",
              numerics_name(plan->arithmetic), MMA_M, plan->config.N, params->m_tiles * MMA_M, params->block_n,
              params->tile_images, params->tile_rows, params->tile_columns, params->k_block_channels, params->b_stages,
              params->a_stages,
@@ -280,7 +291,7 @@ static void describe(const tconv_layer *layer, const void *planned, char *text, 
              : params->per_tap ? " per_tap=1"
                                : "",
              volumes, runs, params->flat && !params->im2col ? " flat=1" : "", params->paired ? " paired=1" : "",
-             params->epilogue_warps ? " epilogue_warps=1" : "");
+             params->epilogue_warps ? " epilogue_warps=1" : "", cluster);
 }
 
 const tconv_implementation tconv_cuda_igemm = {.name = "cuda_igemm",

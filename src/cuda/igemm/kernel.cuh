@@ -12,7 +12,8 @@
  * Numeric order: phases of src where tiles sum over them, K-blocks of channels, taps by rows, then channels, as the
  * layer alone decides. In strict f32 each factor is split, x = big + small, and small * big + big * small + big * big of
  * a tap and K-block are summed by the tensor cores from zero, then added to f32 accumulators, with compensation where
- * they may be many. The bias comes last.
+ * they may be many. The bias comes last; where a cluster shares out the K-blocks of a tile, behind those of its first block,
+ * and the blocks' sums are added in their order, in double in strict f32.
  */
 #ifndef TCONV_CUDA_IGEMM_KERNEL_CUH
 #define TCONV_CUDA_IGEMM_KERNEL_CUH
@@ -20,6 +21,7 @@
 #include "../gemm/kernel.cuh"
 #include "../numeric/forgotten.cuh"
 #include "../ptx/dependent_launch.cuh"
+#include "cluster.cuh"
 #include "epilogue_warps.cuh"
 #include "gather.cuh"
 #include "mainloop.cuh"
@@ -63,7 +65,7 @@ __device__ __forceinline__ void consume(const parameters &layer, const shared_la
     stage_walk table(shared.tables, 0);
     pipeline_state staging = {0, 1};
 
-    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
+    for (int number = first_tile<Mode>(layer); number < layer.tiles; number += tile_step<Mode>(layer)) {
         const tile_record &tile = shared.records[table.state.at];
         table.wait_full();
         if (PAIRS<Mode> && layer.uneven)
@@ -77,9 +79,12 @@ __device__ __forceinline__ void consume(const parameters &layer, const shared_la
                 run_posts_of_sums<Mode, N>(layer, tile, warp, lane, sums.of);
             }
         /* Before, the next kernel would have no room beside this one, and crowd on multiprocessors that are left. */
-        if (number + (int)gridDim.x >= layer.tiles)
+        if (number + tile_step<Mode>(layer) >= layer.tiles)
             launch_dependents();
-        if (STORES_POSTS<Mode, N> && layer.epilogue_warps && layer.posts_of_staged)
+        if constexpr (Mode::CLUSTERED)
+            store_by_cluster<Mode, N>(layer, sums.of, tile, shared.offsets + table.state.at * layer.block_n,
+                                      shared.b.buffers, warp, lane);
+        else if (STORES_POSTS<Mode, N> && layer.epilogue_warps && layer.posts_of_staged)
             stage_tile<Mode, N, posts_staged<Mode, N>>(layer, shared, sums.of, tile, staging, warp, lane);
         else if (layer.epilogue_warps)
             stage_tile<Mode, N, typename Mode::Output>(layer, shared, sums.of, tile, staging, warp, lane);
@@ -143,7 +148,8 @@ __global__ void TCONV_HOPPER_BOUNDS(THREADS)
     __shared__ __align__(8) uint64_t barriers[BARRIERS];
     __shared__ tile_record records[MAX_TABLES];
     const shared_layout shared = lay_out_shared_memory(
-        layer, barriers, records, CONSUMER_WARPS * WARP_STAGING_BYTES<typename Mode::Output, N>, buffers);
+        layer, barriers, records, Mode::CLUSTERED ? 0 : CONSUMER_WARPS * WARP_STAGING_BYTES<typename Mode::Output, N>,
+        buffers);
     const int warp = warp_of_block(), lane = (int)threadIdx.x % WARP;
     if (layer.sums) /* are added by a kernel of one round, which begins with this one */
         launch_dependents();
@@ -167,12 +173,14 @@ __global__ void TCONV_HOPPER_BOUNDS(THREADS)
         if (role < LOADER_WARPS) {
             if (!layer.by_tma)
                 gather<Mode>(layer, shared, role * WARP + lane);
-            else if (!layer.src_channels_last && 2 * layer.stage_pixels <= LOADER_WARPS * WARP)
+            else if (!Mode::CLUSTERED && !layer.src_channels_last && 2 * layer.stage_pixels <= LOADER_WARPS * WARP)
                 transpose_raw<Mode, 2>(layer, shared, role * WARP + lane);
-            else if (!layer.src_channels_last)
+            else if (!Mode::CLUSTERED && !layer.src_channels_last)
                 transpose_raw<Mode, 1>(layer, shared, role * WARP + lane);
             else if constexpr (Mode::SPLITS)
                 split_b<Mode>(layer, shared, role * WARP + lane);
+            else if constexpr (Mode::CLUSTERED)
+                return;
             else if (STORES_POSTS<Mode, N> && layer.epilogue_warps && layer.posts_of_staged)
                 store_tiles<Mode, N, posts_staged<Mode, N>>(layer, shared, role, lane);
             else if (layer.epilogue_warps)
@@ -188,10 +196,10 @@ __global__ void TCONV_HOPPER_BOUNDS(THREADS)
             if (!elected())
                 return;
             if (!Mode::STRICT && layer.weights_in_place) {
-                load_a_boxes(layer, &weights_map, shared);
+                load_a_boxes<Mode>(layer, &weights_map, shared);
             } else {
                 wait_for_weights();
-                load_a(layer, shared);
+                load_a<Mode>(layer, shared);
             }
         } else {
             find_offsets<Mode>(layer, shared, (role - FIRST_ADDRESS_WARP) * WARP + lane);

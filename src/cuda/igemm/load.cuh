@@ -46,6 +46,13 @@ struct stage_origin {
             image += layer.plane_step;
         }
     }
+    __device__ __forceinline__ void skip_k_blocks(const parameters &layer, int count)
+    {
+        const quotient plane = divide(channel + count * layer.k_block_channels, layer.by_plane_channels);
+        of_group -= count * layer.k_block_channels;
+        channel = plane.rest;
+        image += plane.whole * layer.plane_step;
+    }
     /* Channels that there are from there on. */
     __device__ __forceinline__ int left(const parameters &layer) const
     {
@@ -74,22 +81,26 @@ __device__ __forceinline__ im2col_origin im2col_origin_of(const parameters &laye
 }
 
 /* Calls fill(stage, origin) for each B stage when it is empty. */
-template <class Fill>
+template <class Mode, class Fill>
 __device__ __forceinline__ void fill_b_stages(const parameters &layer, const shared_layout &shared, Fill fill)
 {
     stage_walk stage(shared.b, 1);
     const int row_step = layer.row_step * layer.src_row_stride;
     const int column_step = layer.column_step * layer.src_column_stride;
-    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
+    const k_share<Mode> share(layer);
+    for (int number = first_tile<Mode>(layer); number < layer.tiles; number += tile_step<Mode>(layer)) {
         tile_place tile = find_tile(layer, number);
+        share.skip_phases(layer, tile);
 #pragma unroll 1
-        for (int phase = 0; phase < layer.src_phases; phase++, tile.next_phase(layer)) {
+        for (int phase = share.first_phase(); phase < share.end_phase(); phase++, tile.next_phase(layer)) {
             tap_walk tap(layer, tile);
-            const int stages = b_stages_of(layer, tap);
+            const int stages = b_stages_of(layer, tap), end = share.end_k_block(phase);
             stage_origin origin(layer, tile, tap);
             const int first_row = origin.row, first_column = origin.column;
+            if (Mode::CLUSTERED)
+                origin.skip_k_blocks(layer, share.first_k_block(phase));
 #pragma unroll 1
-            for (int k_block = 0; k_block < layer.k_blocks; k_block++) {
+            for (int k_block = share.first_k_block(phase); k_block < end; k_block++) {
 #pragma unroll 1
                 for (int i = 0; i < stages; i++) {
                     stage.wait_empty();
@@ -113,7 +124,7 @@ __device__ __forceinline__ void load_b(const parameters &layer, const CUtensorMa
     const int box_step = layer.box_columns * layer.src_column_stride;
     const uint32_t bytes = layer.stage_pixels * layer.pixel_bytes, box_bytes = layer.box_columns * layer.pixel_bytes;
     const uint32_t barriers = Mode::SPLITS ? shared.raw.barriers : shared.b.barriers;
-    fill_b_stages(layer, shared, [&](const stage_walk &stage, const stage_origin &origin) {
+    fill_b_stages<Mode>(layer, shared, [&](const stage_walk &stage, const stage_origin &origin) {
         const uint32_t full = barriers + 8 * stage.state.at;
         mbarrier_arrive_expect_tx(full, bytes);
         if (layer.im2col) {
@@ -141,22 +152,25 @@ __device__ __forceinline__ void load_raw(const parameters &layer, const CUtensor
                   });
 }
 
-__device__ __forceinline__ void load_a(const parameters &layer, const shared_layout &shared)
+template <class Mode> __device__ __forceinline__ void load_a(const parameters &layer, const shared_layout &shared)
 {
     stage_walk stage(shared.a, 1);
-    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
+    const k_share<Mode> share(layer);
+    for (int number = first_tile<Mode>(layer); number < layer.tiles; number += tile_step<Mode>(layer)) {
         tile_place tile = find_tile(layer, number);
+        share.skip_phases(layer, tile);
 #pragma unroll 1
-        for (int phase = 0; phase < layer.src_phases; phase++, tile.next_phase(layer)) {
+        for (int phase = share.first_phase(); phase < share.end_phase(); phase++, tile.next_phase(layer)) {
             const axis_phase &row = layer.rows[tile.row_phase], &column = layer.columns[tile.column_phase];
             const int taps = row.taps * column.taps;
             const int taps_before = row.first_tap * layer.column_taps + row.taps * column.first_tap;
             const int64_t first = tile.src_group * layer.group_a_tiles +
                                   (int64_t)taps_before * layer.k_blocks * layer.tiles_along_m +
                                   (int64_t)(tile.first_m_tile / layer.m_tiles) * layer.k_blocks * taps;
-            const char *from = static_cast<const char *>(layer.weights) + first * layer.a_tile_bytes;
+            const char *from = static_cast<const char *>(layer.weights) +
+                               (first + share.first_k_block(phase) * taps) * layer.a_tile_bytes;
 #pragma unroll 1
-            for (int k_block = 0; k_block < layer.k_blocks; k_block++) {
+            for (int left_k_blocks = share.count(phase); left_k_blocks > 0; left_k_blocks--) {
                 /* Unrolled, ptxas 13.0 drops the upper half of an address. */
 #pragma unroll 1
                 for (int left = taps; left > 0; left -= layer.a_stage_taps) {
@@ -172,23 +186,32 @@ __device__ __forceinline__ void load_a(const parameters &layer, const shared_lay
 }
 
 /* Brings A tiles from the weights as they lie. */
+template <class Mode>
 __device__ __forceinline__ void load_a_boxes(const parameters &layer, const CUtensorMap *map,
                                              const shared_layout &shared)
 {
     stage_walk stage(shared.a, 1);
     const int row_step = layer.kernel_row_step * layer.kernel_columns;
-    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
+    const k_share<Mode> share(layer);
+    for (int number = first_tile<Mode>(layer); number < layer.tiles; number += tile_step<Mode>(layer)) {
         tile_place tile = find_tile(layer, number);
+        share.skip_phases(layer, tile);
 #pragma unroll 1
-        for (int phase = 0; phase < layer.src_phases; phase++, tile.next_phase(layer)) {
+        for (int phase = share.first_phase(); phase < share.end_phase(); phase++, tile.next_phase(layer)) {
             const axis_phase &row = layer.rows[tile.row_phase], &column = layer.columns[tile.column_phase];
             const int first = row.first_kernel * layer.kernel_columns + column.first_kernel;
             quotient at = {tile.src_group, 0}; /* the plane, or the channel group, and its channel */
             if (layer.by_planes)
                 at = divide(tile.src_group * layer.group_in, layer.by_plane_channels);
+            if (Mode::CLUSTERED) {
+                const quotient skipped =
+                    divide(at.rest + share.first_k_block(phase) * layer.k_block_channels, layer.by_plane_channels);
+                at.whole += skipped.whole;
+                at.rest = skipped.rest;
+            }
             tap_walk tap(layer, tile);
 #pragma unroll 1
-            for (int k_block = 0; k_block < layer.k_blocks; k_block++) {
+            for (int left_k_blocks = share.count(phase); left_k_blocks > 0; left_k_blocks--) {
 #pragma unroll 1
                 for (int left = tap.count(); left > 0; left -= layer.a_stage_taps) {
                     const int taps = min(left, layer.a_stage_taps);
@@ -228,12 +251,14 @@ __device__ __forceinline__ void split_b(const parameters &layer, const shared_la
             core_rows<Mode>::store_pixel(words[k].at, at + k * STEP, layer.plane_bytes);
     };
     stage_walk stage(shared.b, 0);
-    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
+    const k_share<Mode> share(layer);
+    for (int number = first_tile<Mode>(layer); number < layer.tiles; number += tile_step<Mode>(layer)) {
         tile_place tile = find_tile(layer, number);
         int stages = 0;
+        share.skip_phases(layer, tile);
 #pragma unroll 1
-        for (int phase = 0; phase < layer.src_phases; phase++, tile.next_phase(layer))
-            stages += layer.k_blocks * b_stages_of(layer, tap_walk(layer, tile));
+        for (int phase = share.first_phase(); phase < share.end_phase(); phase++, tile.next_phase(layer))
+            stages += share.count(phase) * b_stages_of(layer, tap_walk(layer, tile));
 #pragma unroll 1
         for (int i = 0; i < stages; i++) {
             uint32_t at = first;

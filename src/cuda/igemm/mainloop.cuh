@@ -205,6 +205,7 @@ __device__ __forceinline__ void multiply_block_tile(const parameters &layer, con
                                                     consumer_state &a_stage, accumulators<Mode, N> &sums)
 {
     const operand_places<Mode> places(layer, warpgroup);
+    const k_share<Mode> share(layer);
     const int k_steps = sizeof(typename Mode::Element) == 4 ? 4 : forgotten(layer.k_steps);
     const uint32_t first_shift = tile.first_shift * places.vectors;
     pending_release pending = {0, 0};
@@ -213,23 +214,24 @@ __device__ __forceinline__ void multiply_block_tile(const parameters &layer, con
     tile_place of_src; /* where tiles sum over phases, the phase */
     of_src.row_phase = tile.row_phase;
     of_src.column_phase = tile.column_phase;
+    share.skip_phases(layer, of_src);
     at.a_high = places.a_high;
     at.a_step = places.a_step;
     at.b_high = places.b_high;
     at.a_small = MMA_A_BYTES / 16;
     at.b_small = layer.plane_bytes / 16;
 #pragma unroll 1
-    for (int phase = 0; phase < layer.src_phases; phase++, of_src.next_phase(layer)) {
+    for (int phase = share.first_phase(); phase < share.end_phase(); phase++, of_src.next_phase(layer)) {
         tap_walk tap = layer.src_phases > 1 ? tap_walk(layer, of_src) : tap_walk(tile);
         const int taps = tap.count();
         if constexpr (!Mode::STRICT && !uneven)
             if (has_pixels && (taps == 1 || (layer.per_tap && layer.a_stage_taps == 1))) {
-                multiply_stages<Mode, N>(places, layer.k_blocks * taps, layer.per_tap ? 0 : first_shift, k_steps,
+                multiply_stages<Mode, N>(places, share.count(phase) * taps, layer.per_tap ? 0 : first_shift, k_steps,
                                          signals, b_stage, a_stage, pending, accumulate, at, sums);
                 continue;
             }
 #pragma unroll 1
-        for (int k_block = 0; k_block < layer.k_blocks; k_block++) {
+        for (int left_k_blocks = share.count(phase); left_k_blocks > 0; left_k_blocks--) {
             tap_shift<Mode> shift(first_shift);
 #pragma unroll 1
             for (int left = taps; left > 0; left -= layer.a_stage_taps) {

@@ -142,7 +142,7 @@ template <class Mode>
 __device__ __forceinline__ void find_offsets(const parameters &layer, const shared_layout &shared, int lane)
 {
     stage_walk table(shared.tables, 1);
-    for (int number = (int)blockIdx.x; number < layer.tiles; number += (int)gridDim.x) {
+    for (int number = first_tile<Mode>(layer); number < layer.tiles; number += tile_step<Mode>(layer)) {
         const tile_place tile = find_tile(layer, number);
         int64_t *offset_table = shared.offsets + table.state.at * layer.block_n;
         table.wait_empty();

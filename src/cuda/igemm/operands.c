@@ -239,7 +239,10 @@ void tconv_igemm_describe_operands(const tconv_layer *layer, const layer_view *v
     planned->vector_bytes = vector_bytes_of(params, plan->output_bytes);
     planned->grid =
         (launch_grid){.kernel = kernel_of(plan),
-                      .blocks = tconv_min(params->tiles, tconv_cuda_target_of(&layer->target).multiprocessors),
+                      .blocks = params->cluster_blocks > 1
+                                    ? (int64_t)params->tiles * params->cluster_blocks
+                                    : tconv_min(params->tiles, tconv_cuda_target_of(&layer->target).multiprocessors),
+                      .cluster_blocks = params->cluster_blocks > 1 ? params->cluster_blocks : 0,
                       .threads = THREADS,
                       .shared_bytes = SHARED_MEMORY};
 }

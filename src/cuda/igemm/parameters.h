@@ -11,6 +11,7 @@
  *   block tile   1, 2 or 4 M tiles by a box of positions (images x rows x columns), of which block_n are computed
  *   K-block      the input channels whose bytes are one row of a pixel in shared memory, at one tap
  *   A tile       the weights of a block tile for one K-block and tap; an A stage holds those of up to four taps
+ *   cluster      thread blocks that share out the K-blocks of one block tile, if a block does not take them all
  *   B stage      a box of pixels of a K-block: the input of all taps, halo included, where a tap is an offset; or that
  *                of one tap. Where phases are those of src (tconv_layer) a tile sums over all of them, and a stage has
  *                pixels of one
@@ -35,6 +36,7 @@ enum {
     HALVES = 2,              /* parts of an MMA tile in staging buffers */
     QUARTERS = 4,            /* likewise, where that leaves room for a pipeline stage more */
     MAX_PHASES = 16,         /* of an axis: the tables of these parameters have room for as many */
+    MAX_CLUSTER_BLOCKS = 8,  /* that all devices of Hopper's kind launch together */
     MAX_COORDINATES = 768    /* pixels of a B stage that there is a table of; a stage of NCHW has no more */
 };
 
@@ -75,6 +77,11 @@ typedef struct axis_phase {
     int src_image;    /* of a row phase, where src has rows a stride apart as images */
     int first_kernel; /* kernel row (column) of its first tap */
 } axis_phase;
+
+/* A K-block of a tile, in the order of the main loop: its phase of src, and its number of that. */
+typedef struct k_place {
+    uint16_t phase, k_block;
+} k_place;
 
 /* NCHW: rows of M that follow one another and are neighbouring columns of one channel, see view.h. */
 typedef struct column_runs {
@@ -189,8 +196,11 @@ typedef struct parameters {
     fast_divisor by_rows;    /* rows likewise */
     int64_t group_a_tiles;   /* A tiles of a channel group */
     int groups;              /* channel groups of dst */
-    bool sums;               /* dst is of parts, which the next kernel adds */
-    bool begins;             /* the kernel ahead, which may still run, is another call's or has to end */
+    int cluster_blocks;      /* blocks that share out the K-blocks of a tile; 1: none do */
+    int cluster_pitch;       /* sums that a block stages: from a pixel to the next in NHWC, from a row of M in NCHW */
+    k_place k_begins[MAX_CLUSTER_BLOCKS + 1]; /* where each of them begins; behind the last: the end */
+    bool sums;                                /* dst is of parts, which the next kernel adds */
+    bool begins; /* the kernel ahead, which may still run, is another call's or has to end */
 
     int mma_m_tile[WARPGROUPS][MAX_MMA_TILES];   /* the MMA tile's M tile in the block tile */
     int mma_pixel[WARPGROUPS][MAX_MMA_TILES];    /* its first position, in pixels of a B stage */

@@ -13,6 +13,9 @@ enum {
     MOST_TRANSPOSED_BYTES = 48 << 20
 };
 
+/* Blocks of a cluster. */
+static const int CLUSTERS[] = {2, 3, 4, MAX_CLUSTER_BLOCKS};
+
 /* Returns the configs that there are for a search. */
 static const kernel_config *configs_of(const tile_search *search)
 {
@@ -75,7 +78,7 @@ static void offer_tile(tile_search *search, const tile_choice *choice)
     const tconv_layer *layer = search->layer;
     const kernel_config *config = &configs_of(search)[choice->config];
     const tconv_cuda_work least = tconv_igemm_least_work(search, choice, config);
-    if (tconv_search_is_beyond(&search->best, &least))
+    if (tconv_search_is_beyond(&search->best, &least) || (config->clustered && least.rounds > 1))
         return;
     layer_plan plan = {.arithmetic = numerics_of(layer),
                        .config = *config,
@@ -90,7 +93,9 @@ static void offer_tile(tile_search *search, const tile_choice *choice)
     tconv_igemm_describe_mma_tiles(layer, choice, &plan);
     if (!tconv_igemm_describe_tile(layer, choice, &plan) ||
         (!config->long_sums && most_partial_sums(layer, &plan.params) > STRICT_ADDITIONS) ||
-        !may_have(search, choice, &plan) || !finds_planes(&plan, &layer->problem.plane_taps) || !finds_volumes(&plan))
+        !may_have(search, choice, &plan) || !finds_planes(&plan, &layer->problem.plane_taps) || !finds_volumes(&plan) ||
+        (config->clustered && plan.params.raw_stages > 0) ||
+        !tconv_igemm_describe_cluster(layer, choice->cluster_blocks, &plan))
         return;
     const tconv_cuda_work tile = tconv_igemm_tile_work(search, &plan);
     if (!tconv_search_is_beyond(&search->best, &tile))
@@ -141,30 +146,48 @@ static bool runs_posts(const tile_search *search, const kernel_config *config)
            runs_any_posts(config->N, config->mma_tiles, search->output_bytes);
 }
 
-void tconv_igemm_offer_candidates(tile_search *search)
+/* Returns whether the kernels of clusters take the layer. */
+static bool may_be_clustered(const tile_search *search)
+{
+    return !search->sums && search->runs.rows == 1 && tconv_cuda_count_steps(&search->given->problem) == 0;
+}
+
+/* Offers all tiles of a config, by clusters of so many blocks. */
+static void offer_config(tile_search *search, tile_choice choice, const kernel_config *config)
 {
     const tconv_layer *layer = search->layer;
     /* Without a halo a plain tile is as good as a narrow one, and in NCHW a row should have many neighbours. */
     const position_space space = tconv_igemm_space(layer, false, false);
     const bool halo = space.row_halo + space.column_halo > 0;
+    for (choice.m_tiles = 1; choice.m_tiles <= mma_tiles_of(config); choice.m_tiles *= 2)
+        for (int src_transposed = 0; src_transposed <= (may_be_transposed(layer) ? 1 : 0); src_transposed++) {
+            choice.src_transposed = src_transposed == 1;
+            for (int per_tap = 0; per_tap < 2; per_tap++) {
+                choice.per_tap = per_tap == 1;
+                offer_tiles(search, choice, config);
+            }
+            choice.im2col = layer->problem.plane_taps.taps == 0 && tconv_igemm_may_be_im2col(layer);
+            if (choice.im2col)
+                offer_tiles(search, choice, config);
+            choice.im2col = false;
+            if (halo && (choice.src_transposed || tconv_igemm_is_transposed_before(layer) ||
+                         layer->problem.layout == TCONV_NHWC))
+                offer_narrow_tiles(search, choice, config);
+        }
+}
+
+void tconv_igemm_offer_candidates(tile_search *search)
+{
     tile_choice choice = {0};
     const kernel_config *config = configs_of(search);
-    for (; choice.config < CONFIGS && config->N > 0; choice.config++, config++)
-        for (choice.m_tiles = 1; runs_posts(search, config) && choice.m_tiles <= mma_tiles_of(config);
-             choice.m_tiles *= 2) {
-            for (int src_transposed = 0; src_transposed <= (may_be_transposed(layer) ? 1 : 0); src_transposed++) {
-                choice.src_transposed = src_transposed == 1;
-                for (int per_tap = 0; per_tap < 2; per_tap++) {
-                    choice.per_tap = per_tap == 1;
-                    offer_tiles(search, choice, config);
-                }
-                choice.im2col = layer->problem.plane_taps.taps == 0 && tconv_igemm_may_be_im2col(layer);
-                if (choice.im2col)
-                    offer_tiles(search, choice, config);
-                choice.im2col = false;
-                if (halo && (choice.src_transposed || tconv_igemm_is_transposed_before(layer) ||
-                             layer->problem.layout == TCONV_NHWC))
-                    offer_narrow_tiles(search, choice, config);
-            }
+    for (; choice.config < CONFIGS && config->N > 0; choice.config++, config++) {
+        choice.cluster_blocks = 1;
+        if (!config->clustered && runs_posts(search, config))
+            offer_config(search, choice, config);
+        for (size_t i = 0; config->clustered && may_be_clustered(search) && i < sizeof CLUSTERS / sizeof *CLUSTERS;
+             i++) {
+            choice.cluster_blocks = CLUSTERS[i];
+            offer_config(search, choice, config);
         }
+    }
 }

@@ -27,11 +27,12 @@ typedef struct tile_choice {
     int m_tiles; /* as in parameters */
     bool src_transposed;
     bool per_tap;
-    bool im2col; /* as in parameters */
-    int across;  /* as in parameters */
-    int images;  /* of a block tile */
-    int rows;    /* of a block tile */
-    int columns; /* of a block tile */
+    bool im2col;        /* as in parameters */
+    int across;         /* as in parameters */
+    int cluster_blocks; /* as in parameters */
+    int images;         /* of a block tile */
+    int rows;           /* of a block tile */
+    int columns;        /* of a block tile */
 } tile_choice;
 
 /* The pipeline stages that shared memory has room for where no warps of their own store. */
@@ -48,6 +49,7 @@ typedef struct layer_plan {
     parameters params; /* zeros where execute fills in; by_tma, epilogue_warps: for aligned addresses */
     fewer_stages without_epilogue_warps;
     double mean_taps; /* of a tile of the multiprocessor with most to do; of one of its src_phases */
+    double k_blocks;  /* at one tap, of a block: those of a tile, or of the block of a cluster with most of them */
 } layer_plan;
 
 /* A layer as block tiles have it: positions, and the halo that all taps of a position span. */
@@ -153,9 +155,20 @@ void tconv_igemm_describe_divisors(parameters *params);
 /* Fills in the block tile and its A tiles and B stages; false where positions or boxes do not fit. */
 bool tconv_igemm_describe_tile(const tconv_layer *layer, const tile_choice *choice, layer_plan *plan);
 
+/* Shares out the K-blocks of a tile to the blocks of a cluster; false where there are too few, or too many clusters to run at
+ * once. */
+bool tconv_igemm_describe_cluster(const tconv_layer *layer, int cluster_blocks, layer_plan *plan);
+
 /* Returns whether MMA tiles of a warpgroup can be neighbouring column phases, whose columns are stored together. Where
  * the phases differ in taps there must be but two, and a B stage must have the input of both. */
 bool tconv_igemm_has_pairs(const tconv_layer *layer, const tile_choice *choice, const parameters *params);
+
+/* Returns the bytes that a block of a cluster stages: all sums of a tile. */
+static inline int tconv_igemm_cluster_bytes(const parameters *params)
+{
+    return params->cluster_pitch * (params->dst_channels_last ? params->block_n : params->m_tiles * MMA_M) *
+           (int)sizeof(float);
+}
 
 /* phases.c */
 

@@ -19,8 +19,9 @@
 namespace tconv::igemm
 {
 
-/* Tells whether a kernel's outputs may have post-ops: they are no parts of sums. */
-template <class Mode> constexpr bool HAS_POSTS = std::is_same<typename Mode::Element, typename Mode::Output>::value;
+/* Tells whether a kernel's outputs may have post-ops: its sums are no parts of others. */
+template <class Mode>
+constexpr bool HAS_POSTS = std::is_same<typename Mode::Element, typename Mode::Output>::value && !Mode::CLUSTERED;
 
 /* Tells whether they may have those that are not affine, and whether outputs are stored as they come from those. */
 template <class Mode, int N>

@@ -32,9 +32,10 @@ static bool describe_stages(int staging_buffers, int a_stage_taps, layer_plan *p
 {
     parameters *params = &plan->params;
     const int element = plan->output_bytes;
-    const size_t consumers =
-        (size_t)WARPGROUPS * WARPGROUP_WARPS * (size_t)warp_staging_bytes(plan->config.N, element) +
-        (size_t)tconv_min(params->stage_pixels, MAX_COORDINATES) * sizeof(uint32_t);
+    const size_t consumers = (plan->config.clustered ? 0
+                                                     : (size_t)WARPGROUPS * WARPGROUP_WARPS *
+                                                           (size_t)warp_staging_bytes(plan->config.N, element)) +
+                             (size_t)tconv_min(params->stage_pixels, MAX_COORDINATES) * sizeof(uint32_t);
     const size_t epilogue = (size_t)WARPGROUPS * (size_t)staging_buffers *
                             (size_t)staging_buffer_bytes(plan->config.N, element, params->paired, plan->config.parts);
     /* The tile that epilogue warps store is another than the one that is multiplied. */
@@ -55,7 +56,10 @@ static bool describe_stages(int staging_buffers, int a_stage_taps, layer_plan *p
             params->a_stages = STAGES[i][1];
         }
     }
-    return params->b_stages > 0;
+    return params->b_stages > 0 &&
+           (!plan->config.clustered || (int64_t)params->b_stages * params->b_stage_bytes +
+                                               (int64_t)params->a_stages * a_stage_taps * params->a_tile_bytes >=
+                                           tconv_igemm_cluster_bytes(params));
 }
 
 /* Does the same, and fills in the stages that there are without epilogue warps: addresses may be such that TMA cannot
@@ -126,6 +130,10 @@ void tconv_igemm_offer_stages(tile_search *search, const tile_choice *choice, co
     const bool pairs = fed && plan->params.paired && choice->across > 0 && has_vector_rows(&layer->problem);
     int before[MAX_A_STAGE_TAPS + 1][2] = {{0}};
     const bool one_tap = plan->params.per_tap || plan->mean_taps == 1;
+    if (plan->config.clustered) {
+        offer_staging(search, 0, plan, tile, before);
+        return;
+    }
     if (plan->config.parts == QUARTERS) {
         if (always && one_tap && tile->k_blocks >= LONG_TILE)
             offer_staging(search, 1, plan, tile, before);

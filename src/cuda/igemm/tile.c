@@ -310,6 +310,57 @@ void tconv_igemm_describe_layer(const tconv_layer *layer, bool src_transposed, l
         params->merged ? params->channel_m_tiles * params->row_phases * params->column_phases : params->channel_m_tiles;
 }
 
+/* Returns the taps of a phase of src, or one where tiles sum over none. */
+static int taps_of_phase(const parameters *params, int phase)
+{
+    return params->src_phases == 1
+               ? 1
+               : params->rows[phase / params->column_phases].taps * params->columns[phase % params->column_phases].taps;
+}
+
+/* Returns how many clusters run at once, a block to a multiprocessor. Those of a cluster are neighbours on the device, in parts
+ * of it of 16 to 18 (an H200 runs 66 clusters of 2 blocks, 39 of 3, 30 of 4, 15 of 8). */
+static int64_t most_clusters(int multiprocessors, int cluster_blocks)
+{
+    return cluster_blocks == 2 ? multiprocessors / 2 : (int64_t)multiprocessors * 8 / 9 / cluster_blocks;
+}
+
+bool tconv_igemm_describe_cluster(const tconv_layer *layer, int cluster_blocks, layer_plan *plan)
+{
+    parameters *params = &plan->params;
+    params->cluster_blocks = cluster_blocks;
+    params->cluster_pitch = params->dst_channels_last ? params->m_tiles * MMA_M + 4 : params->block_n + 8;
+    if (cluster_blocks == 1) {
+        plan->k_blocks = params->k_blocks * plan->mean_taps * params->src_phases;
+        return true;
+    }
+    if (params->k_blocks > UINT16_MAX)
+        return false;
+    int64_t all = 0, passed = 0, before = 0, longest = 0; /* in taps */
+    int block = 0;
+    for (int phase = 0; phase < params->src_phases; phase++)
+        all += (int64_t)taps_of_phase(params, phase) * params->k_blocks;
+    params->k_begins[0] = (k_place){0, 0};
+    for (int phase = 0; phase < params->src_phases; phase++)
+        for (int k_block = 0; k_block < params->k_blocks; k_block++) {
+            const int taps = taps_of_phase(params, phase);
+            /* The next block begins with the K-block whose middle is behind the end of this one's share. */
+            if (block + 1 < cluster_blocks && (2 * passed + taps) * cluster_blocks > 2 * (block + 1) * all) {
+                if (passed == before)
+                    return false;
+                params->k_begins[++block] = (k_place){(uint16_t)phase, (uint16_t)k_block};
+                longest = tconv_max(longest, passed - before);
+                before = passed;
+            }
+            passed += taps;
+        }
+    params->k_begins[block + 1] = (k_place){(uint16_t)params->src_phases, 0};
+    longest = tconv_max(longest, passed - before);
+    plan->k_blocks = (double)longest * (params->src_phases == 1 ? plan->mean_taps : 1);
+    return block + 1 == cluster_blocks &&
+           params->tiles <= most_clusters(tconv_cuda_target_of(&layer->target).multiprocessors, cluster_blocks);
+}
+
 bool tconv_igemm_has_pairs(const tconv_layer *layer, const tile_choice *choice, const parameters *params)
 {
     return !layer->phases_of_src && !params->dst_channels_last && layer->columns.count % 2 == 0 &&
@@ -321,7 +372,8 @@ void tconv_igemm_describe_mma_tiles(const tconv_layer *layer, const tile_choice 
 {
     parameters *params = &plan->params;
     const int mma_tiles = plan->config.mma_tiles, n_tiles = mma_tiles_of(&plan->config) / choice->m_tiles;
-    params->paired = tconv_igemm_has_pairs(layer, choice, params) && mma_tiles == 2 && choice->m_tiles > 1;
+    params->paired = tconv_igemm_has_pairs(layer, choice, params) && mma_tiles == 2 && choice->m_tiles > 1 &&
+                     !plan->config.clustered;
     if (params->paired && !params->merged)
         describe_pair(layer, params);
     for (int warpgroup = 0; warpgroup < WARPGROUPS; warpgroup++)

@@ -39,10 +39,11 @@ struct tf32_mode {
     static constexpr wgmma_type TYPE = WGMMA_TF32;
     static constexpr bool STRICT = false;
     static constexpr bool COMPENSATED = false;
-    static constexpr bool SPLITS = false;  /* loader warps split B stages in place; in TF32 the tensor map rounds */
-    static constexpr int MMA_TILES = 2;    /* of a warpgroup */
-    static constexpr int PLANES = 1;       /* of an operand */
-    static constexpr int STAGED_PARTS = 2; /* of an MMA tile, in staging buffers */
+    static constexpr bool SPLITS = false;    /* loader warps split B stages in place; in TF32 the tensor map rounds */
+    static constexpr int MMA_TILES = 2;      /* of a warpgroup */
+    static constexpr int PLANES = 1;         /* of an operand */
+    static constexpr int STAGED_PARTS = 2;   /* of an MMA tile, in staging buffers */
+    static constexpr bool CLUSTERED = false; /* blocks of a cluster share out the K-blocks of a tile */
     static constexpr int CONSUMER_REGISTERS = 176;
     static constexpr int OTHER_REGISTERS = 80;
 };
@@ -85,8 +86,14 @@ template <class Mode> struct small_mode : Mode {
     static constexpr int MMA_TILES = 1;
 };
 
+/* The blocks of a cluster have the same tile, and each a part of its K-blocks: layers of few tiles keep more multiprocessors
+ * busy. */
+template <class Mode> struct clustered_mode : Mode {
+    static constexpr bool CLUSTERED = true;
+};
+
 /* Tells whether the MMA tiles of a warpgroup may be neighbouring column phases. */
-template <class Mode> constexpr bool PAIRS = Mode::MMA_TILES == 2;
+template <class Mode> constexpr bool PAIRS = Mode::MMA_TILES == 2 && !Mode::CLUSTERED;
 
 /* The address warps tell the consumers and epilogue warps of a tile, which then divide nothing. */
 struct tile_record {
@@ -162,6 +169,56 @@ __device__ __forceinline__ tile_place find_tile(const parameters &layer, int num
     tile.volume = left.whole;
     return tile;
 }
+
+/* The block tiles of a thread block: from one on, so far apart. A cluster has but one. */
+template <class Mode> __device__ __forceinline__ int first_tile(const parameters &layer)
+{
+    return Mode::CLUSTERED ? (int)blockIdx.x / layer.cluster_blocks : (int)blockIdx.x;
+}
+template <class Mode> __device__ __forceinline__ int tile_step(const parameters &layer)
+{
+    return Mode::CLUSTERED ? layer.tiles : (int)gridDim.x;
+}
+
+/* The K-blocks of a tile that a thread block takes, in the order of the main loop: of phases of src, or of the only one. */
+template <class Mode> struct k_share {
+    const k_place *const begin; /* the end follows */
+    const int k_blocks, phases;
+    __device__ __forceinline__ explicit k_share(const parameters &layer)
+        : begin(layer.k_begins + (Mode::CLUSTERED ? (int)blockIdx.x % layer.cluster_blocks : 0)),
+          k_blocks(layer.k_blocks), phases(layer.src_phases)
+    {
+    }
+    __device__ __forceinline__ int first_phase() const
+    {
+        return Mode::CLUSTERED ? begin->phase : 0;
+    }
+    __device__ __forceinline__ int end_phase() const
+    {
+        return Mode::CLUSTERED ? begin[1].phase + (begin[1].k_block > 0 ? 1 : 0) : phases;
+    }
+    __device__ __forceinline__ int first_k_block(int phase) const
+    {
+        return Mode::CLUSTERED && phase == begin->phase ? begin->k_block : 0;
+    }
+    __device__ __forceinline__ int end_k_block(int phase) const
+    {
+        return Mode::CLUSTERED && phase == begin[1].phase ? begin[1].k_block : k_blocks;
+    }
+    __device__ __forceinline__ int count(int phase) const
+    {
+        return end_k_block(phase) - first_k_block(phase);
+    }
+    /* Moves a tile, whose phase of src is the first, to that of the first K-block. */
+    __device__ __forceinline__ void skip_phases(const parameters &layer, tile_place &tile) const
+    {
+        if (!Mode::CLUSTERED || begin->phase == 0)
+            return;
+        const quotient phase = divide(begin->phase, layer.by_column_phases);
+        tile.row_phase = phase.whole;
+        tile.column_phase = phase.rest;
+    }
+};
 
 /* The place of an M tile of a block tile. */
 struct m_tile_place {

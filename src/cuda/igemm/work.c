@@ -16,6 +16,10 @@ static const double M_TILE_CYCLES = 289; /* the same for each M tile */
 /* The time of a store of a run, which is put together of single elements, to that of another store. */
 static const double RUN_STORES = 1.5;
 
+/* A cluster, beside a block that has its tile to itself: cycles, in TF32 and in other modes (in 16 bits such blocks take less time
+ * than predicted, and strict f32 adds in double); and bytes of the others' sums that a block reads in a cycle. */
+static const double CLUSTER_CYCLES[2] = {1400, 3500}, CLUSTER_BYTES = 14;
+
 /* The instructions of an addition with compensation, to one of a plain addition. */
 static const double COMPENSATED_ADDS = 17;
 
@@ -59,13 +63,16 @@ static void count_main_loop(const layer_plan *plan, tconv_cuda_work *work)
     const double pairs = params->uneven ? (params->mma_taps[0] + params->mma_taps[1]) / (2.0 * params->column_taps) : 1;
     const double products = params->k_steps * warpgroups * plan->config.mma_tiles * pairs * (strict ? 3 : 1);
     const double pixels_bytes = (double)params->stage_pixels * params->pixel_bytes / b_stage_taps;
-    work->k_blocks = params->k_blocks * taps * params->src_phases;
+    work->k_blocks = plan->k_blocks;
     work->wgmma = products * N / 8;
     work->wgmma_chain = products / warpgroups * N / 8;
     work->shared_bytes = products * (MMA_M + N) * MMA_K_BYTES + params->a_tile_bytes + pixels_bytes * (strict ? 4 : 1);
     work->adds = strict ? N * plan->config.mma_tiles / 2 * (plan->config.long_sums ? COMPENSATED_ADDS : 1) : 0;
     work->issue_cycles = ISSUE_CYCLES;
     work->tile_cycles = TILE_CYCLES + params->m_tiles * M_TILE_CYCLES;
+    if (params->cluster_blocks > 1)
+        work->tile_cycles += CLUSTER_CYCLES[plan->arithmetic == NUMERICS_TF32 ? 0 : 1] +
+                             tconv_igemm_cluster_bytes(params) * (1 - 1.0 / params->cluster_blocks) / CLUSTER_BYTES;
     work->transpose_bytes = transposes ? pixels_bytes : 0;
     work->split_bytes = strict && !transposes ? pixels_bytes : 0;
     work->gather_bytes = gathers ? gathered_bytes(plan, pixels_bytes) : 0;
@@ -117,7 +124,8 @@ static void count_stores(const tile_search *search, const parameters *params, tc
     const double pixels =
         (double)(params->across > 0 ? params->block_n : tconv_min(params->block_n, params->stage_pixels));
     const double channels = (double)params->channel_m_tiles * MMA_M;
-    const double outputs = pixels * params->m_tiles * MMA_M * fmin(1, params->group_out / channels);
+    const double outputs =
+        pixels * params->m_tiles * MMA_M * fmin(1, params->group_out / channels) / params->cluster_blocks;
     int64_t wanted;
     const int64_t vector = store_vector(search, params, &wanted);
     /* In NCHW each column phase writes its own part of a sector, and so does each element where they are not stored
@@ -195,10 +203,11 @@ tconv_cuda_work tconv_igemm_least_work(const tile_search *search, const tile_cho
                  tconv_ceil_div(space->rows, choice->rows) * tconv_ceil_div(space->columns, choice->columns)) *
         search->m_tiles / choice->m_tiles;
     tconv_cuda_work work = search->begun;
-    work.k_blocks = search->k_blocks * search->mean_taps;
+    work.k_blocks = search->k_blocks * search->mean_taps / choice->cluster_blocks;
     work.wgmma = search->products * warpgroups * config->mma_tiles * config->N / 8;
     work.tile_cycles = TILE_CYCLES + choice->m_tiles * M_TILE_CYCLES;
-    work.rounds = tconv_cuda_rounds(tiles, tconv_cuda_target_of(&search->given->target).multiprocessors);
+    work.rounds =
+        tconv_cuda_rounds(tiles * choice->cluster_blocks, tconv_cuda_target_of(&search->given->target).multiprocessors);
     return work;
 }
 
@@ -213,7 +222,7 @@ tconv_cuda_work tconv_igemm_tile_work(const tile_search *search, const layer_pla
     if (search->layer->phases_of_src && params->by_tma && pixel < SECTOR_BYTES)
         work.box_rows = params->stage_pixels / (params->per_tap ? 1 : plan->mean_taps);
     count_stores(search, params, &work);
-    work.rounds = tconv_cuda_rounds(params->tiles, multiprocessors);
+    work.rounds = tconv_cuda_rounds((double)params->tiles * params->cluster_blocks, multiprocessors);
     if (params->src_transposed) {
         const tconv_problem *problem = &search->given->problem;
         const int64_t src_channels = tconv_src_channels(problem);

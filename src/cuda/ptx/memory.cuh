@@ -44,6 +44,22 @@ template <class Value> __device__ __forceinline__ Value load_shared(uint32_t add
     return value;
 }
 
+/* Loads 16 bytes of the shared memory of the cluster's block `rank`, where they lie as at an address of this block's. These
+ * loads stay in their order, too. */
+template <class Value> __device__ __forceinline__ Value load_cluster(uint32_t address, int rank)
+{
+    static_assert(sizeof(Value) == 16, "one load");
+    uint32_t there, words[4];
+    Value value;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+    asm volatile("ld.shared::cluster.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(there)
+                 : "memory");
+    memcpy(&value, words, sizeof value);
+    return value;
+}
+
 /* Stores a value of 4, 8 or 16 bytes to shared memory at once. */
 template <class Value> __device__ __forceinline__ void store_shared(uint32_t address, const Value &value)
 {

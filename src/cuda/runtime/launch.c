@@ -66,9 +66,8 @@ static void look_up_overlap(void)
 #endif
 }
 
-/* A launch has one attribute at most: blocks of a cluster do not overlap. */
 static cudaError_t launch_with(const launch_grid *grid, void **arguments, cudaStream_t stream,
-                               cudaLaunchAttribute *attribute)
+                               cudaLaunchAttribute *attributes, unsigned count)
 {
     cudaLaunchConfig_t configuration;
     memset(&configuration, 0, sizeof configuration);
@@ -76,29 +75,32 @@ static cudaError_t launch_with(const launch_grid *grid, void **arguments, cudaSt
     configuration.blockDim = (struct dim3){(unsigned)grid->threads, 1, 1};
     configuration.dynamicSmemBytes = (size_t)grid->shared_bytes;
     configuration.stream = stream;
-    configuration.attrs = attribute;
-    configuration.numAttrs = 1;
+    configuration.attrs = attributes;
+    configuration.numAttrs = count;
     return cudaLaunchKernelExC(&configuration, grid->kernel, arguments);
 }
 
 static cudaError_t launch(const launch_grid *grid, void **arguments, cudaStream_t stream)
 {
-    cudaLaunchAttribute attribute;
-    memset(&attribute, 0, sizeof attribute);
+    cudaLaunchAttribute attributes[2];
+    unsigned count = 0;
+    memset(attributes, 0, sizeof attributes);
     if (grid->cluster_blocks > 0) {
-        attribute.id = cudaLaunchAttributeClusterDimension;
-        attribute.val.clusterDim.x = (unsigned)grid->cluster_blocks;
-        attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-        return launch_with(grid, arguments, stream, &attribute);
+        attributes[count].id = cudaLaunchAttributeClusterDimension;
+        attributes[count].val.clusterDim.x = (unsigned)grid->cluster_blocks;
+        attributes[count].val.clusterDim.y = attributes[count].val.clusterDim.z = 1;
+        count++;
     }
 #if CUDART_VERSION >= 12030
     pthread_once(&overlap_looked_up, look_up_overlap);
     if (grid->overlaps && driver_overlaps) {
-        attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        attribute.val.programmaticStreamSerializationAllowed = 1;
-        return launch_with(grid, arguments, stream, &attribute);
+        attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attributes[count].val.programmaticStreamSerializationAllowed = 1;
+        count++;
     }
 #endif
+    if (count > 0)
+        return launch_with(grid, arguments, stream, attributes, count);
     return cudaLaunchKernel(grid->kernel, (struct dim3){(unsigned)grid->blocks, 1, 1},
                             (struct dim3){(unsigned)grid->threads, 1, 1}, arguments, (size_t)grid->shared_bytes,
                             stream);

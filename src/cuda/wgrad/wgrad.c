@@ -200,14 +200,15 @@ static void describe(const tconv_layer *layer, const void *memory, char *text, s
                           (long long)params->tiles.planes, params->images.volumes);
     snprintf(text + begun, capacity - (size_t)begun,
              "by=%s reads=%s block_tile=%dx%lld tile=%dx%d taps=%dx%d chunk=%lld k_tile=%dx%dx%d k_tiles=%d stages=%d "
-             "stage_bytes=%d splits=%d blocks=%lld sharers=%d resident=%d parts=%lld writes=%s bias=%s",
+             "stage_bytes=%d splits=%d blocks=%lld sharers=%d resident=%d parts=%lld writes=%s bias=%s%s",
              families[first->kernel->family], loads[first->load], params->tiles.block_m,
              (long long)params->tiles.block_n, first->kernel->channels, first->kernel->pairs,
              params->tiles.rows.group_taps, params->tiles.columns.group_taps, (long long)params->tiles.chunk,
              1 << params->images.tile_log2, 1 << params->rows.tile_log2, 1 << params->columns.tile_log2,
              params->k_tiles, params->stages, params->stage_bytes, params->splits, (long long)first->blocks,
              params->sharers, first->resident, (long long)chunks_of(&first->copies),
-             first->writes_weights ? "weights" : "slices", first->bias_parts > 0 ? "products" : "pass");
+             first->writes_weights ? "weights" : "slices", first->bias_parts > 0 ? "products" : "pass",
+             chunks_of(&first->copies) > 0 && first->copies.src_bytes == 0 ? " copies=dst" : "");
 }
 
 const tconv_implementation tconv_cuda_wgrad = {.name = "cuda_wgrad",
