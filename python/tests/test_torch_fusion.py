@@ -1,5 +1,6 @@
 """The graph pass for torch.compile: what it makes of what follows a layer, in inference and in training, and what it
-leaves alone. Graphs are run node by node; test_torch_fusion_compiled.py has PyTorch's code generator."""
+leaves alone. Graphs are run node by node; test_torch_fusion_compiled.py has PyTorch's code generator, and
+test_torch_fusion_mean.py means over the image."""
 
 import math
 from collections import Counter
@@ -129,7 +130,7 @@ CHAINS = {
     ),
     "kernelbench 19": (lambda y: F.group_norm(F.gelu(y), 2), "gelu"),
     "kernelbench 11": (lambda y: F.max_pool2d(torch.tanh(NORM(y)), 2, 2), "mul_channel add_channel tanh"),
-    "kernelbench 44": (lambda y: (y * 0.5).mean((2, 3)), "linear(0.5, 0.0)"),
+    "scaled, largest": (lambda y: (y * 0.5).amax((2, 3)), "linear(0.5, 0.0)"),
     "number minus": (lambda y: F.relu(1 - y), "linear(-1.0, 1.0) leaky_relu(0.0)"),
     "channels minus": (lambda y: V - y, "linear(-1.0, 0.0) add_channel"),
     "times channels": (lambda y: V[None] * y, "mul_channel"),
@@ -271,7 +272,7 @@ def test_dynamic_shapes():
 # With the cause that is counted.
 LEFT = [
     (lambda y: F.relu(y) + y, "needed"),
-    (lambda y: F.relu(y.mean((2, 3))), "no post-op"),
+    (lambda y: F.relu(y.amax((2, 3))), "no post-op"),
     (lambda y: y + torch.linspace(0, 1, 11), "no post-op"),
     (lambda y: y.unsqueeze(0) + torch.ones(3, 1, 1, 1, 1), "no post-op"),
     (lambda y: y + torch.ones(1, 1, 1, 1, 1), "shape"),

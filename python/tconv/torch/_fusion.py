@@ -30,7 +30,8 @@ def _pass(before: Any, replace: bool) -> Any:
 def fusion_options(*, replace: bool = False) -> dict[str, Any]:
     """Options of torch.compile with which layers compute what follows them: normalizations in evaluation, activations,
     numbers, tensors of channels, one residual. In training those activations alone whose derivative follows from their
-    result: ReLU, LeakyReLU, clamp, tanh, sigmoid, ELU.
+    result: ReLU, LeakyReLU, clamp, tanh, sigmoid, ELU. In inference the mean or the sum over the image of what a layer
+    answers is computed from sums of the layer's input, without the layer.
 
     A pass over graphs that is set in torch._inductor.config when this is called runs before tconv's.
 

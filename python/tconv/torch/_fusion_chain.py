@@ -8,7 +8,7 @@ leaves in memory no more. Its longest part whose last value has the layer's dtyp
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -25,6 +25,8 @@ _FORM_NODES = 32
 _CHAIN_STEPS = 64
 _NOTHING = Reason("nothing follows", "nothing follows it")
 _CONVERSIONS = frozenset({"convert_element_type", "_to_copy", "alias", "clone"})
+# What a node's meta data say of its value, which is another than that of the node whose data are copied.
+_OF_VALUE = ("val", "tensor_meta", "example_value", "eager_input_vals", "arg_kwarg_vals", "original_output_strides")
 _SIXTEEN_BITS = frozenset({torch.float16, torch.bfloat16})
 
 
@@ -67,6 +69,29 @@ def same_sizes(first: Sequence[Any], second: Sequence[Any]) -> bool:
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 
     return len(first) == len(second) and all(statically_known_true(a == b) for a, b in zip(first, second, strict=True))
+
+
+def arguments_of(node: fx.Node) -> list[Any]:
+    """All of an operator's arguments, in order."""
+    target: Any = node.target
+    arguments = list(node.args)
+    for argument in target._schema.arguments[len(arguments) :]:
+        arguments.append(node.kwargs.get(argument.name, argument.default_value))
+    return arguments
+
+
+def writer(graph: fx.Graph, layer: fx.Node, emitted: list[fx.Node]) -> Callable[..., fx.Node]:
+    """What puts an operator into a graph, where the graph is written to, in a layer's place, and notes it."""
+
+    def call(target: Any, *arguments: Any, **more: Any) -> fx.Node:
+        node = graph.call_function(target, arguments, more)
+        emitted.append(node)
+        node.meta = {key: value for key, value in layer.meta.items() if key not in _OF_VALUE}
+        with value_of(layer).fake_mode:
+            node.meta["val"] = target(*fx.map_arg(arguments, lambda each: each.meta["val"]), **more)
+        return node
+
+    return call
 
 
 class Chain(Graph):

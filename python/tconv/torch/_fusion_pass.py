@@ -1,6 +1,7 @@
-"""The pass over graphs of torch.compile that puts what follows a layer into the layer's call, and, where it is asked
-to, tconv's layers in place of PyTorch's. It runs over the joint graph of forward and backward pass, before PyTorch
-parts the two: what is fused is decided where all that needs a value is seen."""
+"""The pass over graphs of torch.compile that puts what follows a layer into the layer's call, computes a mean over the
+image without the layer, and, where it is asked to, puts tconv's layers in place of PyTorch's. It runs over the joint
+graph of forward and backward pass, before PyTorch parts the two: what is fused is decided where all that needs a value
+is seen."""
 
 from __future__ import annotations
 
@@ -19,8 +20,9 @@ from .._version import VERSION
 from ..post import PostOp
 from . import _fusion_record as record
 from ._fusion_backward import Rewrite
-from ._fusion_chain import Chain, Found, same_sizes, value_of
+from ._fusion_chain import Chain, Found, arguments_of, same_sizes, value_of, writer
 from ._fusion_layout import lay_channels_inside
+from ._fusion_mean import replace_mean
 from ._fusion_replace import replace_convolutions
 from ._fusion_vectors import Emitter
 from ._operator import OPERATORS
@@ -37,8 +39,6 @@ except (ImportError, AttributeError):  # of what a PyTorch to come has otherwise
 
 
 _LAYERS = {operator: spatial for spatial, operator in OPERATORS.items()}
-# What a node's meta data say of its value, which is another than that of the node whose data are copied.
-_OF_VALUE = ("val", "tensor_meta", "example_value", "eager_input_vals", "arg_kwarg_vals", "original_output_strides")
 
 
 class FusionPass(CustomGraphPass):
@@ -54,7 +54,7 @@ class FusionPass(CustomGraphPass):
         changed = replace_convolutions(graph) if self.replace else False
         layers = [node for node in graph.nodes if node.op == "call_function" and node.target in _LAYERS]
         for layer in layers:
-            changed |= _fuse(graph, layer)
+            changed |= replace_mean(graph, layer) or _fuse(graph, layer)
         changed |= join_concatenations(graph)
         both = (*_LAYERS, *POST_OPERATORS.values())
         changed |= lay_channels_inside(graph, [node for node in graph.nodes if node.target in both])
@@ -138,15 +138,7 @@ def _emit(graph: fx.Graph, chain: Chain, found: Found) -> fx.Node | Reason:
     """The operator with post-ops, before the last node that it computes."""
     layer = chain.layer
     emitted: list[fx.Node] = []
-
-    def call(target: Any, *arguments: Any) -> fx.Node:
-        node = graph.call_function(target, arguments)
-        emitted.append(node)
-        node.meta = {key: value for key, value in layer.meta.items() if key not in _OF_VALUE}
-        with chain.result.fake_mode:
-            node.meta["val"] = target(*fx.map_arg(arguments, lambda each: each.meta["val"]))
-        return node
-
+    call = writer(graph, layer, emitted)
     try:
         with graph.inserting_before(found.value):
             emitter = Emitter(call, chain.channels, chain.dtype)
@@ -156,7 +148,7 @@ def _emit(graph: fx.Graph, chain: Chain, found: Found) -> fx.Node | Reason:
                     operands.append(step.tensor)
                 elif step.vectors:
                     operands.append(emitter.operand(step.vectors))
-            made = call(POST_OPERATORS[chain.spatial], *_arguments_of(layer), _text(found), operands)
+            made = call(POST_OPERATORS[chain.spatial], *arguments_of(layer), _text(found), operands)
         value, expected = made.meta["val"], value_of(found.value)
         if value.dtype is expected.dtype and same_sizes(value.shape, expected.shape):
             if same_sizes(value.stride(), expected.stride()):
@@ -166,15 +158,6 @@ def _emit(graph: fx.Graph, chain: Chain, found: Found) -> fx.Node | Reason:
         raise
     _erase(graph, emitted)
     return Reason("strides", f"{found.value.name} behind it lies in other strides")
-
-
-def _arguments_of(layer: fx.Node) -> list[Any]:
-    """All of a layer's arguments, in order."""
-    target: Any = layer.target
-    arguments = list(layer.args)
-    for argument in target._schema.arguments[len(arguments) :]:
-        arguments.append(layer.kwargs.get(argument.name, argument.default_value))
-    return arguments
 
 
 def _erase(graph: fx.Graph, nodes: Sequence[fx.Node]) -> None:

@@ -21,7 +21,8 @@ class FusionReport:
     """What the graph pass did to layers of compiled programs. str() says it in words.
 
     Attributes:
-        fused (dict): of the layers that compute what follows them the names, with the post-ops.
+        fused (dict): of the layers that compute what follows them the names, with the post-ops; of those that are not
+            computed, because the mean or the sum over the image is all that is needed, with what is in their place.
         left (dict): of the other layers the names, with the reason.
         joined (dict): of the layers that store into concatenations the names, with those of the concatenations.
         copied (dict): of the layers whose results are copied into concatenations the names, with the reason.
