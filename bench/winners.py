@@ -48,8 +48,8 @@ FEW_OUTPUTS, FEW_INPUTS, LONG_KERNEL, FEW_PIXELS = 4, 16, 16, 256
 CLASSES = [
     ("one input channel a group", lambda of: of.ins == 1),
     (f"kernels over {LONG_KERNEL} taps", lambda of: max(of.kh, of.kw) > LONG_KERNEL),
-    (f"≤ {FEW_OUTPUTS} outputs a group", lambda of: of.outs <= FEW_OUTPUTS),
-    (f"≤ {FEW_INPUTS} inputs a group", lambda of: of.ins <= FEW_INPUTS),
+    (f"≤ {FEW_OUTPUTS} outputs", lambda of: of.outs <= FEW_OUTPUTS),
+    (f"≤ {FEW_INPUTS} inputs", lambda of: of.ins <= FEW_INPUTS),
     (f"≤ {FEW_PIXELS} pixels", lambda of: of.pixels <= FEW_PIXELS),
     ("kernel as large as the stride", lambda of: of.stride > 1 and (of.kh, of.kw) == (of.sh, of.sw)),
     ("stride 1", lambda of: of.stride == 1),

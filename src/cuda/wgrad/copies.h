@@ -20,8 +20,8 @@ typedef struct copy_cut {
     int64_t out_rows; /* of outputs, of a chunk */
     int64_t image_parts, row_parts;
     int64_t src_pixel, dst_pixel; /* elements from a pixel of a copy to the next */
-    int64_t src_bytes,
-        dst_bytes; /* of the copies of a chunk: multiples of COPY_ALIGNMENT; 0: src is read where it lies */
+    /* Of the copies of a chunk: multiples of COPY_ALIGNMENT. No src_bytes: src is read where it lies. */
+    int64_t src_bytes, dst_bytes;
 } copy_cut;
 
 static inline int64_t chunks_of(const copy_cut *cut)
