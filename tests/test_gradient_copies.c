@@ -14,27 +14,27 @@
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /* Planes of vectors, of half and of a quarter of one, and of single elements; parts of images, of which the last has fewer; groups.
- * In NHWC parts of images, of rows of an image, all images, and groups. */
+ * In NHWC all images, parts of them, and parts of the rows of an image. */
 static const struct {
     const char *problem;
     tconv_dtype dtype;
     const char *words;
     tconv_layout layout;
 } copied[] = {
-    {"n=1501 ci=128 h=5 w=5 co=64 k=5 s=2 b=1", TCONV_F32, "parts=2 ", TCONV_NCHW},
-    {"n=64 ci=384 h=7 w=7 co=320 k=3 p=1 b=1", TCONV_F32, "parts=1 ", TCONV_NCHW},
-    {"n=2 ci=200 h=40 w=40 co=144 k=7 s=4 p=1x0 b=1", TCONV_F32, "parts=1 ", TCONV_NCHW},
-    {"ci=1024 h=1 w=86 co=512 k=1x16 s=1x8 p=0x4 b=1", TCONV_F32, "parts=1 ", TCONV_NCHW},
-    {"n=4 ci=256 h=224 w=90 co=16 k=5 s=2 p=0x1 g=2", TCONV_BF16, "parts=2 ", TCONV_NCHW},
-    {"n=8 ci=320 h=50 w=50 co=12 k=9x5 s=4x2 p=2x1 b=1", TCONV_BF16, "parts=1 writes=slices bias=pass copies=dst",
+    {"n=1501 ci=128 h=5 w=5 co=64 k=5 s=2 b=1", TCONV_F32, " parts=2 ", TCONV_NCHW},
+    {"n=64 ci=384 h=7 w=7 co=320 k=3 p=1 b=1", TCONV_F32, " parts=1 ", TCONV_NCHW},
+    {"n=2 ci=200 h=40 w=40 co=144 k=7 s=4 p=1x0 b=1", TCONV_F32, " parts=1 ", TCONV_NCHW},
+    {"ci=1024 h=1 w=86 co=512 k=1x16 s=1x8 p=0x4 b=1", TCONV_F32, " parts=1 ", TCONV_NCHW},
+    {"n=4 ci=256 h=224 w=90 co=16 k=5 s=2 p=0x1 g=2", TCONV_BF16, " parts=2 ", TCONV_NCHW},
+    {"n=8 ci=320 h=50 w=50 co=12 k=9x5 s=4x2 p=2x1 b=1", TCONV_BF16, " parts=1 writes=slices bias=pass copies=dst",
      TCONV_NHWC},
-    {"n=16 ci=128 h=32 w=24 co=133 k=4 s=2 p=1 b=1", TCONV_F16, "parts=1 writes=slices bias=products copies=dst",
+    {"n=16 ci=128 h=32 w=24 co=133 k=4 s=2 p=1 b=1", TCONV_F16, " parts=1 writes=slices bias=products copies=dst",
      TCONV_NHWC},
-    {"n=16 ci=128 h=32 w=24 co=133 k=4 s=2 p=1 b=1", TCONV_F32, "parts=1 writes=slices bias=pass copies=dst",
+    {"n=16 ci=128 h=32 w=24 co=133 k=4 s=2 p=1 b=1", TCONV_F32, " parts=1 writes=slices bias=pass copies=dst",
      TCONV_NHWC},
-    {"n=65 ci=256 h=64 w=48 co=133 k=4 s=2 p=1 b=1", TCONV_BF16, "parts=5 writes=slices bias=pass copies=dst",
+    {"n=65 ci=256 h=64 w=48 co=133 k=4 s=2 p=1 b=1", TCONV_BF16, " parts=5 writes=slices bias=pass copies=dst",
      TCONV_NHWC},
-    {"ci=256 h=240 w=400 co=100 k=2 s=2", TCONV_BF16, "parts=2 writes=slices bias=products copies=dst", TCONV_NHWC},
+    {"ci=256 h=240 w=400 co=100 k=2 s=2", TCONV_BF16, " parts=2 writes=slices bias=products copies=dst", TCONV_NHWC},
 };
 
 static harness_layer layer_at(size_t n)

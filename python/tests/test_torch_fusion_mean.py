@@ -45,7 +45,8 @@ def layers_of(programs):
 
 # ------------------------------------------------------------------------------------------------- small whole numbers
 
-# What may stand between a layer and the mean: of the layer's output and a tensor of channels. Exact in whole numbers.
+# These functions of the layer's output and a tensor of channels stand between a layer and the mean. They are exact in
+# whole numbers.
 BETWEEN = (
     lambda y, v: y,
     lambda y, v: y * 0.5,

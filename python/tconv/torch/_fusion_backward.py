@@ -28,7 +28,7 @@ def rewrite(user: fx.Node, value: fx.Node, chain: Any, step: Any) -> list[Rewrit
     """What a user of the value, which goes into the step, has to become; None where it needs the value."""
     if user.op != "call_function":
         return None
-    if chain._is_conversion(user):
+    if chain.is_conversion(user):
         found: list[Rewrite] = []
         for each in user.users:
             below = rewrite(each, user, chain, step)

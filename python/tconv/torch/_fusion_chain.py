@@ -25,9 +25,11 @@ _FORM_NODES = 32
 _CHAIN_STEPS = 64
 _NOTHING = Reason("nothing follows", "nothing follows it")
 _CONVERSIONS = frozenset({"convert_element_type", "_to_copy", "alias", "clone"})
-# What a node's meta data say of its value, which is another than that of the node whose data are copied.
+# These of a node's meta data describe the value: a node that takes over another's meta data does not take these.
 _OF_VALUE = ("val", "tensor_meta", "example_value", "eager_input_vals", "arg_kwarg_vals", "original_output_strides")
 _SIXTEEN_BITS = frozenset({torch.float16, torch.bfloat16})
+
+Writer = Callable[..., fx.Node]
 
 
 class Step(NamedTuple):
@@ -80,8 +82,8 @@ def arguments_of(node: fx.Node) -> list[Any]:
     return arguments
 
 
-def writer(graph: fx.Graph, layer: fx.Node, emitted: list[fx.Node]) -> Callable[..., fx.Node]:
-    """What puts an operator into a graph, where the graph is written to, in a layer's place, and notes it."""
+def writer(graph: fx.Graph, layer: fx.Node, emitted: list[fx.Node]) -> Writer:
+    """A function that puts an operator into a graph, in a layer's place, and notes the operator."""
 
     def call(target: Any, *arguments: Any, **more: Any) -> fx.Node:
         node = graph.call_function(target, arguments, more)
@@ -92,6 +94,17 @@ def writer(graph: fx.Graph, layer: fx.Node, emitted: list[fx.Node]) -> Callable[
         return node
 
     return call
+
+
+def erase(graph: fx.Graph, nodes: Sequence[fx.Node]) -> None:
+    """Takes nodes out of a graph, of which none is used by a node that stays."""
+    for node in reversed(nodes):
+        graph.erase_node(node)
+
+
+def is_trained(graph: fx.Graph) -> bool:
+    """Whether a graph has a backward pass."""
+    return any(node.op == "placeholder" and "tangent" in node.name for node in graph.nodes)
 
 
 class Chain(Graph):
@@ -113,12 +126,12 @@ class Chain(Graph):
 
     def without_conversions(self, node: Any) -> tuple[Any, frozenset[fx.Node]]:
         between: set[fx.Node] = set()
-        while isinstance(node, fx.Node) and node is not self.value and self._is_conversion(node):
+        while isinstance(node, fx.Node) and node is not self.value and self.is_conversion(node):
             between.add(node)
             node = node.args[0]
         return node, frozenset(between)
 
-    def _is_conversion(self, node: fx.Node) -> bool:
+    def is_conversion(self, node: fx.Node) -> bool:
         """Whether it changes between the layer's dtype of 16 bits and float32, or nothing."""
         if not node.args or not isinstance(node.args[0], fx.Node):
             return False
@@ -198,7 +211,7 @@ class Chain(Graph):
     def _take_conversion(self) -> None:
         """Where all that a value in float32 becomes is one of the layer's dtype, the chain goes on there."""
         users = list(self.value.users)
-        if value_of(self.value).dtype is not self.dtype and len(users) == 1 and self._is_conversion(users[0]):
+        if value_of(self.value).dtype is not self.dtype and len(users) == 1 and self.is_conversion(users[0]):
             self.value = users[0]
 
     def _next(self) -> Grown | None:
@@ -290,7 +303,7 @@ class Chain(Graph):
             for user in node.users:
                 if user.op != "call_function" or value_of(user) is None:
                     continue
-                if self._is_conversion(user):
+                if self.is_conversion(user):
                     waiting.append((user, between | {user}))
                 else:
                     yield user, between

@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from ._formats import memory_format
-from ._fusion_chain import value_of
+from ._fusion_chain import is_trained, value_of
 from ._gradients import strides_of
 
 _aten = torch.ops.aten
@@ -96,7 +96,7 @@ def _keep_strides_of_results(graph: fx.Graph, layers: list[fx.Node], order: Any)
 def lay_channels_inside(graph: fx.Graph, layers: list[fx.Node]) -> bool:
     """Has these layers read and write channels_last where what follows wants that. Whether it has changed the graph."""
     order = getattr(getattr(torch.ops.prims, "inductor_force_stride_order", None), "default", None)
-    if order is None or any(node.op == "placeholder" and "tangent" in node.name for node in graph.nodes):
+    if order is None or is_trained(graph):
         return False
     changed = []
     for layer in layers:

@@ -30,9 +30,9 @@ import torch
 from torch import fx
 
 from . import _fusion_record as record
-from ._fusion_chain import Chain, arguments_of, same_sizes, value_of, writer
+from ._fusion_chain import Chain, Writer, arguments_of, erase, is_trained, same_sizes, value_of, writer
 from ._fusion_forms import name_of
-from ._fusion_sums import Writer, as_dtype, taps_of, write_total
+from ._fusion_sums import as_dtype, taps_of, write_total
 
 _aten = torch.ops.aten
 _REDUCTIONS = (_aten.mean.dim, _aten.sum.dim_IntList)
@@ -50,20 +50,18 @@ def replace_mean(graph: fx.Graph, layer: fx.Node) -> bool:
     except Exception:  # a program that keeps its layer is right, too
         record.count("error")
         behind = []
-        for node in reversed(emitted):
-            graph.erase_node(node)
+        erase(graph, emitted)
     if not behind:
         return False
     behind[-1].replace_all_uses_with(emitted[-1])
-    for node in (*reversed(behind), layer):
-        graph.erase_node(node)
+    erase(graph, [layer, *behind])
     record.fused(record.name_of(layer), f"{name_of(behind[-1])} over the image")
     return True
 
 
 def _write(graph: fx.Graph, layer: fx.Node, emitted: list[fx.Node]) -> list[fx.Node]:
     """Writes what computes the mean. The operators behind the layer that this replaces; none where none is written."""
-    if any(node.op == "placeholder" and "tangent" in node.name for node in graph.nodes):
+    if is_trained(graph):
         return []
     arguments = arguments_of(layer)
     input, weight, output = (value_of(node) for node in (*arguments[:2], layer))
@@ -123,7 +121,7 @@ def _of_sums(chain: Chain) -> torch.dtype:
 def _commutes(user: fx.Node, value: fx.Node, chain: Chain) -> bool:
     """Whether the sum over the image of what comes out follows from the sum of the value."""
     before, after, name = value_of(value), value_of(user), name_of(user)
-    if chain._is_conversion(user) or name == "neg":
+    if chain.is_conversion(user) or name == "neg":
         return True
     if name in _VIEWS:
         return before.dtype is after.dtype and same_sizes(before.shape[:2], after.shape[:2])

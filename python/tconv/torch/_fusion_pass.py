@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import pathlib
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from .._version import VERSION
 from ..post import PostOp
 from . import _fusion_record as record
 from ._fusion_backward import Rewrite
-from ._fusion_chain import Chain, Found, arguments_of, same_sizes, value_of, writer
+from ._fusion_chain import Chain, Found, arguments_of, erase, same_sizes, value_of, writer
 from ._fusion_layout import lay_channels_inside
 from ._fusion_mean import replace_mean
 from ._fusion_replace import replace_convolutions
@@ -154,15 +153,10 @@ def _emit(graph: fx.Graph, chain: Chain, found: Found) -> fx.Node | Reason:
             if same_sizes(value.stride(), expected.stride()):
                 return made
     except Exception:
-        _erase(graph, emitted)
+        erase(graph, emitted)
         raise
-    _erase(graph, emitted)
+    erase(graph, emitted)
     return Reason("strides", f"{found.value.name} behind it lies in other strides")
-
-
-def _erase(graph: fx.Graph, nodes: Sequence[fx.Node]) -> None:
-    for node in reversed(nodes):
-        graph.erase_node(node)
 
 
 def _put(graph: fx.Graph, chain: Chain, found: Found, made: fx.Node) -> None:

@@ -4,13 +4,13 @@ _fusion_mean.py says why this is the same and when it is done."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
-from ._fusion_chain import value_of
+from ._fusion_chain import Writer, value_of
 from ._operator import as_list
 
 _aten, _prims = torch.ops.aten, torch.ops.prims
@@ -21,7 +21,6 @@ _MOST_RANGES = 16
 _MOST_PRODUCTS = 1 << 22
 
 Range = tuple[int, int]  # a first index and the one behind the last
-Writer = Callable[..., fx.Node]
 Taps = dict[Range, Range]  # the ranges of an axis's inputs that are summed, with their taps
 
 

@@ -26,7 +26,7 @@ static const double MOST_OF_PLANES = 0.75;
 static const double MAX_TENSOR_TERMS = 16384;
 
 /* How much longer a step takes than the cost model predicts (measured): transposing chunks than a pass that moves
- * vectors; likewise transposing windows, whose rows hardly ever begin at vectors; a plan of parts, and its seconds; a plan that makes
+ * vectors; likewise transposing windows, whose rows hardly ever begin at vectors; a plan of parts, and so many seconds beside; a plan that makes
  * planes; a plan by cuda_rows, whose other layers have fewer input channels; one whose pixels have 64 bytes of channels, where
  * columns could be channels too. */
 static const double TRANSPOSE_TIMES = 1.3;

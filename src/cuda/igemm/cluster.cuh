@@ -11,8 +11,8 @@ namespace tconv::igemm
 
 constexpr int CONSUMERS = CONSUMER_WARPS * WARP; /* threads */
 
-/* Where the sums of a tile are staged: in NHWC pixel by pixel, in NCHW row of M by row of M, so far apart that neighbouring
- * lanes do not meet in a bank. */
+/* The sums of a tile are staged pixel by pixel in NHWC, and row of M by row of M in NCHW, so far apart that neighbouring lanes do
+ * not meet in a bank. */
 struct staged_sums {
     uint32_t first;
     int pitch; /* sums from a pixel, or a row, to the next */

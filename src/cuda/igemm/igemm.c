@@ -72,7 +72,7 @@ static int64_t packed_bytes(const parameters *params)
     return params->group_a_tiles * params->src_groups * (int64_t)params->a_tile_bytes;
 }
 
-/* What the plan of a view is predicted to take. */
+/* The plan of a view is predicted to take so many seconds, for this work. */
 typedef struct view_cost {
     double seconds;
     tconv_cuda_work work;

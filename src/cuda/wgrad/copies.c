@@ -30,21 +30,31 @@ static int64_t dst_bytes_of(const tconv_problem *problem, int64_t rows)
            (int64_t)problem->element_size;
 }
 
+/* Return the first image of a chunk, and the first of its rows of inputs. */
+static int64_t first_image_of(const copy_cut *cut, int64_t chunk)
+{
+    return chunk / cut->row_parts * cut->images;
+}
+static int64_t first_row_of(const copy_cut *cut, int64_t chunk)
+{
+    return chunk % cut->row_parts * cut->rows;
+}
+
 int64_t tconv_wgrad_images_of_chunk(const tconv_problem *problem, const copy_cut *cut, int64_t chunk)
 {
-    return tconv_min(cut->images, problem->batch - chunk / cut->row_parts * cut->images);
+    return tconv_min(cut->images, problem->batch - first_image_of(cut, chunk));
 }
 
 int64_t tconv_wgrad_first_of_chunk(const tconv_problem *problem, const copy_cut *cut, int64_t chunk)
 {
-    return chunk / cut->row_parts * cut->images * problem->src.n + chunk % cut->row_parts * cut->rows * problem->src.h;
+    return first_image_of(cut, chunk) * problem->src.n + first_row_of(cut, chunk) * problem->src.h;
 }
 
 /* Cuts a layer whose src is copied, or whose src is not. */
-static copy_cut cut_copies(const tconv_problem *problem, bool copies_src, int64_t most_bytes)
+static copy_cut cut_copies(const tconv_problem *problem, bool with_src, int64_t most_bytes)
 {
     copy_cut cut = {0};
-    const int64_t src_row = copies_src ? src_bytes_of(problem, 1) : 0;
+    const int64_t src_row = with_src ? src_bytes_of(problem, 1) : 0;
     const int64_t image = src_row * problem->h.in + dst_bytes_of(problem, problem->h.in);
     const int64_t row = src_row + dst_bytes_of(problem, 2) - dst_bytes_of(problem, 1);
     const int64_t halo = dst_bytes_of(problem, 1) - (row - src_row);
@@ -85,7 +95,7 @@ void tconv_wgrad_take_chunk(tconv_problem *problem, const copy_cut *cut)
     problem->h.out = cut->out_rows;
     problem->h.pad = 0;
     const int64_t src_row = problem->w.in * cut->src_pixel, dst_row = problem->w.out * cut->dst_pixel;
-    if (cut->src_bytes > 0)
+    if (copies_src(cut))
         problem->src = (tconv_strides){.n = cut->rows * src_row, .c = 1, .h = src_row, .w = cut->src_pixel};
     problem->dst = (tconv_strides){.n = cut->out_rows * dst_row, .c = 1, .h = dst_row, .w = cut->dst_pixel};
     if (problem->groups == 1) { /* the padding of a pixel counts as channels */
@@ -183,11 +193,11 @@ tconv_status tconv_wgrad_make_copies(const tconv_layer *layer, const copy_cut *c
 {
     const tconv_problem *problem = &layer->problem;
     const tconv_axis *h = &problem->h, *w = &problem->w;
-    const int64_t row = chunk % cut->row_parts * cut->rows, out_row = row * h->stride - h->pad;
+    const int64_t row = first_row_of(cut, chunk), out_row = row * h->stride - h->pad;
     chunk_tensor tensor = {.data = src,
                            .copy = copy,
                            .strides = &problem->src,
-                           .first_image = chunk / cut->row_parts * cut->images,
+                           .first_image = first_image_of(cut, chunk),
                            .images = tconv_wgrad_images_of_chunk(problem, cut, chunk),
                            .channels = problem->in_channels,
                            .first = row * w->in,
@@ -196,7 +206,7 @@ tconv_status tconv_wgrad_make_copies(const tconv_layer *layer, const copy_cut *c
                            .apart = cut->rows * w->in};
     transposed_copies transposed = {0};
     tconv_status status = TCONV_SUCCESS;
-    if (cut->src_bytes > 0)
+    if (copies_src(cut))
         status = copy_tensor(problem, &tensor, &transposed.tensors[0], stream, issue);
     if (status != TCONV_SUCCESS)
         return status;

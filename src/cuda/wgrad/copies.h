@@ -20,9 +20,15 @@ typedef struct copy_cut {
     int64_t out_rows; /* of outputs, of a chunk */
     int64_t image_parts, row_parts;
     int64_t src_pixel, dst_pixel; /* elements from a pixel of a copy to the next */
-    /* Of the copies of a chunk: multiples of COPY_ALIGNMENT. No src_bytes: src is read where it lies. */
+    /* The copies of a chunk take so many bytes, multiples of COPY_ALIGNMENT. */
     int64_t src_bytes, dst_bytes;
 } copy_cut;
+
+/* Returns whether chunks have copies of src; else src is read where it lies. */
+static inline bool copies_src(const copy_cut *cut)
+{
+    return cut->src_bytes > 0;
+}
 
 static inline int64_t chunks_of(const copy_cut *cut)
 {

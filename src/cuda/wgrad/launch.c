@@ -143,10 +143,10 @@ static tconv_status launch_copied(const tconv_layer *layer, const planned_layer 
     tconv_status status = TCONV_SUCCESS;
     for (int64_t chunk = 0; chunk < chunks_of(cut) && status == TCONV_SUCCESS; chunk++) {
         parameters copied = *params;
-        copied.src = src;
-        if (cut->src_bytes == 0)
-            copied.src = (const char *)arguments->src +
-                         tconv_wgrad_first_of_chunk(&layer->problem, cut, chunk) * (int64_t)layer->problem.element_size;
+        copied.src = copies_src(cut)
+                         ? src
+                         : (const char *)arguments->src + tconv_wgrad_first_of_chunk(&layer->problem, cut, chunk) *
+                                                              (int64_t)layer->problem.element_size;
         copied.diff_dst = src + cut->src_bytes;
         copied.images.in = copied.images.out = (int)tconv_wgrad_images_of_chunk(&layer->problem, cut, chunk);
         copied.adds = chunk > 0;

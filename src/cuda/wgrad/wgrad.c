@@ -208,7 +208,7 @@ static void describe(const tconv_layer *layer, const void *memory, char *text, s
              params->k_tiles, params->stages, params->stage_bytes, params->splits, (long long)first->blocks,
              params->sharers, first->resident, (long long)chunks_of(&first->copies),
              first->writes_weights ? "weights" : "slices", first->bias_parts > 0 ? "products" : "pass",
-             chunks_of(&first->copies) > 0 && first->copies.src_bytes == 0 ? " copies=dst" : "");
+             chunks_of(&first->copies) > 0 && !copies_src(&first->copies) ? " copies=dst" : "");
 }
 
 const tconv_implementation tconv_cuda_wgrad = {.name = "cuda_wgrad",
